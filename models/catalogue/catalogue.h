@@ -1,0 +1,34 @@
+// Well-known shapes by name, and the rule by which `--model X` finds a model.
+// Not here: weights; a name of the catalogue is a shape, its weights are drawn from the seed.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/config.h"
+
+namespace spillway {
+
+struct CatalogueEntry {
+  std::string_view name;
+  std::string_view config_json;  // as in the model's own config.json, the keys that count
+};
+
+// Family after family, small to large.
+std::vector<CatalogueEntry> catalogue();
+
+// InputError with the nearest names where there is no such one.
+ModelConfig catalogue_config(std::string_view name);
+
+struct ResolvedModel {
+  ModelConfig config;
+  std::filesystem::path directory;  // where the weights (and perhaps a tokenizer) are; empty: no weights, draw them from the seed
+};
+
+// A directory with config.json, or a .json file (a shape alone, even with weights beside it), or a name of the catalogue.
+ResolvedModel resolve_model(const std::string& path_or_name);
+
+}  // namespace spillway

@@ -1,0 +1,84 @@
+// What a model is: one plain, validated struct, read from a Hugging Face config.json of any age.
+// Not here: names of tensors, units and operations (each family's own file), weights (safetensors.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3 };
+std::string_view name_of(Family family);  // Hugging Face's model_type
+
+enum class Activation : std::uint8_t {
+  silu,       // x · sigmoid(x), the gate of SwiGLU
+  gelu_tanh,  // gelu_new and gelu_pytorch_tanh
+  gelu_erf,   // gelu, exact
+};
+
+struct RopeScaling {
+  enum class Kind : std::uint8_t { none, linear, llama3 };
+  Kind kind = Kind::none;
+  double factor = 1;                        // linear and llama3
+  double low_freq_factor = 1;               // llama3
+  double high_freq_factor = 4;              // llama3
+  std::int64_t original_max_positions = 0;  // llama3
+  bool operator==(const RopeScaling&) const = default;
+};
+
+struct ModelConfig {
+  Family family = Family::llama;
+
+  std::int64_t hidden = 0;         // H
+  std::int64_t layers = 0;         // L
+  std::int64_t heads = 0;          // query heads; a multiple of kv_heads
+  std::int64_t kv_heads = 0;       // key-value heads
+  std::int64_t head_dim = 0;       // even where there is RoPE; heads · head_dim may differ from hidden
+  std::int64_t mlp_width = 0;      // inner width of the MLP
+  std::int64_t vocab = 0;          // V
+  std::int64_t max_positions = 0;  // longest sequence; gpt2 stores a learned row for each
+
+  double norm_eps = 0;  // of RMSNorm, of LayerNorm in gpt2
+  Activation activation = Activation::silu;
+  double rope_theta = 0;  // 0: no RoPE (gpt2)
+  RopeScaling rope_scaling;
+  // [layers]. 0: full causal attention. W: position i sees the W positions i-W+1 … i.
+  std::vector<std::int64_t> windows;
+
+  bool qkv_bias = false;
+  bool attention_output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm over head_dim on each head's q and k, before RoPE
+  bool tied_embeddings = false;
+  bool scale_attention = true;          // gpt2: scale_attn_weights
+  bool scale_by_inverse_layer = false;  // gpt2: scale_attn_by_inverse_layer_idx
+
+  double initializer_range = 0.02;  // standard deviation of weights drawn from the seed
+  DType stored_dtype = DType::float32;
+
+  // What a user should hear of and that does not stop the run, a sentence each (dropout in the file is not applied, for one).
+  std::vector<std::string> notes;
+  // The file as it was read, so that keys unknown to us survive export.
+  std::string json_text;
+
+  // The factor on q·k before the softmax.
+  double attention_scale(std::int64_t layer) const;
+};
+
+// Elements stored, a tied embedding once.
+std::int64_t parameter_count(const ModelConfig& config);
+
+// `file` names the text in errors. InputError: not JSON, unknown architecture, a key that makes no sense, experts, ….
+ModelConfig parse_model_config(std::string_view json_text, const std::string& file);
+ModelConfig read_model_config(const std::filesystem::path& file);
+
+// The config.json for weights stored as `stored`: every key of config.json_text, with the dtype set in the words of the file's
+// age.
+std::string config_json(const ModelConfig& config, DType stored);
+
+}  // namespace spillway
