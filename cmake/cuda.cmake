@@ -1,0 +1,11 @@
+# Sets SPILLWAY_HAVE_CUDA. Compute kernels for CUDA come later; the device runtime is compiled and linked now.
+set(SPILLWAY_HAVE_CUDA OFF)
+if(NOT SPILLWAY_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND)
+    set(SPILLWAY_HAVE_CUDA ON)
+  elseif(SPILLWAY_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "SPILLWAY_CUDA=ON but no CUDA toolkit was found; set CUDAToolkit_ROOT or build with -DSPILLWAY_CUDA=OFF")
+  endif()
+endif()
+message(STATUS "CUDA device runtime: ${SPILLWAY_HAVE_CUDA}")

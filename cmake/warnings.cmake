@@ -1,0 +1,5 @@
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+# Losses must not depend on the compiler's taste for fusing a*b+c outside the kernels that ask for it.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)

@@ -1,0 +1,47 @@
+// How a run ends: the exception types that tools/ maps to exit codes, and CHECK for our own bugs.
+// Not here: expected failures (short I/O, EAGAIN), which are results that the caller handles.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace spillway {
+
+// `what()` is one line: what failed and the numbers. `help()` is what to do, at most a few lines, may be empty.
+class Error : public std::runtime_error {
+ public:
+  Error(int exit_code, const std::string& message, std::string help)
+      : std::runtime_error(message), exit_code_(exit_code), help_(std::move(help)) {}
+  int exit_code() const noexcept { return exit_code_; }
+  const std::string& help() const noexcept { return help_; }
+
+ private:
+  int exit_code_;
+  std::string help_;
+};
+
+// Exit 2: bad usage or bad input. Names the file or flag, what was found, what is allowed.
+struct InputError : Error {
+  explicit InputError(const std::string& message, std::string help = {}) : Error(2, message, std::move(help)) {}
+};
+// Exit 3: does not fit the budgets.
+struct BudgetError : Error {
+  explicit BudgetError(const std::string& message, std::string help = {}) : Error(3, message, std::move(help)) {}
+};
+// Exit 4: input/output failed, or stored data is damaged. Names the file and the bytes.
+struct IoError : Error {
+  explicit IoError(const std::string& message, std::string help = {}) : Error(4, message, std::move(help)) {}
+};
+
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
+
+}  // namespace spillway
+
+// A violated CHECK is our bug: exit 1 with the place and the reason. The message is fmt-formatted.
+#define SPILLWAY_CHECK(condition, ...)                                                             \
+  do {                                                                                             \
+    if (!(condition)) ::spillway::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
+  } while (false)

@@ -1,0 +1,40 @@
+#include "memory/parallel.h"
+
+#include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+struct ThreadPool::Impl {
+  explicit Impl(int threads) : limit(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads)), arena(threads, 1) {}
+  // The limit is process-wide in TBB; without it a machine with more cores would wake more workers than the arena has places.
+  tbb::global_control limit;
+  tbb::task_arena arena;
+};
+
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
+  SPILLWAY_CHECK(threads >= 1, "a pool of {} threads", threads);
+  impl_ = std::make_unique<Impl>(threads);
+}
+ThreadPool::~ThreadPool() = default;
+
+void ThreadPool::parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) const {
+  if (tasks <= 0) return;
+  impl_->arena.execute([&] {
+    if (tasks == 1) return body(0, tbb::this_task_arena::current_thread_index());
+    // Grain 1: tasks are coarse by contract, and the cut must be the caller's.
+    tbb::parallel_for(
+        tbb::blocked_range<std::int64_t>(0, tasks, 1),
+        [&](const tbb::blocked_range<std::int64_t>& range) {
+          const int worker = tbb::this_task_arena::current_thread_index();
+          for (auto task = range.begin(); task != range.end(); ++task) body(task, worker);
+        },
+        tbb::simple_partitioner());
+  });
+}
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// The few words that every folder shares: sizes, element types, tiers, lanes.
+// Not here: anything that owns memory or does work.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace spillway {
+
+using Bytes = std::int64_t;
+
+inline constexpr Bytes kKiB = 1024;
+inline constexpr Bytes kMiB = 1024 * kKiB;
+inline constexpr Bytes kGiB = 1024 * kMiB;
+
+// Every extent on every tier starts at a multiple of this: a page, a direct-I/O block, 64 cache lines.
+inline constexpr Bytes kExtentAlignment = 4096;
+
+enum class DType : std::uint8_t { float32, bfloat16, float16 };
+constexpr Bytes size_of(DType dtype) { return dtype == DType::float32 ? 4 : 2; }
+constexpr std::string_view name_of(DType dtype) {
+  return dtype == DType::float32 ? "fp32" : dtype == DType::bfloat16 ? "bf16" : "fp16";
+}
+
+// Where bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused (design: the CPU as a device).
+enum class Tier : std::uint8_t { device, host, nvme };
+inline constexpr int kTiers = 3;
+constexpr std::string_view name_of(Tier tier) {
+  return tier == Tier::device ? "device" : tier == Tier::host ? "host" : "nvme";
+}
+
+// A resource that runs one operation at a time, in the order of the plan.
+enum class Lane : std::uint8_t { compute, upload, download, nvme_read, nvme_write, update, network };
+inline constexpr int kLanes = 7;
+constexpr std::string_view name_of(Lane lane) {
+  constexpr std::string_view names[kLanes] = {"compute", "upload", "download", "nvme_read", "nvme_write", "update", "network"};
+  return names[static_cast<int>(lane)];
+}
+
+constexpr Bytes round_up(Bytes bytes, Bytes multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+
+}  // namespace spillway
