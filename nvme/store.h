@@ -1,0 +1,80 @@
+// The NVMe tier: one logical range of bytes, striped over a preallocated file in each directory given.
+// Not here: what lies where in that range (the planner), slots, generations and checksums (the record that makes a step durable).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/types.h"
+#include "nvme/io_queue.h"
+#include "nvme/store_channel.h"
+
+namespace spillway {
+
+struct StoreDirectory {
+  std::string path;
+  Bytes cap_bytes = 0;  // 0: what is free there, less a reserve
+};
+
+enum class StoreContent : std::uint8_t {
+  fresh,     // new files; those of a run that was killed are removed
+  existing,  // the files that keep() left, with the same directories, bytes and stripe
+};
+enum class DirectIo : std::uint8_t { automatic, off };
+
+struct StoreOptions {
+  std::vector<StoreDirectory> directories;  // at least one
+  Bytes bytes = 0;                          // the logical size
+  StoreContent content = StoreContent::fresh;
+  IoQueueKind queue = IoQueueKind::automatic;
+  DirectIo direct = DirectIo::automatic;  // automatic: O_DIRECT, or buffered (said once) where the file system refuses it
+  Bytes block_bytes = kMiB;               // largest request
+  Bytes stripe_bytes = kMiB;              // consecutive bytes in one directory where there are several
+  int depth = 16;                         // requests in flight, per channel
+  std::chrono::milliseconds timeout{120'000};  // after which a request counts as hung
+  LogSink log;
+  // For tests: wraps the queue of every channel.
+  std::function<std::unique_ptr<IoQueue>(std::unique_ptr<IoQueue>)> decorate;
+};
+
+struct StoreTraffic {
+  Bytes read_bytes = 0;
+  Bytes written_bytes = 0;
+};
+
+// How many bytes a store in these directories could have: free space (files that a killed run left count as free) or caps,
+// whichever is less. Throws as Store does where a directory is missing, not writable or in use.
+Bytes store_capacity(std::span<const StoreDirectory> directories, Bytes stripe_bytes = StoreOptions{}.stripe_bytes);
+
+// The directories are locked for this process while the store lives. Its files go when it is destroyed, unless keep() was called;
+// what a killed process leaves is reclaimed by the next store there. Channels must be destroyed before the store.
+class Store {
+ public:
+  // Throws InputError (a directory that is missing or named twice), BudgetError (caps too small for `bytes`), or IoError (in use by
+  // another process, not writable, read-only, full): each names the directory, and nothing is left behind.
+  explicit Store(StoreOptions options);
+  ~Store();
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+
+  // A channel for one lane. Not while another thread opens one.
+  StoreChannel open_channel(const StoreChannelOptions& options);
+  // Makes every write whose wait() returned before survive a power failure.
+  void sync();
+  // The files stay when the store is destroyed.
+  void keep() noexcept;
+
+  Bytes bytes() const noexcept;
+  // All channels' requests since creation; from any thread.
+  StoreTraffic traffic() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spillway
