@@ -1,0 +1,178 @@
+// The options of plan, train and verify: one validated struct, filled from defaults, a file and flags, in that order.
+// Not here: whether the model, the data or the machine agree with them; those who open these say so.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/types.h"
+
+namespace CLI {
+class App;
+}
+
+namespace spillway {
+
+enum class DataOrder : std::uint8_t { shuffled, sequential };
+enum class DataFormat : std::uint8_t { automatic, u16 };
+enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
+enum class OptimizerChoice : std::uint8_t { adamw };
+enum class StateChoice : std::uint8_t { exact, compact };
+enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
+enum class TierChoice : std::uint8_t { automatic, device, host, nvme };
+enum class ActivationChoice : std::uint8_t { automatic, device, recompute, host, nvme };
+enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical };
+enum class UpdateChoice : std::uint8_t { automatic, after, in_backward, in_next_forward };
+enum class DurabilityChoice : std::uint8_t { automatic, step, checkpoint };
+enum class CollectivesChoice : std::uint8_t { automatic, threads, mpi, nccl };
+enum class OutputFormat : std::uint8_t { table, json, html };
+
+struct ModelOptions {
+  std::string model;  // a directory, a config.json or a catalogue name
+  std::uint64_t seed = 1234;
+};
+
+struct DataOptions {
+  std::vector<std::string> data;       // files and directories
+  std::vector<std::string> eval_data;  // the same
+  std::string tokenizer;               // empty: the model's own; "bytes"; or a path
+  DataFormat format = DataFormat::automatic;
+  DataOrder order = DataOrder::shuffled;
+  bool truncate = false;
+};
+
+struct BatchOptions {
+  std::int64_t micro_batch_size = 1;
+  std::int64_t global_batch_size = 0;  // 0 until resolved: then micro_batch_size × ranks where not given
+  std::int64_t seq_length = 0;         // 0: the model's longest, at most kDefaultSeqLength (see seq_length_for)
+  std::int64_t train_iters = 100;
+};
+
+struct OptimizerOptions {
+  OptimizerChoice optimizer = OptimizerChoice::adamw;
+  double weight_decay = 0.01;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  double clip_grad = 1.0;           // 0: off
+  double expected_clip_rate = 1.0;  // share of steps in which clipping is expected to act
+};
+
+struct ScheduleOptions {
+  double lr = 3e-4;
+  double min_lr = 0;
+  std::int64_t lr_warmup_iters = 0;
+  std::optional<std::int64_t> lr_decay_iters;      // train_iters where not given
+  std::optional<std::int64_t> lr_wsd_decay_iters;  // a tenth of the decay steps where not given
+  DecayStyle lr_decay_style = DecayStyle::linear;
+};
+
+struct PrecisionOptions {
+  DType dtype = DType::bfloat16;
+  StateChoice state = StateChoice::exact;
+};
+
+struct NvmeDirectory {
+  std::string path;
+  std::optional<Bytes> size;  // what is free where not given
+};
+
+struct MemoryOptions {
+  DeviceChoice device = DeviceChoice::automatic;
+  int device_index = 0;  // of cuda:N
+  std::optional<Bytes> device_memory;
+  std::optional<Bytes> host_memory;
+  std::vector<NvmeDirectory> nvme;
+  TierChoice parameter_tier = TierChoice::automatic;
+  TierChoice optimizer_tier = TierChoice::automatic;
+  ActivationChoice activation_tier = ActivationChoice::automatic;
+  OrderChoice order = OrderChoice::automatic;
+  UpdateChoice update = UpdateChoice::automatic;
+  DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
+  std::string plan;                                           // a saved plan to run
+  std::string profile;                                        // a machine profile to plan for
+};
+
+struct ParallelOptions {
+  std::int64_t ranks = 1;
+  int zero_stage = 0;
+  std::int64_t zero_group_size = 0;  // 0: all ranks
+  CollectivesChoice collectives = CollectivesChoice::automatic;
+};
+
+struct CheckpointOptions {
+  std::string save;
+  std::string load;
+  std::int64_t save_interval = 0;  // 0: at the end only
+  std::int64_t keep_last = 0;      // 0: all
+};
+
+struct LogOptions {
+  std::int64_t log_interval = 1;
+  std::int64_t eval_interval = 1000;
+  OutputFormat format = OutputFormat::table;  // of plan and of --print-config
+  std::string out;                            // of plan
+};
+
+struct RunOptions {
+  ModelOptions model;
+  DataOptions data;
+  BatchOptions batch;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  PrecisionOptions precision;
+  MemoryOptions memory;
+  ParallelOptions parallel;
+  CheckpointOptions checkpoint;
+  LogOptions log;
+
+  std::int64_t micro_batches() const { return batch.global_batch_size / (batch.micro_batch_size * parallel.ranks); }
+};
+
+// What was typed, by flag name without its dashes. Filled by CLI11 while it parses.
+struct RawFlags {
+  std::map<std::string, std::vector<std::string>> given;
+  bool print_config = false;
+};
+
+// Declares every run flag on a subcommand. `flags` must outlive the parse.
+void add_run_flags(CLI::App& app, RawFlags& flags);
+
+// Parses, and turns every complaint of CLI11 into an InputError (unknown flags with the nearest known one). Help that was asked for is
+// the text that it returns, to print and exit 0; otherwise nothing.
+std::optional<std::string> parse_command_line(CLI::App& app, int argc, const char* const* argv);
+
+enum class OptionSource : std::uint8_t { by_default, loaded_run, config_file, flag };
+
+struct ResolvedOptions {
+  RunOptions options;
+  std::map<std::string, OptionSource> sources;  // by flag name; absent: by default
+};
+
+// Defaults < run.json of --load DIR < --config FILE < flags; then validated. `--load DIR` saves to DIR where --save is not given.
+ResolvedOptions resolve_options(const RawFlags& flags);
+
+// What --print-config prints: each option, its value and where it came from, as a table, or as JSON with `--format json`.
+std::string print_config(const ResolvedOptions& resolved);
+
+// run.json. Reading it back gives the same options. A key "spillway" may be added by the program; readers of options skip it.
+nlohmann::json to_json(const RunOptions& options);
+// `origin` (a file name) is for messages. Unknown, doubled and mistyped keys are refused.
+RunOptions options_from_json_text(std::string_view text, const std::string& origin);
+
+// Fills what follows from other options (global batch size) and refuses what does not go together.
+void validate(RunOptions& options);
+
+// Paths made absolute, so that a run directory can be loaded from elsewhere. Catalogue names and "bytes" stay.
+RunOptions with_absolute_paths(const RunOptions& options);
+
+inline constexpr std::int64_t kDefaultSeqLength = 1024;
+// --seq-length against the model's longest (0: no limit): the default, or an InputError where it is longer.
+std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions);
+
+}  // namespace spillway

@@ -1,0 +1,51 @@
+// The directory of `--save`: run.json, plan.json, log.jsonl and checkpoints/STEP/. Everything is written beside its place and renamed
+// into it, so that a kill leaves the old file or the new one, never half of one.
+// Not here: what is in a checkpoint (trainer/checkpoint).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+// Writes `text` to a temporary name beside `path`, syncs it, renames it over `path`, syncs the directory. IoError names the path.
+void write_file_atomically(const std::string& path, std::string_view text);
+// The whole of a small file; more than `limit` bytes is refused. IoError names the path.
+std::string read_small_file(const std::string& path, std::int64_t limit = 256 << 20);
+// fsync of a file or a directory.
+void sync_path(const std::string& path);
+
+enum class ExistingRun : std::uint8_t { refuse, go_on };
+
+class RunDirectory {
+ public:
+  // Makes the directory and its parents where they lack, checks that it can be written, and holds it against other processes until
+  // destroyed. A directory that already holds a run is an InputError unless it is to go on. Unfinished checkpoints are removed.
+  RunDirectory(std::string path, ExistingRun existing);
+  ~RunDirectory();
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+
+  const std::string& path() const noexcept { return path_; }
+  std::string log_path() const { return path_ + "/log.jsonl"; }
+  void write(std::string_view name, std::string_view text) const;  // "run.json", "plan.json"
+
+  // A fresh directory to write the checkpoint of `step` into; it counts only once committed (which syncs every file in it).
+  std::string begin_checkpoint(std::int64_t step) const;
+  std::string commit_checkpoint(std::int64_t step) const;
+  // Removes all but the newest `keep_last` (0: removes none).
+  void prune_checkpoints(std::int64_t keep_last) const;
+
+ private:
+  std::string path_;
+  int lock_fd_ = -1;
+};
+
+// Committed checkpoints of a run directory, steps ascending; for reading, without the lock.
+std::vector<std::int64_t> checkpoint_steps(const std::string& run_directory);
+std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
+
+}  // namespace spillway
