@@ -1,0 +1,251 @@
+// The kernels that the model families call, on the CPU: matrix products, norms, rotary positions, activations, embedding, loss.
+// Every kernel cuts its work by shape alone and reduces along a fixed tree, so the bits never depend on the number of threads.
+// Nothing here allocates: what a kernel needs beside its operands is `scratch`, whose size a *_scratch_bytes function gives.
+// Not here: attention (models/attention_ops.h), and where the operands live (the executor's business).
+//
+// Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, I MLP width, V vocabulary, D head dimension,
+//         Hq / Hkv query / key-value heads. `E` is the compute type: float or BFloat16. Matrices are row-major and dense
+//         unless a leading dimension (in elements) is given. Arithmetic is in fp32, results are rounded once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "memory/bfloat16.h"
+#include "memory/parallel.h"
+#include "memory/types.h"
+
+namespace spillway::ops {
+
+// What becomes of an output's old content.
+enum class Store : std::uint8_t { write, add };
+
+// ---- Matrix products (models/cpu/gemm.cpp) ---------------------------------------------------------------------------------
+
+enum class Transpose : std::uint8_t { no, yes };
+
+// C[m,n] (=|+=) op(A)[m,k] op(B)[k,n] (+ bias[n]) (+ residual[m,n]). op(A) is A[m,k], or A[k,m] transposed; op(B) likewise.
+struct GemmSpec {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Transpose transpose_a = Transpose::no;
+  Transpose transpose_b = Transpose::no;
+  std::int64_t lda = 0;  // elements between rows of A as stored
+  std::int64_t ldb = 0;
+  std::int64_t ldc = 0;
+  std::int64_t ld_residual = 0;
+  DType input = DType::bfloat16;   // of A, B, bias and residual: float32 or bfloat16
+  DType output = DType::bfloat16;  // of C: the input's type, or float32
+  Store store = Store::write;
+  bool has_bias = false;
+  bool has_residual = false;
+
+  friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
+};
+
+// The three products of a linear layer with weight W[out,in] (as PyTorch stores it), dense operands.
+// y[n,out] = x[n,in] W^T (+ bias[out]) (+ residual[n,out])
+enum class Epilogue : std::uint8_t { none, bias, residual, bias_residual };
+GemmSpec linear_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue = Epilogue::none);
+// dx[n,in] (=|+=) dy[n,out] W
+GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output,
+                               Store store = Store::write);
+// dW[out,in] (=|+=) dy[n,out]^T x[n,in], in fp32
+GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
+// GPT-2 stores W[in,out] (Conv1D): y = x W; dx = dy W^T; dW[in,out] = x^T dy.
+GemmSpec conv1d_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue = Epilogue::none);
+GemmSpec conv1d_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output,
+                               Store store = Store::write);
+GemmSpec conv1d_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
+
+struct GemmOperands {
+  const void* a = nullptr;         // spec.input, [m,k] or [k,m]
+  const void* b = nullptr;         // spec.input, [k,n] or [n,k]
+  void* c = nullptr;               // spec.output, [m,n]
+  const void* bias = nullptr;      // spec.input, [n], if spec.has_bias
+  const void* residual = nullptr;  // spec.input, [m,n], if spec.has_residual; may be C itself where the types are equal
+};
+
+// Owns the compiled products, one set for each spec. All methods may be called from several threads at once.
+class MatmulEngine {
+ public:
+  explicit MatmulEngine(int threads);  // the pools given to run() have at most so many
+  ~MatmulEngine();
+  MatmulEngine(const MatmulEngine&) = delete;
+  MatmulEngine& operator=(const MatmulEngine&) = delete;
+
+  // Compiles the product ahead of training: run() of a prepared spec compiles nothing.
+  void prepare(const GemmSpec& spec);
+  // For run() with this spec on a pool of the engine's number of threads. Prepares it.
+  Bytes scratch_bytes(const GemmSpec& spec);
+  // `scratch` is aligned to 64 bytes; two calls at the same time need scratch of their own.
+  void run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---- Norms (models/cpu/norm.cpp) -------------------------------------------------------------------------------------------
+
+// y = w * x * rstd, rstd = 1 / sqrt(mean(x^2) + epsilon).
+template <typename E>
+void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
+                     float epsilon, E* y /*[n,H]*/, float* rstd /*[n]*/);
+// The same y again from x and rstd.
+template <typename E>
+void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
+                   const float* rstd /*[n]*/, E* y /*[n,H]*/);
+Bytes rmsnorm_backward_scratch_bytes(std::int64_t n, std::int64_t H);
+// dx = residual_gradient + d(norm); residual_gradient may be null, and may be dx itself. G is E or float.
+template <typename E, typename G>
+void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy /*[n,H]*/, const E* x /*[n,H]*/,
+                      const E* weight /*[H]*/, const float* rstd /*[n]*/, const E* residual_gradient /*[n,H]*/, E* dx /*[n,H]*/,
+                      float* dweight /*[H]*/, Store store, std::byte* scratch);
+
+// y = w * (x - mean) * rstd + bias.
+template <typename E>
+void layernorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
+                       const E* bias /*[H]*/, float epsilon, E* y /*[n,H]*/, float* mean /*[n]*/, float* rstd /*[n]*/);
+template <typename E>
+void layernorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
+                     const E* bias /*[H]*/, const float* mean /*[n]*/, const float* rstd /*[n]*/, E* y /*[n,H]*/);
+Bytes layernorm_backward_scratch_bytes(std::int64_t n, std::int64_t H);
+template <typename E, typename G>
+void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy /*[n,H]*/, const E* x /*[n,H]*/,
+                        const E* weight /*[H]*/, const float* mean /*[n]*/, const float* rstd /*[n]*/,
+                        const E* residual_gradient /*[n,H]*/, E* dx /*[n,H]*/, float* dweight /*[H]*/, float* dbias /*[H]*/,
+                        Store store, std::byte* scratch);
+
+// ---- Rotary positions and q/k norm (models/cpu/rope.cpp) -------------------------------------------------------------------
+
+struct RopeShape {
+  std::int64_t n = 0;           // rows; row i stands at position i % sequence
+  std::int64_t sequence = 0;    // T
+  std::int64_t heads = 0;       // Hq
+  std::int64_t kv_heads = 0;    // Hkv
+  std::int64_t dimension = 0;   // D, even
+  float epsilon = 0.0f;         // of the q/k norm
+};
+// Angles as rotate-half uses them: element j pairs with j + D/2.
+struct RopeTable {
+  const float* cosine = nullptr;  // [T, D/2]
+  const float* sine = nullptr;    // [T, D/2]
+};
+// Head-wise RMSNorm weights (Qwen3); both null where a model has none.
+template <typename E>
+struct HeadNorm {
+  const E* q_weight = nullptr;  // [D]
+  const E* k_weight = nullptr;  // [D]
+};
+// Reads raw qkv[n,(Hq+2Hkv)*D], writes normed and rotated qk[n,(Hq+Hkv)*D]. In place over a row prefix is not supported.
+template <typename E>
+void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm,
+                  const E* qkv /*[n,(Hq+2Hkv)*D]*/, E* qk /*[n,(Hq+Hkv)*D]*/);
+Bytes rope_backward_scratch_bytes(const RopeShape& shape);
+// In place: the q and k columns of dqkv come in as gradients of the rotated q and k, and leave as gradients of the raw ones.
+// The raw qkv is read only where there is a norm (else it may be null, and so may dq_weight and dk_weight).
+template <typename E>
+void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm,
+                   const E* qkv /*[n,(Hq+2Hkv)*D]*/, E* dqkv /*[n,(Hq+2Hkv)*D]*/, float* dq_weight /*[D]*/,
+                   float* dk_weight /*[D]*/, Store store, std::byte* scratch);
+
+// ---- Activations (models/cpu/pointwise.cpp) --------------------------------------------------------------------------------
+
+// h = silu(gate) * up, gate = gu[:, :I], up = gu[:, I:].
+template <typename E>
+void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/, E* h /*[n,I]*/);
+// One pass: dgu, and h again (h may be null where it is not wanted). dgu may be gu itself.
+template <typename E>
+void swiglu_backward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/, const E* gu /*[n,2I]*/,
+                     E* dgu /*[n,2I]*/, E* h /*[n,I]*/);
+
+enum class Gelu : std::uint8_t { tanh, exact };  // `gelu_new` and `gelu` of config.json
+template <typename E>
+void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* pre, E* h);
+// One pass: dpre, and h again (h may be null). dpre may be pre or dh.
+template <typename E>
+void gelu_backward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h);
+
+// ---- Element-wise helpers and reductions (models/cpu/pointwise.cpp, models/cpu/reduce.cpp) ---------------------------------
+
+template <typename E>
+void add(const ThreadPool& pool, std::int64_t elements, const E* a, const E* b, E* sum);  // sum may be a or b
+void accumulate(const ThreadPool& pool, std::int64_t elements, const float* a, float* sum);  // sum += a
+template <typename E>
+void accumulate_into(const ThreadPool& pool, std::int64_t elements, const E* a, float* sum);  // sum += a
+template <typename E>
+void scale(const ThreadPool& pool, std::int64_t elements, float factor, E* x);
+template <typename E>
+void cast_from_float(const ThreadPool& pool, std::int64_t elements, const float* x, E* y);
+template <typename E>
+void cast_to_float(const ThreadPool& pool, std::int64_t elements, const E* x, float* y);
+void fill_zero(const ThreadPool& pool, Bytes bytes, void* data);
+template <typename E>
+bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x);
+
+// Chunks of 64 Ki elements, partial sums in double, added along a fixed tree.
+Bytes sum_of_squares_scratch_bytes(std::int64_t elements);
+template <typename E>
+double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch);
+// The sum along the fixed tree that every reduction here uses. Destroys `values`.
+double tree_sum(std::span<double> values);
+
+Bytes column_sums_scratch_bytes(std::int64_t n, std::int64_t columns);
+// sums[columns] (=|+=) sum over rows of dy: the gradient of a bias.
+template <typename E>
+void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, const E* dy /*[n,columns]*/,
+                 float* sums /*[columns]*/, Store store, std::byte* scratch);
+
+// ---- Embedding (models/cpu/embedding_ops.cpp) ------------------------------------------------------------------------------
+
+// The vocabulary comes in tiles [first, first + rows). Each token lies in one tile, so the tiles in any order write all of x.
+struct VocabularyTile {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+};
+// x[i] = table[tokens[i] - first] for the tokens in the tile; other rows are left alone.
+template <typename E>
+void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
+                       VocabularyTile tile, const E* table /*[rows,H]*/, E* x /*[n,H]*/);
+// x[i] += positions[i % T], after all tiles.
+template <typename E>
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence,
+                      const E* positions /*[T,H]*/, E* x /*[n,H]*/);
+// dtable[tokens[i] - first] += dx[i] for the tokens in the tile, in the order of i. Store::write zeroes the tile first.
+template <typename E>
+void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
+                        VocabularyTile tile, const E* dx /*[n,H]*/, float* dtable /*[rows,H]*/, Store store);
+// dpositions[t] (=|+=) sum over the sequences of dx; rows beyond T are zeroed by Store::write, else left alone.
+template <typename E>
+void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
+                       const E* dx /*[n,H]*/, float* dpositions /*[table_rows,H]*/, Store store);
+
+// ---- Loss over the vocabulary in tiles (models/cpu/loss.cpp) ---------------------------------------------------------------
+
+inline constexpr std::int32_t kIgnoredTarget = -100;
+
+// What is known of each row's logits after some tiles; three arrays of the caller's.
+struct SoftmaxState {
+  float* maximum = nullptr;       // [n]
+  float* sum = nullptr;           // [n] of exp(logit - maximum)
+  float* target_logit = nullptr;  // [n]
+};
+void loss_begin(std::int64_t n, const SoftmaxState& state);
+// `logits` are the tile's columns of all n rows, row stride tile.rows.
+template <typename E>
+void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, const E* logits /*[n,tile.rows]*/,
+               const std::int32_t* targets /*[n]*/, const SoftmaxState& state);
+Bytes loss_finish_scratch_bytes(std::int64_t n);
+// log_sum_exp[i] for every row; returns the sum over rows with a target of log_sum_exp - target_logit. row_loss may be null.
+double loss_finish(std::int64_t n, const std::int32_t* targets /*[n]*/, const SoftmaxState& state, float* log_sum_exp /*[n]*/,
+                   float* row_loss /*[n]*/, std::byte* scratch);
+// In place: logits become (exp(logit - log_sum_exp) - [column is the target]) * scale; rows without a target become 0.
+template <typename E>
+void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits /*[n,tile.rows]*/,
+                        const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale);
+
+}  // namespace spillway::ops
