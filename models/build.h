@@ -1,0 +1,36 @@
+// Compiles a model's configuration to units: the graph that the planner reads and the operations that the executor calls.
+// Not here: what a family's units are (gpt2.h, llama.h), where their bytes live (memory/).
+#pragma once
+
+#include <cstdint>
+
+#include "memory/parallel.h"
+#include "memory/types.h"
+#include "models/config.h"
+#include "models/ops.h"
+#include "models/unit_ops.h"
+
+namespace spillway {
+
+struct BuildOptions {
+  DType dtype = DType::bfloat16;
+  std::int64_t micro_batch = 1;      // B, sequences
+  std::int64_t sequence = 0;         // T, tokens of a sequence
+  HeadMode head = HeadMode::tiled;
+  const ThreadPool& pool;            // both are kept by the operations and must outlive the compiled model
+  ops::MatmulEngine& engine;
+};
+
+// Where a model is cut. It follows from the model alone, so that no budget changes the bits; tests force small cuts.
+struct Cuts {
+  std::int64_t vocabulary_rows = 0;  // of an embedding or head tile; the last may have fewer
+  std::int64_t mlp_columns = 0;      // of an MLP tile
+  std::int64_t head_strip = 1024;    // rows of logits that exist at a time
+};
+Cuts canonical_cuts(const ModelConfig& config);
+
+// InputError where the sequence is longer than the model's positions, or the element type cannot be computed with here.
+CompiledModel build_model(const ModelConfig& config, const BuildOptions& options);
+CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts);
+
+}  // namespace spillway
