@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Checks the rules of the house that a program can check: the direction of dependence between folders, the purity of the
+planner, where backends may be named, and the shape of a source file. Not here: formatting and warnings, which tools do.
+
+    dependence.py [--root DIR]     prints one line a violation; exit code 1 if there is any
+    dependence.py --self-test      breaks each rule in a made-up tree and demands that it is noticed
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+# folder -> the folders it may include from, besides itself
+MAY_USE = {
+    "memory": set(),
+    "models": {"memory"},
+    "nvme": {"memory"},
+    "collectives": {"memory"},
+    "offload": {"memory", "models", "nvme", "collectives"},
+    "trainer": {"memory", "models", "nvme", "collectives", "offload"},
+    "tools": {"memory", "models", "nvme", "collectives", "offload", "trainer"},
+    "tests": {"memory", "models", "nvme", "collectives", "offload", "trainer", "tools"},
+}
+
+# The planner computes; it neither measures nor moves: the same input gives the same plan on any machine. What these files
+# include from memory/, and the sources beside those headers, must be as pure.
+PURE_ROOTS = re.compile(r"memory/(unit|plan|schedule|packing|planner|simulate|timeline|machine)(_\w+)?\.(h|cpp)$")
+IMPURE_FILE = re.compile(r"memory/(runtime|arena|parallel)")
+IMPURE_HEADER = re.compile(
+    r"(cuda|cublas|nccl|mpi|liburing|dnnl|oneapi|tbb|omp|sys/|linux/|unistd|fcntl|pthread|dirent|stdio|cstdio|fstream|iostream"
+    r"|ostream|istream|filesystem|thread|mutex|shared_mutex|condition_variable|future|atomic|chrono|ctime|time\.h)"
+)
+
+# header -> where it may be named (tests and benches compare against libraries, so they are free)
+BACKENDS = [
+    (re.compile(r"(cuda|cublas|cuda_runtime)\w*\.h"), re.compile(r"_cuda\.cpp$|\.cuh?$"), "files named *_cuda.cpp or *.cu"),
+    (re.compile(r"nccl\.h"), re.compile(r"^collectives/nccl\w*\.cpp$"), "collectives/nccl*.cpp"),
+    (re.compile(r"mpi\.h"), re.compile(r"^collectives/mpi\w*\.cpp$"), "collectives/mpi*.cpp"),
+    (re.compile(r"liburing(\.h|/)"), re.compile(r"^nvme/"), "nvme/"),
+    (re.compile(r"(oneapi/dnnl/)?dnnl"), re.compile(r"^models/"), "models/"),
+]
+
+LONGEST_FILE = 700
+SOURCE = {".h", ".cpp", ".cu", ".cuh"}
+TEXT = SOURCE | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ""}
+OTHERS_HOMES = re.compile(r"(?<![\w.}$])/(root|home|Users|work|workspace)/\w")
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+TARGET_INCLUDE = re.compile(r'^\s*#\s*define\s+HWY_TARGET_INCLUDE\s+"([^"]+)"')
+
+
+def files_of(root):
+    """Every text file of ours, as a path relative to the root; test data is not ours to judge."""
+    for folder, subfolders, names in os.walk(root):
+        here = pathlib.Path(folder).relative_to(root)
+        top = here == pathlib.Path(".")
+        subfolders[:] = sorted(
+            s for s in subfolders
+            if s != "__pycache__" and (here / s).as_posix() != "tests/data"
+            and (not top or s in MAY_USE or s in ("cmake", ".ci"))
+        )
+        for name in sorted(names):
+            path = here / name
+            if path.suffix in TEXT and (not top or path.suffix or name.startswith("CMake")):
+                yield path
+
+
+def pure_files(root):
+    """The planner's files: the named ones and whatever they include, with the source beside each header."""
+    waiting = [path for path in root.glob("memory/*.*") if PURE_ROOTS.match(path.relative_to(root).as_posix())]
+    pure = set()
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(root).as_posix()
+        if name in pure or IMPURE_FILE.match(name) or name.startswith("memory/error.") or not path.is_file():
+            continue
+        pure.add(name)
+        quoted = re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+        waiting += [root / header for header in quoted]
+        waiting.append(path.with_suffix(".cpp"))
+    return pure
+
+
+def check_includes(root, path, lines, pure):
+    name, folder = path.as_posix(), path.parts[0]
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line) or TARGET_INCLUDE.match(line)
+        if not match:
+            continue
+        place = f"{name}:{number}"
+        quoted = match.group(1)
+        header = quoted or match.group(2)
+        if quoted:
+            target = quoted.split("/")[0]
+            if target not in MAY_USE or ".." in quoted:
+                yield f'{place}: "{quoted}" does not begin at the root; write the folder, or <> for a library'
+                continue
+            if not (root / quoted).is_file():
+                yield f'{place}: "{quoted}" does not exist'
+            if target != folder and target not in MAY_USE[folder]:
+                allowed = ", ".join(sorted(MAY_USE[folder])) or "nothing else"
+                yield f'{place}: {folder}/ may not use {target}/ ("{quoted}"); it may use {allowed}'
+        if name in pure and (IMPURE_FILE.match(header) if quoted else IMPURE_HEADER.match(header)):
+            yield f"{place}: the planner is pure and may not include {header}"
+        elif not quoted and folder not in ("tests", "tools"):
+            for backend, allowed, where in BACKENDS:
+                if backend.match(header) and not allowed.search(name):
+                    yield f"{place}: <{header}> belongs in {where}"
+
+
+def check_header(path, lines):
+    """A header opens with what it is for and what it is not for, then `#pragma once`."""
+    opening = []
+    for line in lines:
+        if not line.startswith("//"):
+            break
+        opening.append(line)
+    if not opening:
+        yield f"{path.as_posix()}:1: a header opens with a comment: what it is for, and what it is not for"
+    elif not re.search(r"\b(not|never|nor|no)\b", " ".join(opening), re.IGNORECASE):
+        yield f"{path.as_posix()}:1: the opening comment does not say what the header is not for"
+    if "#pragma once" not in lines:
+        yield f"{path.as_posix()}:1: no #pragma once"
+
+
+def check_links(path, text):
+    """spillway_folder(name dependency...) obeys the same table as includes."""
+    for match in re.finditer(r"spillway_folder\((\w+)([^)]*)\)", text):
+        name = match.group(1)
+        if name not in MAY_USE:
+            continue
+        for target in re.findall(r"spillway_(\w+)", match.group(2)):
+            if target not in MAY_USE[name]:
+                yield f"{path.as_posix()}: {name}/ may not link with {target}/"
+
+
+def violations(root):
+    pure = pure_files(root)
+    for path in files_of(root):
+        name = path.as_posix()
+        try:
+            text = (root / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            if path.suffix:
+                yield f"{name}: not UTF-8"
+            continue
+        lines = text.splitlines()
+        for number, line in enumerate(lines, 1):
+            if OTHERS_HOMES.search(line) or (len(root.parts) > 2 and f"{root}/" in line):
+                yield f"{name}:{number}: a path of one machine: {line.strip()}"
+            if UNFINISHED.search(line):
+                yield f"{name}:{number}: unfinished work is an issue, not a comment: {line.strip()}"
+        if path.name == "CMakeLists.txt":
+            yield from check_links(path, text)
+        if path.suffix not in SOURCE and path.suffix != ".py":
+            continue
+        if len(lines) > LONGEST_FILE:
+            yield f"{name}: {len(lines)} lines; at most {LONGEST_FILE}"
+        if path.suffix in SOURCE and path.parts[0] in MAY_USE:
+            yield from check_includes(root, path, lines, pure)
+        if path.suffix in (".h", ".cuh"):
+            yield from check_header(path, lines)
+
+
+GOOD = {
+    "memory/types.h": "// Sizes. Not here: owners.\n#pragma once\n#include <cstdint>\n",
+    "memory/plan.h": '// A plan. Not here: running it.\n#pragma once\n#include "memory/types.h"\n',
+    "memory/runtime.h": "// Streams. Not here: plans.\n#pragma once\n",
+    "memory/runtime_cuda.cpp": '#include "memory/runtime.h"\n#include <cuda_runtime.h>\n',
+    "memory/CMakeLists.txt": "spillway_folder(memory fmt::fmt)\n",
+    "models/unit.h": '// A unit. Not here: bytes.\n#pragma once\n#include "memory/types.h"\n',
+    "models/CMakeLists.txt": "spillway_folder(models spillway_memory)\n",
+    "nvme/ring.cpp": "#include <liburing.h>\n",
+    "offload/executor.cpp": '#include "models/unit.h"\n#include "memory/plan.h"\n',
+    "trainer/loop.h": "// The loop. Not here: kernels.\n#pragma once\n",
+    "tools/main.cpp": '#include "trainer/loop.h"\n',
+    "tests/memory/plan_test.cpp": '#include "memory/plan.h"\n',
+    "tests/data/notes.txt": "test data may say /ro" + "ot/anything\n",
+    "README.md": "A program.\n",
+}
+
+# What breaks a rule -> words that the complaint must contain
+BAD = [
+    ({"memory/a.cpp": '#include "models/unit.h"\n'}, "memory/ may not use models/"),
+    ({"models/a.cpp": '#include "nvme/ring.h"\n', "nvme/ring.h": "// Ring. Not here: plans.\n#pragma once\n"}, "may not use nvme/"),
+    ({"nvme/a.cpp": '#include "models/unit.h"\n'}, "nvme/ may not use models/"),
+    ({"offload/a.cpp": '#include "trainer/loop.h"\n'}, "offload/ may not use trainer/"),
+    ({"trainer/a.cpp": '#include "tools/a.h"\n', "tools/a.h": "// A. Not here: b.\n#pragma once\n"}, "may not use tools/"),
+    ({"models/a.cpp": '#include "tests/a.h"\n', "tests/a.h": "// A. Not here: b.\n#pragma once\n"}, "may not use tests/"),
+    ({"models/a.cpp": '#define HWY_TARGET_INCLUDE "trainer/loop.h"\n'}, "may not use trainer/"),
+    ({"memory/a.cpp": '#include "types.h"\n'}, "does not begin at the root"),
+    ({"memory/a.cpp": '#include "memory/../models/unit.h"\n'}, "does not begin at the root"),
+    ({"memory/a.cpp": '#include "memory/missing.h"\n'}, "does not exist"),
+    ({"memory/planner.cpp": "#include <fstream>\n"}, "may not include fstream"),
+    ({"memory/plan.h": GOOD["memory/plan.h"] + '#include "memory/waits.h"\n',
+      "memory/waits.h": "// Waits. Not here: lanes.\n#pragma once\n", "memory/waits.cpp": "#include <mutex>\n"},
+     "memory/waits.cpp:1: the planner is pure"),
+    ({"memory/simulate.cpp": "#include <cuda_runtime.h>\n"}, "may not include cuda_runtime.h"),
+    ({"memory/schedule_vertical.cpp": '#include "memory/runtime.h"\n'}, "may not include memory/runtime.h"),
+    ({"memory/arena.cpp": "#include <cuda_runtime.h>\n"}, "belongs in files named *_cuda.cpp"),
+    ({"offload/a.cpp": "#include <liburing.h>\n"}, "belongs in nvme/"),
+    ({"offload/a.cpp": "#include <oneapi/dnnl/dnnl.hpp>\n"}, "belongs in models/"),
+    ({"memory/a.h": "#pragma once\n"}, "a header opens with a comment"),
+    ({"memory/a.h": "// An arena of bytes.\n#pragma once\n"}, "what the header is not for"),
+    ({"memory/a.h": "// An arena. Not here: plans.\n"}, "no #pragma once"),
+    ({"memory/a.cpp": "\n" * (LONGEST_FILE + 1)}, "lines; at most"),
+    ({"memory/a.cpp": 'const char* path = "/ro' + 'ot/model";\n'}, "a path of one machine"),
+    ({"tools/run": "cd /ho" + "me/someone/model\n"}, "a path of one machine"),
+    ({"memory/a.cpp": "// TO" + "DO: finish\n"}, "unfinished work"),
+    ({"models/CMakeLists.txt": "spillway_folder(models spillway_trainer)\n"}, "may not link with trainer/"),
+]
+
+
+def found_in(tree):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder).resolve()
+        for name, text in tree.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return list(violations(root))
+
+
+def self_test():
+    failures = [f"the good tree was refused: {line}" for line in found_in(GOOD)]
+    for change, words in BAD:
+        found = found_in(GOOD | change)
+        if len(found) != 1 or words not in found[0]:
+            failures.append(f"{sorted(change)}: expected one complaint with '{words}', got {found}")
+    for failure in failures:
+        print(failure)
+    print(f"{len(BAD)} broken trees, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    found = list(violations(arguments.root.resolve()))
+    for line in found:
+        print(line)
+    print(f"{len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

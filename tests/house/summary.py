@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Prints the closing line of tools/test, `N passed, N failed[, N skipped]`, from the results that ctest wrote, and before it
+the names of the tests that failed or were skipped. Exit code 1 if any failed or none passed.
+
+    summary.py RESULTS.xml
+"""
+
+import pathlib
+import sys
+import xml.etree.ElementTree as xml
+
+
+def main():
+    results = pathlib.Path(sys.argv[1])
+    passed, failed, skipped = [], [], []
+    if results.is_file():
+        for case in xml.parse(results).getroot().iter("testcase"):
+            reason = case.find("skipped")
+            # A test that could not start is `notrun` too: only one that says itself that it skips is skipped.
+            if case.get("status") == "run":
+                passed.append(case)
+            elif case.get("status") == "notrun" and reason is not None and "SKIP_" in reason.get("message", ""):
+                skipped.append(case)
+            elif case.get("status") != "disabled":
+                failed.append(case)
+    for case in skipped:
+        print(f"skipped: {case.get('name')}")
+    for case in failed:
+        print(f"failed: {case.get('name')}")
+    print(f"{len(passed)} passed, {len(failed)} failed" + (f", {len(skipped)} skipped" if skipped else ""))
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
