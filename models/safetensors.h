@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/bfloat16.h"
 #include "memory/types.h"
 
 namespace spillway {
@@ -71,8 +72,8 @@ class SafetensorsReader {
   // Elements [first, first + out.size()) of a tensor of f32, bf16 or f16, converted to fp32, or to bf16 bits (nearest, ties to
   // even). A value that is not finite, or becomes so, is an InputError naming the tensor and the element, unless accepted.
   void read(const StoredTensor& tensor, std::int64_t first, std::span<float> out, NotFinite not_finite = NotFinite::refuse) const;
-  void read_bf16(const StoredTensor& tensor, std::int64_t first, std::span<std::uint16_t> out,
-                 NotFinite not_finite = NotFinite::refuse) const;
+  void read(const StoredTensor& tensor, std::int64_t first, std::span<BFloat16> out,
+            NotFinite not_finite = NotFinite::refuse) const;
   void read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const;
 
  private:

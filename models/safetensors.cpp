@@ -1,0 +1,256 @@
+#include "models/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <type_traits>
+#include <unordered_map>
+
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "models/safetensors_header.h"
+#include "models/strict_json.h"
+
+namespace spillway {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian and is read as it is");
+
+constexpr Bytes kMaxIndexBytes = 64 * kMiB;
+constexpr std::size_t kStagingBytes = 64 * 1024;
+
+float float_of_f16(std::uint16_t bits) {
+  // Halves below 2^-14 are subnormal: shifting into a float's place and multiplying by 2^112 restores both kinds exactly.
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7FFFU) << 13;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
+  const bool special = (bits & 0x7C00U) == 0x7C00U;
+  const std::uint32_t result = special ? (magnitude | 0x7F800000U) : std::bit_cast<std::uint32_t>(scaled);
+  return std::bit_cast<float>(result | sign);
+}
+
+bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7F800000U) != 0x7F800000U; }
+bool is_finite(BFloat16 value) { return (value.bits & 0x7F80U) != 0x7F80U; }
+
+// Converts one staged piece; returns the index of the first value that is not finite, or `count`.
+template <typename Stored, typename Out, typename Convert>
+std::size_t convert(const std::byte* staged, std::size_t count, Out* out, Convert to_out) {
+  bool all_finite = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    Stored stored;
+    std::memcpy(&stored, staged + i * sizeof(Stored), sizeof(Stored));
+    out[i] = to_out(stored);
+    all_finite &= is_finite(out[i]);
+  }
+  if (all_finite) return count;
+  return static_cast<std::size_t>(std::find_if(out, out + count, [](Out value) { return !is_finite(value); }) - out);
+}
+
+template <typename Out>
+std::size_t convert(ElementType type, const std::byte* staged, std::size_t count, Out* out) {
+  if (type == ElementType::f32) return convert<float>(staged, count, out, [](float value) { return from_float<Out>(value); });
+  if (type == ElementType::f16) {
+    return convert<std::uint16_t>(staged, count, out, [](std::uint16_t half) { return from_float<Out>(float_of_f16(half)); });
+  }
+  return convert<BFloat16>(staged, count, out, [](BFloat16 value) {
+    if constexpr (std::is_same_v<Out, BFloat16>)
+      return value;  // bits as they are, a NaN's too
+    else
+      return value.to_float();
+  });
+}
+
+std::string coordinates(const std::vector<std::int64_t>& shape, std::int64_t element) {
+  std::vector<std::int64_t> at(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    at[i] = element % shape[i];
+    element /= shape[i];
+  }
+  return fmt::format("[{}]", fmt::join(at, ", "));
+}
+
+}  // namespace
+
+struct SafetensorsReader::Impl {
+  std::vector<PosixFile> handles;
+  std::vector<std::filesystem::path> paths;
+  std::vector<StoredTensor> tensors;
+  std::unordered_map<std::string_view, std::size_t> by_name;  // views into `tensors`
+  std::filesystem::path opened;                               // what the user named
+
+  void open_file(const std::filesystem::path& path);
+  void open_index(const std::filesystem::path& index);
+  void index_names();
+  std::string file_of(const StoredTensor& tensor) const { return paths[static_cast<std::size_t>(tensor.file)].string(); }
+  void check_range(const StoredTensor& tensor, std::int64_t first, std::size_t count) const;
+
+  template <typename Out>
+  void read(const StoredTensor& tensor, std::int64_t first, std::span<Out> out, NotFinite not_finite) const;
+};
+
+void SafetensorsReader::Impl::open_file(const std::filesystem::path& path) {
+  PosixFile file = PosixFile::open_to_read(path);
+  std::vector<StoredTensor> found = read_safetensors_header(file);
+  for (StoredTensor& tensor : found) tensor.file = static_cast<int>(paths.size());
+  tensors.insert(tensors.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  handles.push_back(std::move(file));
+  paths.push_back(path);
+}
+
+void SafetensorsReader::Impl::open_index(const std::filesystem::path& index) {
+  const std::string file = index.string();
+  const nlohmann::json parsed = parse_strict_json(read_text_file(index, kMaxIndexBytes), file);
+  const auto map = parsed.is_object() ? parsed.find("weight_map") : parsed.end();
+  if (map == parsed.end() || !map->is_object() || map->empty()) {
+    throw InputError(fmt::format("{}: has no \"weight_map\" from tensor names to shards", file));
+  }
+  std::map<std::string, std::vector<std::string>> expected;  // shard -> tensors, shards in the order of their names
+  for (const auto& [name, shard] : map->items()) {
+    const std::string shard_name = shard.is_string() ? shard.get<std::string>() : std::string();
+    // A shard lies beside its index: a path that leads elsewhere is not followed.
+    if (shard_name.empty() || shard_name.find('/') != std::string::npos || shard_name.find('\0') != std::string::npos ||
+        !shard_name.ends_with(".safetensors")) {
+      throw InputError(fmt::format("{}: tensor {} is said to be in {}; a shard's name ends in .safetensors and has no directory",
+                                   file, shown_name(name), shown(shard)));
+    }
+    expected[shard_name].push_back(name);
+  }
+  for (const auto& [shard_name, names] : expected) {
+    const std::filesystem::path shard = index.parent_path() / shard_name;
+    if (!std::filesystem::exists(shard)) {
+      throw InputError(
+          fmt::format("{}: the shard {}, with {} of the model's tensors, is missing", file, shown_name(shard_name), names.size()),
+          "Fetch the missing file; every shard that the index names must be there.");
+    }
+    const std::size_t before = tensors.size();
+    open_file(shard);
+    std::vector<std::string_view> found;
+    for (std::size_t i = before; i < tensors.size(); ++i) found.push_back(tensors[i].name);
+    std::sort(found.begin(), found.end());
+    for (const std::string& name : names) {
+      if (!std::binary_search(found.begin(), found.end(), std::string_view(name))) {
+        throw InputError(
+            fmt::format("{}: tensor {} is not in the shard {} that the index names", file, shown_name(name), shard.string()));
+      }
+    }
+    for (const std::string_view name : found) {
+      const auto claimed = map->find(std::string(name));
+      if (claimed == map->end() || *claimed != shard_name) {
+        throw InputError(fmt::format("{}: the shard {} has tensor {}, which the index {}", file, shard.string(), shown_name(name),
+                                     claimed == map->end() ? "does not know" : "places in " + shown(*claimed)));
+      }
+    }
+  }
+}
+
+void SafetensorsReader::Impl::index_names() {
+  by_name.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto [at, added] = by_name.emplace(tensors[i].name, i);
+    SPILLWAY_CHECK(added, "tensor {} is in two shards, which the index should have excluded", tensors[i].name);
+  }
+}
+
+void SafetensorsReader::Impl::check_range(const StoredTensor& tensor, std::int64_t first, std::size_t count) const {
+  SPILLWAY_CHECK(first >= 0 && first <= tensor.elements && static_cast<std::int64_t>(count) <= tensor.elements - first,
+                 "elements {} to {} of {}, which has {}", first, first + static_cast<std::int64_t>(count), tensor.name,
+                 tensor.elements);
+}
+
+template <typename Out>
+void SafetensorsReader::Impl::read(const StoredTensor& tensor, std::int64_t first, std::span<Out> out,
+                                   NotFinite not_finite) const {
+  check_range(tensor, first, out.size());
+  if (tensor.type != ElementType::f32 && tensor.type != ElementType::bf16 && tensor.type != ElementType::f16) {
+    throw InputError(fmt::format("{}: tensor {} has the type {}; weights may be F32, BF16 or F16", file_of(tensor),
+                                 shown_name(tensor.name), name_of(tensor.type)));
+  }
+  const PosixFile& file = handles[static_cast<std::size_t>(tensor.file)];
+  alignas(64) std::array<std::byte, kStagingBytes> staging;
+  const std::size_t width = static_cast<std::size_t>(size_of(tensor.type));
+  const std::size_t piece = kStagingBytes / width;
+  for (std::size_t done = 0; done < out.size(); done += piece) {
+    const std::size_t count = std::min(piece, out.size() - done);
+    const Bytes offset = tensor.offset + (first + static_cast<std::int64_t>(done)) * static_cast<Bytes>(width);
+    file.read(offset, std::span(staging).first(count * width));
+    const std::size_t bad = convert(tensor.type, staging.data(), count, out.data() + done);
+    if (bad == count || not_finite == NotFinite::accept) continue;
+    float value = 0;
+    convert(tensor.type, staging.data() + bad * width, 1, &value);
+    const std::int64_t element = first + static_cast<std::int64_t>(done + bad);
+    throw InputError(
+        fmt::format("{}: tensor {} has {} at element {} ({}); {}", file_of(tensor), shown_name(tensor.name), value, element,
+                    coordinates(tensor.shape, element),
+                    is_finite(value) ? "it is too large for bf16" : "all weights must be finite"),
+        is_finite(value) ? "Train with --dtype fp32." : "The file is damaged or its training diverged; use another.");
+  }
+}
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& file_or_directory) : impl_(std::make_unique<Impl>()) {
+  impl_->opened = file_or_directory;
+  if (!std::filesystem::is_directory(file_or_directory)) {
+    if (file_or_directory.string().ends_with(".index.json")) {
+      impl_->open_index(file_or_directory);
+    } else {
+      impl_->open_file(file_or_directory);
+    }
+  } else if (std::filesystem::exists(file_or_directory / "model.safetensors")) {
+    impl_->open_file(file_or_directory / "model.safetensors");
+  } else if (std::filesystem::exists(file_or_directory / "model.safetensors.index.json")) {
+    impl_->open_index(file_or_directory / "model.safetensors.index.json");
+  } else {
+    throw InputError(
+        fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", file_or_directory.string()));
+  }
+  impl_->index_names();
+}
+
+SafetensorsReader::~SafetensorsReader() = default;
+SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
+SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;
+
+const std::vector<StoredTensor>& SafetensorsReader::tensors() const { return impl_->tensors; }
+const std::vector<std::filesystem::path>& SafetensorsReader::files() const { return impl_->paths; }
+
+const StoredTensor* SafetensorsReader::find(std::string_view name) const {
+  const auto at = impl_->by_name.find(name);
+  return at == impl_->by_name.end() ? nullptr : &impl_->tensors[at->second];
+}
+
+const StoredTensor& SafetensorsReader::require(std::string_view name, std::span<const std::int64_t> shape) const {
+  const StoredTensor* tensor = find(name);
+  if (tensor == nullptr) {
+    throw InputError(fmt::format("{}: tensor {} is missing; the model needs it with shape [{}]", impl_->opened.string(),
+                                 shown_name(name), fmt::join(shape, ", ")),
+                     "The weights must be those of the model that config.json describes.");
+  }
+  if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
+    throw InputError(fmt::format("{}: tensor {} has shape [{}]; the model needs [{}]", impl_->file_of(*tensor), shown_name(name),
+                                 fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")),
+                     "The weights must be those of the model that config.json describes.");
+  }
+  return *tensor;
+}
+
+void SafetensorsReader::read(const StoredTensor& tensor, std::int64_t first, std::span<float> out, NotFinite not_finite) const {
+  impl_->read(tensor, first, out, not_finite);
+}
+
+void SafetensorsReader::read(const StoredTensor& tensor, std::int64_t first, std::span<BFloat16> out,
+                             NotFinite not_finite) const {
+  impl_->read(tensor, first, out, not_finite);
+}
+
+void SafetensorsReader::read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const {
+  impl_->check_range(tensor, first, out.size());
+  if (tensor.type != ElementType::i32) {
+    throw InputError(fmt::format("{}: tensor {} has the type {}; I32 was expected", impl_->file_of(tensor),
+                                 shown_name(tensor.name), name_of(tensor.type)));
+  }
+  impl_->handles[static_cast<std::size_t>(tensor.file)].read(tensor.offset + first * 4, std::as_writable_bytes(out));
+}
+
+}  // namespace spillway
