@@ -235,9 +235,9 @@ struct SoftmaxState {
   float* target_logit = nullptr;  // [n]
 };
 void loss_begin(std::int64_t n, const SoftmaxState& state);
-// `logits` are the tile's columns of all n rows, row stride tile.rows.
+// `logits` are the tile's columns of all n rows, `ld` elements between rows. The tiles' order and sizes are part of the bits.
 template <typename E>
-void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, const E* logits /*[n,tile.rows]*/,
+void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, const E* logits /*[n,tile.rows]*/, std::int64_t ld,
                const std::int32_t* targets /*[n]*/, const SoftmaxState& state);
 Bytes loss_finish_scratch_bytes(std::int64_t n);
 // log_sum_exp[i] for every row; returns the sum over rows with a target of log_sum_exp - target_logit. row_loss may be null.
@@ -246,6 +246,6 @@ double loss_finish(std::int64_t n, const std::int32_t* targets /*[n]*/, const So
 // In place: logits become (exp(logit - log_sum_exp) - [column is the target]) * scale; rows without a target become 0.
 template <typename E>
 void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits /*[n,tile.rows]*/,
-                        const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale);
+                        std::int64_t ld, const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale);
 
 }  // namespace spillway::ops

@@ -1,0 +1,393 @@
+// Matrix products by oneDNN, one library thread a slice: the pool's threads take the slices, so no second pool spins beside it.
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <shared_mutex>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/error.h"
+#include "models/cpu/gemm_slices.h"
+#include "models/cpu/transpose.h"
+#include "models/ops.h"
+
+namespace spillway::ops {
+namespace {
+
+constexpr Bytes kLine = 64;
+
+dnnl::memory::data_type library_type(DType type) {
+  SPILLWAY_CHECK(type != DType::float16, "matrix products take fp32 or bf16, not fp16");
+  return type == DType::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Transpose transpose, std::int64_t ld, DType type) {
+  const dnnl::memory::dims strides = transpose == Transpose::yes ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
+  return {{rows, columns}, library_type(type), strides};
+}
+
+// One shape of slice, compiled, with what each worker binds its pointers to.
+struct Product {
+  struct Call {
+    dnnl::memory a, b, c, bias, residual, scratchpad;
+    std::unordered_map<int, dnnl::memory> arguments;
+  };
+
+  dnnl::matmul primitive;
+  Bytes scratchpad_bytes = 0;
+  std::vector<Call> calls;  // [threads]
+};
+
+// A slice's product as the library sees it: dense blocks or windows of the operands.
+std::unique_ptr<Product> compile(const dnnl::engine& engine, int threads, const GemmSpec& slice) {
+  const auto a = matrix(slice.m, slice.k, slice.transpose_a, slice.lda, slice.input);
+  const auto b = matrix(slice.k, slice.n, slice.transpose_b, slice.ldb, slice.input);
+  const auto c = matrix(slice.m, slice.n, Transpose::no, slice.ldc, slice.output);
+  const auto bias = matrix(1, slice.n, Transpose::no, slice.n, slice.input);
+  const auto residual = matrix(slice.m, slice.n, Transpose::no, slice.ld_residual, slice.input);
+
+  dnnl::post_ops post_ops;
+  if (slice.store == Store::add) post_ops.append_sum(1.0f);
+  if (slice.has_residual) post_ops.append_binary(dnnl::algorithm::binary_add, residual);
+  const int residual_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(slice.store == Store::add ? 1 : 0) | DNNL_ARG_SRC_1;
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_post_ops(post_ops);
+
+  auto product = std::make_unique<Product>();
+  const dnnl::matmul::desc description = slice.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+  const dnnl::matmul::primitive_desc compiled(description, attributes, engine);
+  product->primitive = dnnl::matmul(compiled);
+  product->scratchpad_bytes = static_cast<Bytes>(compiled.scratchpad_desc().get_size());
+  for (int worker = 0; worker < threads; ++worker) {
+    Product::Call call;
+    call.arguments[DNNL_ARG_SRC] = call.a = dnnl::memory(a, engine, nullptr);
+    call.arguments[DNNL_ARG_WEIGHTS] = call.b = dnnl::memory(b, engine, nullptr);
+    call.arguments[DNNL_ARG_DST] = call.c = dnnl::memory(c, engine, nullptr);
+    call.arguments[DNNL_ARG_SCRATCHPAD] = call.scratchpad = dnnl::memory(compiled.scratchpad_desc(), engine, nullptr);
+    if (slice.has_bias) call.arguments[DNNL_ARG_BIAS] = call.bias = dnnl::memory(bias, engine, nullptr);
+    if (slice.has_residual) call.arguments[residual_argument] = call.residual = dnnl::memory(residual, engine, nullptr);
+    product->calls.push_back(std::move(call));
+  }
+  return product;
+}
+
+// The library reads the count of the thread that calls it; a pool's thread is told once a task, which costs nanoseconds.
+void keep_library_single_threaded() { omp_set_num_threads(1); }
+
+// Whether the library has blocked kernels for bf16 on this CPU; its other ways are slower than fp32.
+bool multiplies_bf16(const dnnl::engine& engine) {
+  try {
+    const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
+    const dnnl::matmul::primitive_desc compiled(dnnl::matmul::desc(shape, shape, shape), engine);
+    return std::string_view(compiled.impl_info_str()).starts_with("brg");
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+float* widen(const BFloat16* x, std::int64_t rows, std::int64_t columns, std::int64_t ld, float* y) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) y[row * columns + column] = x[row * ld + column].to_float();
+  }
+  return y;
+}
+
+}  // namespace
+
+struct MatmulEngine::Impl {
+  // A spec cut into slices and compiled. Scratch of a worker: [turned A | widened A | widened B | fp32 C | library].
+  struct Plan {
+    GemmSpec spec;
+    GemmSlices slices;
+    // [rows: whole, last][columns: whole, last][depth: whole, last][product: first, further]
+    std::array<std::unique_ptr<Product>, 16> products;
+    std::int64_t turned_ld = 0;
+    Bytes turned_bytes = 0, a_bytes = 0, b_bytes = 0, c_bytes = 0, library_bytes = 0;
+
+    Bytes worker_bytes() const { return turned_bytes + a_bytes + b_bytes + c_bytes + library_bytes; }
+    std::unique_ptr<Product>& product(bool last_rows, bool last_columns, bool last_depth, bool further) {
+      return products[8u * last_rows + 4u * last_columns + 2u * last_depth + (further ? 1u : 0u)];
+    }
+  };
+  struct Task {
+    std::int64_t row, rows, column, columns;
+    int worker;
+    std::byte* scratch;
+  };
+
+  explicit Impl(int count) : threads(count), engine(dnnl::engine::kind::cpu, 0) {
+    for (int i = 0; i < threads; ++i) streams.emplace_back(engine);
+    bf16 = multiplies_bf16(engine) ? Arithmetic::native : Arithmetic::converted;
+  }
+
+  Arithmetic arithmetic(const GemmSpec& spec) const { return spec.input == DType::bfloat16 ? bf16 : Arithmetic::native; }
+
+  Plan* find(const GemmSpec& spec) const {
+    const std::shared_lock lock(mutex);
+    for (const auto& plan : plans) {
+      if (plan->spec == spec) return plan.get();
+    }
+    return nullptr;
+  }
+  Plan& obtain(const GemmSpec& spec) {
+    if (Plan* plan = find(spec)) return *plan;
+    auto made = make_plan(spec);
+    const std::unique_lock lock(mutex);
+    for (const auto& plan : plans) {
+      if (plan->spec == spec) return *plan;
+    }
+    plans.push_back(std::move(made));
+    return *plans.back();
+  }
+
+  std::unique_ptr<Plan> make_plan(const GemmSpec& spec) const;
+  void run_task(Plan& plan, const GemmOperands& operands, const Task& task);
+  void multiply(Product& product, int worker, const void* a, const void* b, void* c, const void* bias, const void* residual,
+                std::byte* scratchpad);
+  void run_native(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a, std::byte* library);
+  void run_converted(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a, std::int64_t lda);
+
+  int threads;
+  dnnl::engine engine;
+  std::vector<dnnl::stream> streams;  // [threads]
+  Arithmetic bf16 = Arithmetic::native;
+  mutable std::shared_mutex mutex;            // of `plans`
+  std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
+};
+
+std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const GemmSpec& spec) const {
+  SPILLWAY_CHECK(spec.m > 0 && spec.n > 0 && spec.k > 0, "a product of {} x {} x {}", spec.m, spec.n, spec.k);
+  SPILLWAY_CHECK(spec.output == spec.input || spec.output == DType::float32, "a product of bf16 goes to bf16 or fp32");
+  keep_library_single_threaded();
+  const bool converted = arithmetic(spec) == Arithmetic::converted;
+  auto plan = std::make_unique<Plan>();
+  plan->spec = spec;
+  plan->slices = cut_gemm(spec, arithmetic(spec));
+  const GemmSlices& slices = plan->slices;
+  if (spec.transpose_a == Transpose::yes) {
+    // Rows a power of two apart would share cache sets.
+    plan->turned_ld = round_up(spec.k, 32) + 32;
+    plan->turned_bytes = round_up(slices.rows * plan->turned_ld * size_of(spec.input), kLine);
+  }
+  if (converted) {
+    plan->a_bytes = round_up(slices.rows * slices.depth * 4, kLine);
+    plan->b_bytes = round_up(slices.depth * slices.columns * 4, kLine);
+    plan->c_bytes = round_up(slices.rows * slices.columns * 4, kLine);
+  }
+  const std::int64_t depths = (spec.k + slices.depth - 1) / slices.depth;
+  const auto extent = [](std::int64_t length, std::int64_t slice, bool last) { return last ? length - (length - 1) / slice * slice : slice; };
+  for (int index = 0; index < 16; ++index) {
+    const bool last_rows = index & 8, last_columns = index & 4, last_depth = index & 2, further = index & 1;
+    // Whole slices exist where there is more than the last one; a further product where there is more than one.
+    if ((!last_rows && slices.row_tasks == 1) || (!last_columns && slices.column_tasks == 1) || (!last_depth && depths == 1)) continue;
+    if ((further && depths == 1) || (last_depth && !further && depths > 1)) continue;
+    GemmSpec slice = spec;
+    slice.m = extent(spec.m, slices.rows, last_rows);
+    slice.n = extent(spec.n, slices.columns, last_columns);
+    slice.k = extent(spec.k, slices.depth, last_depth);
+    slice.transpose_a = Transpose::no;
+    if (spec.transpose_a == Transpose::yes) slice.lda = plan->turned_ld;
+    if (further) slice.store = Store::add;
+    if (converted) {
+      slice.input = slice.output = DType::float32;
+      slice.lda = slice.k;
+      slice.ldb = spec.transpose_b == Transpose::yes ? slice.k : slice.n;
+      slice.ldc = slice.n;
+      slice.store = further ? Store::add : Store::write;
+      slice.has_bias = slice.has_residual = false;
+    }
+    SPILLWAY_CHECK(converted || depths == 1 || (spec.output == DType::float32 && !spec.has_bias && !spec.has_residual),
+                   "only plain fp32 sums are cut in depth");
+    try {
+      plan->product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
+    } catch (const dnnl::error& error) {
+      SPILLWAY_CHECK(false, "oneDNN refuses a product of {} x {} x {} {} to {}: {}", slice.m, slice.n, slice.k, name_of(slice.input),
+                     name_of(slice.output), error.what());
+    }
+    const Bytes bytes = round_up(plan->product(last_rows, last_columns, last_depth, further)->scratchpad_bytes, kLine);
+    plan->library_bytes = std::max(plan->library_bytes, bytes);
+  }
+  return plan;
+}
+
+void MatmulEngine::Impl::multiply(Product& product, int worker, const void* a, const void* b, void* c, const void* bias,
+                                  const void* residual, std::byte* scratchpad) {
+  Product::Call& call = product.calls[static_cast<std::size_t>(worker)];
+  // The library takes no const pointers, but writes through none but C's and the scratchpad's.
+  call.a.set_data_handle(const_cast<void*>(a));
+  call.b.set_data_handle(const_cast<void*>(b));
+  call.c.set_data_handle(c);
+  call.scratchpad.set_data_handle(scratchpad);
+  if (call.bias) call.bias.set_data_handle(const_cast<void*>(bias));
+  if (call.residual) call.residual.set_data_handle(const_cast<void*>(residual));
+  product.primitive.execute(streams[static_cast<std::size_t>(worker)], call.arguments);
+}
+
+void MatmulEngine::Impl::run_native(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a,
+                                    std::byte* library) {
+  const GemmSpec& spec = plan.spec;
+  const GemmSlices& slices = plan.slices;
+  const Bytes in = size_of(spec.input), out = size_of(spec.output);
+  const bool last_rows = task.row + slices.rows >= spec.m, last_columns = task.column + slices.columns >= spec.n;
+  const auto* b = static_cast<const std::byte*>(operands.b);
+  for (std::int64_t depth = 0; depth < spec.k; depth += slices.depth) {
+    Product& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
+    const std::int64_t b_at = spec.transpose_b == Transpose::yes ? task.column * spec.ldb + depth : depth * spec.ldb + task.column;
+    multiply(product, task.worker, a + depth * in, b + b_at * in,
+             static_cast<std::byte*>(operands.c) + (task.row * spec.ldc + task.column) * out,
+             spec.has_bias ? static_cast<const std::byte*>(operands.bias) + task.column * in : nullptr,
+             spec.has_residual
+                 ? static_cast<const std::byte*>(operands.residual) + (task.row * spec.ld_residual + task.column) * in
+                 : nullptr,
+             library);
+  }
+}
+
+void MatmulEngine::Impl::run_converted(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a,
+                                       std::int64_t lda) {
+  const GemmSpec& spec = plan.spec;
+  const GemmSlices& slices = plan.slices;
+  const bool last_rows = task.row + slices.rows >= spec.m, last_columns = task.column + slices.columns >= spec.n;
+  std::byte* at = task.scratch + plan.turned_bytes;
+  auto* wide_a = reinterpret_cast<float*>(at);
+  auto* wide_b = reinterpret_cast<float*>(at + plan.a_bytes);
+  auto* sum = reinterpret_cast<float*>(at + plan.a_bytes + plan.b_bytes);
+  std::byte* library = at + plan.a_bytes + plan.b_bytes + plan.c_bytes;
+  const auto* b = static_cast<const BFloat16*>(operands.b);
+  for (std::int64_t depth = 0; depth < spec.k; depth += slices.depth) {
+    const std::int64_t length = std::min(slices.depth, spec.k - depth);
+    widen(a + depth, task.rows, length, lda, wide_a);
+    if (spec.transpose_b == Transpose::yes) {
+      widen(b + task.column * spec.ldb + depth, task.columns, length, spec.ldb, wide_b);
+    } else {
+      widen(b + depth * spec.ldb + task.column, length, task.columns, spec.ldb, wide_b);
+    }
+    Product& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
+    multiply(product, task.worker, wide_a, wide_b, sum, nullptr, nullptr, library);
+  }
+  const auto* bias = static_cast<const BFloat16*>(operands.bias);
+  const auto* residual = static_cast<const BFloat16*>(operands.residual);
+  for (std::int64_t row = 0; row < task.rows; ++row) {
+    float* line = sum + row * task.columns;
+    const std::int64_t c_at = (task.row + row) * spec.ldc + task.column;
+    for (std::int64_t i = 0; spec.has_bias && i < task.columns; ++i) line[i] += bias[task.column + i].to_float();
+    if (spec.has_residual) {
+      const BFloat16* other = residual + (task.row + row) * spec.ld_residual + task.column;
+      for (std::int64_t i = 0; i < task.columns; ++i) line[i] += other[i].to_float();
+    }
+    if (spec.output == DType::float32) {
+      float* c = static_cast<float*>(operands.c) + c_at;
+      for (std::int64_t i = 0; i < task.columns; ++i) c[i] = spec.store == Store::add ? c[i] + line[i] : line[i];
+    } else {
+      BFloat16* c = static_cast<BFloat16*>(operands.c) + c_at;
+      for (std::int64_t i = 0; i < task.columns; ++i) {
+        c[i] = BFloat16::from_float(spec.store == Store::add ? c[i].to_float() + line[i] : line[i]);
+      }
+    }
+  }
+}
+
+void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, const Task& task) {
+  const GemmSpec& spec = plan.spec;
+  const Bytes size = size_of(spec.input);
+  const auto* a = static_cast<const std::byte*>(operands.a);
+  std::int64_t lda = spec.lda;
+  if (spec.transpose_a == Transpose::yes) {
+    a += task.row * size;
+    if (spec.input == DType::float32) {
+      transpose_block(spec.k, task.rows, reinterpret_cast<const std::uint32_t*>(a), lda,
+                      reinterpret_cast<std::uint32_t*>(task.scratch), plan.turned_ld);
+    } else {
+      transpose_block(spec.k, task.rows, reinterpret_cast<const std::uint16_t*>(a), lda,
+                      reinterpret_cast<std::uint16_t*>(task.scratch), plan.turned_ld);
+    }
+    a = task.scratch;
+    lda = plan.turned_ld;
+  } else {
+    a += task.row * lda * size;
+  }
+  if (arithmetic(spec) == Arithmetic::native) {
+    run_native(plan, operands, task, a, task.scratch + plan.turned_bytes);
+  } else {
+    run_converted(plan, operands, task, reinterpret_cast<const BFloat16*>(a), lda);
+  }
+}
+
+MatmulEngine::MatmulEngine(int threads) : impl_(std::make_unique<Impl>(threads)) {}
+MatmulEngine::~MatmulEngine() = default;
+
+void MatmulEngine::prepare(const GemmSpec& spec) { impl_->obtain(spec); }
+
+Bytes MatmulEngine::scratch_bytes(const GemmSpec& spec) { return impl_->obtain(spec).worker_bytes() * impl_->threads; }
+
+void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch) {
+  Impl::Plan& plan = impl_->obtain(spec);
+  SPILLWAY_CHECK(pool.threads() <= impl_->threads, "a pool of {} threads for an engine of {}", pool.threads(), impl_->threads);
+  const GemmSlices& slices = plan.slices;
+  pool.parallel_for(slices.row_tasks * slices.column_tasks, [&](std::int64_t index, int worker) {
+    keep_library_single_threaded();
+    Impl::Task task;
+    // Columns inner: neighbours in time share the rows of A.
+    task.row = index / slices.column_tasks * slices.rows;
+    task.column = index % slices.column_tasks * slices.columns;
+    task.rows = std::min(slices.rows, spec.m - task.row);
+    task.columns = std::min(slices.columns, spec.n - task.column);
+    task.worker = worker;
+    task.scratch = scratch + worker * plan.worker_bytes();
+    impl_->run_task(plan, operands, task);
+  });
+}
+
+namespace {
+
+GemmSpec dense(DType input, DType output, std::int64_t m, std::int64_t n, std::int64_t k, Transpose a, Transpose b, Store store) {
+  GemmSpec spec;
+  spec.m = m;
+  spec.n = n;
+  spec.k = k;
+  spec.transpose_a = a;
+  spec.transpose_b = b;
+  spec.lda = a == Transpose::yes ? m : k;
+  spec.ldb = b == Transpose::yes ? k : n;
+  spec.ldc = n;
+  spec.input = input;
+  spec.output = output;
+  spec.store = store;
+  return spec;
+}
+
+GemmSpec with_epilogue(GemmSpec spec, Epilogue epilogue) {
+  spec.has_bias = epilogue == Epilogue::bias || epilogue == Epilogue::bias_residual;
+  spec.has_residual = epilogue == Epilogue::residual || epilogue == Epilogue::bias_residual;
+  spec.ld_residual = spec.has_residual ? spec.n : 0;
+  return spec;
+}
+
+}  // namespace
+
+GemmSpec linear_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue) {
+  return with_epilogue(dense(type, type, n, out, in, Transpose::no, Transpose::yes, Store::write), epilogue);
+}
+GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output, Store store) {
+  return dense(type, output, n, in, out, Transpose::no, Transpose::no, store);
+}
+GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store) {
+  return dense(type, DType::float32, out, in, n, Transpose::yes, Transpose::no, store);
+}
+GemmSpec conv1d_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue) {
+  return with_epilogue(dense(type, type, n, out, in, Transpose::no, Transpose::no, Store::write), epilogue);
+}
+GemmSpec conv1d_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output, Store store) {
+  return dense(type, output, n, in, out, Transpose::no, Transpose::yes, store);
+}
+GemmSpec conv1d_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store) {
+  return dense(type, DType::float32, in, out, n, Transpose::yes, Transpose::no, store);
+}
+
+}  // namespace spillway::ops
