@@ -47,11 +47,11 @@ struct StoreTraffic {
 };
 
 // How many bytes a store in these directories could have: free space (files that a killed run left count as free) or caps,
-// whichever is less. Throws as Store does where a directory is missing, not writable or in use.
+// whichever is less. Throws as Store does where a directory is missing or not writable.
 Bytes store_capacity(std::span<const StoreDirectory> directories, Bytes stripe_bytes = StoreOptions{}.stripe_bytes);
 
-// The directories are locked for this process while the store lives. Its files go when it is destroyed, unless keep() was called;
-// what a killed process leaves is reclaimed by the next store there. Channels must be destroyed before the store.
+// The directories are locked for this process while the store lives. Fresh files go when it is destroyed, unless keep() was called;
+// existing ones stay. What a killed process leaves is reclaimed by the next fresh store there; kept files are not (IoError). Channels must be destroyed before the store.
 class Store {
  public:
   // Throws InputError (a directory that is missing or named twice), BudgetError (caps too small for `bytes`), or IoError (in use by

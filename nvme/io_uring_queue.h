@@ -1,0 +1,13 @@
+// IoQueue by io_uring. See io_queue.h; made by make_io_queue().
+#pragma once
+
+#include <memory>
+
+#include "nvme/io_queue.h"
+
+namespace spillway {
+
+// Null and the errno in `refused` where the system does not permit io_uring, or is too old for plain reads and writes by it.
+std::unique_ptr<IoQueue> make_io_uring_queue(const IoQueueOptions& options, int& refused);
+
+}  // namespace spillway

@@ -1,0 +1,239 @@
+#include "nvme/store_channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+
+#include "nvme/store_channel_impl.h"
+
+namespace spillway {
+namespace {
+
+constexpr int kMaxAttempts = 100;  // of one request, without a byte of progress
+
+bool aligned(Bytes bytes) { return bytes % kExtentAlignment == 0; }
+
+}  // namespace
+
+StoreChannel::Impl::Impl(const ChannelContext& context, const StoreChannelOptions& options, std::unique_ptr<IoQueue> queue)
+    : queue_(std::move(queue)),
+      context_(context),
+      operations_(static_cast<std::size_t>(options.max_operations)),
+      issue_order_(static_cast<std::size_t>(options.max_operations)),
+      segments_(static_cast<std::size_t>(options.max_segments)),
+      requests_(static_cast<std::size_t>(queue_->depth())),
+      completions_(static_cast<std::size_t>(queue_->depth())) {
+  free_requests_.reserve(requests_.size());
+  batch_.reserve(requests_.size());
+  for (int slot = queue_->depth() - 1; slot >= 0; --slot) free_requests_.push_back(slot);
+}
+
+IoTicket StoreChannel::Impl::start(IoDirection direction, std::span<const IoSegment> segments) {
+  throw_if_failed();
+  SPILLWAY_CHECK(segments.size() <= segments_.size(), "an operation of {} segments in a channel for {}", segments.size(),
+                 segments_.size());
+  for (const IoSegment& segment : segments) {
+    SPILLWAY_CHECK(aligned(segment.offset) && aligned(segment.bytes) && aligned(reinterpret_cast<std::intptr_t>(segment.memory)),
+                   "segment at {} of {} bytes, memory {}: not multiples of {}", segment.offset, segment.bytes,
+                   static_cast<const void*>(segment.memory), kExtentAlignment);
+    SPILLWAY_CHECK(segment.offset >= 0 && segment.bytes > 0 && segment.bytes <= context_.map->bytes() - segment.offset,
+                   "segment at {} of {} bytes in a store of {}", segment.offset, segment.bytes, context_.map->bytes());
+  }
+  const auto free = std::find_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.ticket == 0; });
+  SPILLWAY_CHECK(free != operations_.end(), "{} operations are started and not waited for", operations_.size());
+  *free = {.ticket = ++last_ticket_,
+           .direction = direction,
+           .unissued_segments = static_cast<int>(segments.size()),
+           .in_flight = 0};
+  if (!segments.empty()) {
+    issue_order_[(issue_begin_ + issue_size_++) % issue_order_.size()] = static_cast<int>(free - operations_.begin());
+  }
+  while (true) {
+    segments = segments.subspan(enqueue(segments));
+    issue();
+    if (segments.empty()) break;
+    // The ring is full. With free depth left, issue() would have emptied it: so something is in flight.
+    advance_until_something_completes();
+  }
+  return static_cast<IoTicket>(last_ticket_);
+}
+
+bool StoreChannel::Impl::poll(IoTicket ticket) {
+  throw_if_failed();
+  const Operation& operation = find(ticket);
+  collect(std::chrono::milliseconds(0));
+  issue();
+  return operation.complete();
+}
+
+void StoreChannel::Impl::wait(IoTicket ticket) {
+  throw_if_failed();
+  Operation& operation = find(ticket);
+  while (!operation.complete()) advance_until_something_completes();
+  operation.ticket = 0;
+}
+
+StoreChannel::Impl::Operation& StoreChannel::Impl::find(IoTicket ticket) {
+  const auto number = static_cast<std::uint64_t>(ticket);
+  const auto found = std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) { return o.ticket == number; });
+  SPILLWAY_CHECK(number != 0 && found != operations_.end(), "ticket {} is not of a started operation", number);
+  return *found;
+}
+
+std::size_t StoreChannel::Impl::enqueue(std::span<const IoSegment> segments) {
+  const std::size_t count = std::min(segments.size(), segments_.size() - segment_size_);
+  for (const IoSegment& segment : segments.first(count)) {
+    segments_[(segment_begin_ + segment_size_++) % segments_.size()] = segment;
+  }
+  return count;
+}
+
+void StoreChannel::Impl::issue() {
+  if (segment_size_ == 0 || free_requests_.empty()) return;
+  const auto now = Clock::now();
+  while (segment_size_ > 0 && !free_requests_.empty()) {
+    const int index = issue_order_[issue_begin_];
+    Operation& operation = operations_[static_cast<std::size_t>(index)];
+    IoSegment& segment = segments_[segment_begin_];
+    const StripeMap::Place place = context_.map->place(segment.offset);
+    const Bytes bytes = std::min({segment.bytes, place.run_bytes, context_.block_bytes});
+    const int slot = free_requests_.back();
+    free_requests_.pop_back();
+    requests_[static_cast<std::size_t>(slot)] = {.state = RequestState::in_flight,
+                                                 .operation = index,
+                                                 .attempts = 0,
+                                                 .started = now,
+                                                 .io = {.direction = operation.direction,
+                                                        .file = place.file,
+                                                        .offset = place.offset,
+                                                        .memory = segment.memory,
+                                                        .bytes = bytes,
+                                                        .tag = static_cast<std::uint64_t>(slot)}};
+    batch_.push_back(requests_[static_cast<std::size_t>(slot)].io);
+    ++operation.in_flight;
+    segment.offset += bytes;
+    segment.memory += bytes;
+    segment.bytes -= bytes;
+    if (segment.bytes > 0) continue;
+    segment_begin_ = (segment_begin_ + 1) % segments_.size();
+    --segment_size_;
+    if (--operation.unissued_segments == 0) {
+      issue_begin_ = (issue_begin_ + 1) % issue_order_.size();
+      --issue_size_;
+    }
+  }
+  submit_batch();
+}
+
+void StoreChannel::Impl::submit_batch() {
+  if (!batch_.empty()) queue_->submit(batch_);
+  batch_.clear();
+}
+
+void StoreChannel::Impl::advance_until_something_completes() {
+  // Often enough to notice a hung request well within twice the time-out.
+  constexpr std::chrono::milliseconds shortest(1), longest(1000);
+  collect(std::clamp(context_.timeout / 4, shortest, longest));
+  issue();
+}
+
+void StoreChannel::Impl::collect(std::chrono::milliseconds limit) {
+  const int count = queue_->wait(completions_, limit);
+  // All of them are booked before any is judged: an error must not lose the others.
+  int broken = -1;
+  Bytes broken_result = 0;
+  for (const IoCompletion& completion : std::span(completions_).first(static_cast<std::size_t>(count))) {
+    const auto slot = static_cast<int>(completion.tag);
+    Request& request = requests_[completion.tag];
+    if (completion.result > 0) {
+      auto& counter = request.io.direction == IoDirection::read ? context_.traffic->read_bytes : context_.traffic->written_bytes;
+      counter.fetch_add(completion.result, std::memory_order_relaxed);
+    }
+    if (completion.result == request.io.bytes) {
+      request.state = RequestState::free;
+      free_requests_.push_back(slot);
+      --operations_[static_cast<std::size_t>(request.operation)].in_flight;
+    } else if (completion.result == -EINTR || completion.result == -EAGAIN || completion.result >= 0) {
+      resume(slot, completion.result);
+      if (request.attempts > kMaxAttempts) broken = slot, broken_result = completion.result;
+    } else {
+      request.state = RequestState::free;
+      broken = slot, broken_result = completion.result;
+    }
+  }
+  if (broken >= 0) {
+    const Request& request = requests_[static_cast<std::size_t>(broken)];
+    const bool read = request.io.direction == IoDirection::read;
+    fail(request,
+         broken_result < 0 ? fmt::format("{} (errno {})", std::generic_category().message(static_cast<int>(-broken_result)), -broken_result)
+                           : fmt::format("{} bytes moved, {} times in a row{}", broken_result, kMaxAttempts,
+                                         read ? ": the file ends there" : ""),
+         broken_result == -ENOSPC || broken_result == -EDQUOT ? "Free space in that directory, or give another one to --nvme." : "");
+  }
+  submit_batch();
+  if (count == 0 || Clock::now() - last_check_ > std::chrono::seconds(1)) check_for_hung_requests();
+}
+
+void StoreChannel::Impl::resume(int slot, Bytes result) {
+  Request& request = requests_[static_cast<std::size_t>(slot)];
+  // Direct I/O needs aligned offsets: what a short result moved beyond the last whole page is moved again.
+  const Bytes moved = std::max<Bytes>(result, 0) / kExtentAlignment * kExtentAlignment;
+  request.io.offset += moved;
+  request.io.memory += moved;
+  request.io.bytes -= moved;
+  request.attempts = moved > 0 ? 0 : request.attempts + 1;
+  if (request.attempts > kMaxAttempts) {
+    request.state = RequestState::free;
+    return;
+  }
+  if (result == -EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  batch_.push_back(request.io);
+}
+
+void StoreChannel::Impl::check_for_hung_requests() {
+  last_check_ = Clock::now();
+  for (const Request& request : requests_) {
+    if (request.state == RequestState::in_flight && last_check_ - request.started > context_.timeout) {
+      fail(request, fmt::format("no answer for {} ms", context_.timeout.count()),
+           "The device may be failing or overloaded: see the kernel's log.");
+    }
+  }
+}
+
+void StoreChannel::Impl::fail(const Request& request, const std::string& reason, const std::string& help) {
+  const IoRequest& io = request.io;
+  error_.emplace(fmt::format("{} of {} bytes at offset {} of {} failed: {}", name_of(io.direction), io.bytes, io.offset,
+                             context_.paths[static_cast<std::size_t>(io.file)], reason),
+                 help);
+  // Requests whose resumption was prepared are not in flight; all others must end before their memory may go.
+  for (const IoRequest& prepared : batch_) requests_[prepared.tag].state = RequestState::free;
+  batch_.clear();
+  const auto deadline = Clock::now() + std::min<Clock::duration>(context_.timeout, std::chrono::seconds(5));
+  auto in_flight = [&] {
+    return std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.state == RequestState::in_flight; });
+  };
+  while (in_flight() && Clock::now() < deadline) {
+    const int count = queue_->wait(completions_, std::chrono::milliseconds(10));
+    for (int i = 0; i < count; ++i) requests_[completions_[static_cast<std::size_t>(i)].tag].state = RequestState::free;
+  }
+  throw *error_;
+}
+
+void StoreChannel::Impl::throw_if_failed() const {
+  if (error_) throw *error_;
+}
+
+StoreChannel::StoreChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StoreChannel::~StoreChannel() = default;
+StoreChannel::StoreChannel(StoreChannel&&) noexcept = default;
+StoreChannel& StoreChannel::operator=(StoreChannel&&) noexcept = default;
+
+IoTicket StoreChannel::start(IoDirection direction, std::span<const IoSegment> segments) { return impl_->start(direction, segments); }
+bool StoreChannel::poll(IoTicket ticket) { return impl_->poll(ticket); }
+void StoreChannel::wait(IoTicket ticket) { impl_->wait(ticket); }
+void StoreChannel::read(std::span<const IoSegment> segments) { wait(start(IoDirection::read, segments)); }
+void StoreChannel::write(std::span<const IoSegment> segments) { wait(start(IoDirection::write, segments)); }
+IoQueueKind StoreChannel::kind() const noexcept { return impl_->queue_->kind(); }
+
+}  // namespace spillway

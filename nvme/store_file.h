@@ -1,0 +1,53 @@
+// The store's file in one directory: its lock, its space, its removal.
+// Not here: what lies in it (striping.h), reading and writing (store_channel.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/types.h"
+#include "nvme/directory_lock.h"
+#include "nvme/store.h"
+
+namespace spillway {
+
+// InputError where it is missing or no directory, IoError where this user cannot write to it.
+void check_store_directory(const std::string& directory);
+
+class StoreFile {
+ public:
+  // Checks and locks the directory, and removes what a killed run left there if the content is to be fresh.
+  StoreFile(const StoreDirectory& directory, StoreContent content, const LogSink& log);
+  ~StoreFile();  // removes the file unless kept; then the lock
+  StoreFile(StoreFile&& other) noexcept;
+  StoreFile& operator=(StoreFile&& other) = delete;
+
+  // Reserves space for a fresh file. IoError with the bytes needed and available; then nothing stays behind.
+  void create(Bytes bytes, const LogSink& log);
+  void open_existing();
+  // Turns on O_DIRECT and tries it. False, and buffered, where the file system refuses.
+  bool make_direct();
+  void keep() noexcept { keep_ = true; }
+
+  int descriptor() const noexcept { return file_.get(); }
+  const std::string& path() const noexcept { return path_; }
+  Bytes size() const;
+
+ private:
+  std::string directory_;
+  std::string path_;  // empty when moved from
+  std::optional<DirectoryLock> lock_;
+  Descriptor file_;
+  bool keep_ = true;  // until there is a file of this run
+  pid_t owner_ = 0;
+};
+
+// [directories]: what each has to give: its cap or its free space, whichever is less. Directories on one file system share its free
+// space, those with caps first; files that a killed run left count as free.
+std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories);
+
+}  // namespace spillway
