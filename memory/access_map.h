@@ -1,0 +1,83 @@
+// Which operations touched which bytes last: the book that waits are derived from and checked against.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+// The last operations that touched a range of bytes. Lanes run in order, so of each lane the latest reader stands for all.
+struct Touched {
+  Bytes end = 0;
+  int writer = -1;
+  std::array<int, kLanes> readers{};  // operation + 1; 0: none
+};
+
+// One tier's bytes, cut where accesses cut them.
+class AccessMap {
+ public:
+  // Calls conflict(op) for every operation that must come before an access of [begin, end), then records it.
+  template <typename Conflict>
+  void access(Bytes begin, Bytes end, bool writes, int op, int lane, Conflict&& conflict) {
+    if (begin >= end) return;
+    split(begin);
+    split(end);
+    auto at = ranges_.lower_bound(begin);
+    Bytes covered = begin;
+    while (covered < end) {
+      if (at == ranges_.end() || at->first > covered) {  // never touched
+        const Bytes gap_end = at == ranges_.end() ? end : std::min(end, at->first);
+        Touched fresh{.end = gap_end};
+        at = std::next(ranges_.emplace_hint(at, covered, fresh));
+        record(std::prev(at)->second, writes, op, lane);
+        covered = gap_end;
+        continue;
+      }
+      Touched& touched = at->second;
+      if (touched.writer >= 0) conflict(touched.writer);
+      if (writes) {
+        for (const int reader : touched.readers) {
+          if (reader > 0) conflict(reader - 1);
+        }
+      }
+      record(touched, writes, op, lane);
+      covered = touched.end;
+      ++at;
+    }
+    if (writes) merge(begin, end, op);
+  }
+
+ private:
+  static void record(Touched& touched, bool writes, int op, int lane) {
+    if (writes) {
+      touched.writer = op;
+      touched.readers.fill(0);
+    } else {
+      touched.readers[lane] = op + 1;
+    }
+  }
+  void split(Bytes at) {
+    auto after = ranges_.upper_bound(at);
+    if (after == ranges_.begin()) return;
+    auto range = std::prev(after);
+    if (range->first == at || range->second.end <= at) return;
+    Touched upper = range->second;
+    range->second.end = at;
+    ranges_.emplace_hint(after, at, upper);
+  }
+  // A written range is one again: without this the map would only ever grow.
+  void merge(Bytes begin, Bytes end, int op) {
+    auto first = ranges_.find(begin);
+    first->second.end = end;
+    first->second.writer = op;
+    first->second.readers.fill(0);
+    ranges_.erase(std::next(first), ranges_.lower_bound(end));
+  }
+  std::map<Bytes, Touched> ranges_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,30 @@
+// A machine in the numbers that the simulator needs: what each lane can do alone, and what it can do beside another.
+// Not here: how they are measured (trainer/probe.h), JSON (trainer/profile_file.h).
+#pragma once
+
+#include <string>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+// Rates are per second, of work that runs alone with all cores.
+struct MachineProfile {
+  std::string name;
+  int threads = 1;
+  double gemm_bf16_flops = 0, gemm_fp32_flops = 0;            // at the shapes of training, not the peak
+  double attention_bf16_flops = 0, attention_fp32_flops = 0;  // causal pairs only, forward and backward together
+  double memory_bytes = 0;                                    // read + written by a pass over memory
+  double update_bytes = 0;                                    // read + written by the host optimizer
+  double nvme_read_bytes = 0, nvme_write_bytes = 0;
+  double nvme_mixed_read_bytes = 0, nvme_mixed_write_bytes = 0;  // when both run at once
+  double operation_s = 20e-6;                                 // of starting one operation
+  // Speeds, as shares of their own rates, of compute and of the host optimizer when both run: one on a machine where they share
+  // no cores.
+  double shared_compute = 0.5, shared_update = 0.6;
+};
+
+// Seconds that the work takes alone.
+double seconds_of(const MachineProfile& machine, DType dtype, const struct Work& work);
+
+}  // namespace spillway

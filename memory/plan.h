@@ -1,0 +1,164 @@
+// The compiled training step: operations in issue order, and a fixed place for every byte on every tier.
+// The planner makes it, the simulator predicts it, the executor runs it; a Plan is data and does nothing by itself.
+// Not here: how it is found (planner.h) or built (schedule.h), what the operations compute (models/).
+//
+// Protocol. A lane runs its operations in program order, one after the other. An operation starts when every operation in its
+// `waits` is complete. Waits are derived from what operations access (waits.h), never written by hand: two operations of which
+// one writes a byte that the other touches are always ordered, within a step and from one step to the next.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "memory/types.h"
+#include "memory/unit.h"
+
+namespace spillway {
+
+// --- State of a parameter -------------------------------------------------------------------------------------------------
+
+enum class StateForm : std::uint8_t { exact, compact, fp32 };  // fp32: with --dtype fp32, the weight is its own master
+enum class StateKind : std::uint8_t { weight, low, m, v };
+inline constexpr int kStateKinds = 4;
+
+// Bytes an element at rest; 0 where the form has no such array.
+constexpr Bytes bytes_per_element(StateForm form, StateKind kind) {
+  constexpr Bytes table[3][kStateKinds] = {{2, 2, 4, 4}, {2, 2, 2, 2}, {4, 0, 4, 4}};
+  return table[static_cast<int>(form)][static_cast<int>(kind)];
+}
+// Of a gradient that waits for its update: rounded once in compact form.
+constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
+
+// --- Buffers --------------------------------------------------------------------------------------------------------------
+
+enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
+inline constexpr int kCategories = 5;
+constexpr std::string_view name_of(Category category) {
+  constexpr std::string_view names[kCategories] = {"parameters", "optimizer", "gradients", "activations", "staging"};
+  return names[static_cast<int>(category)];
+}
+
+// A named reservation on a tier. Resident buffers live as long as the run; others live in one program, from the first to the
+// last operation that touches them (`first_op > last_op`: from first_op to the end of a step, and on to last_op of the next).
+struct Buffer {
+  std::string name;
+  Category category = Category::staging;
+  Tier tier = Tier::device;
+  Bytes bytes = 0;         // of one slot
+  Bytes offset = 0;        // within the tier's arena or store
+  int slots = 1;           // 2: state on NVMe is written beside the state it replaces (slot s at offset + s * bytes)
+  int first_op = -1, last_op = -1;
+  bool resident = false;
+};
+
+// --- Operations -----------------------------------------------------------------------------------------------------------
+
+enum class OpKind : std::uint8_t {
+  read,             // nvme -> device; operands come in pairs (nvme, device)
+  write,            // device -> nvme; pairs (device, nvme)
+  forward,          // operands: values, weights, workspace
+  recompute,        // forward again for the saved values alone
+  backward,         // operands: values, weights, gradients, workspace
+  loss,             // sums the micro-batches' losses; a loss that is not finite stops all updates of the step
+  gradient_add,     // first gradient += second (a tensor used twice)
+  gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16
+  norm,             // global norm and clip factor from the sums
+  update,           // optimizer on elements [element_begin, element_end) of a block
+};
+std::string_view name_of(OpKind kind);
+
+enum class Condition : std::uint8_t {
+  always,
+  pending,          // only where the previous step left gradients whose update runs in this one
+};
+
+enum class Role : std::uint8_t { value, weights, gradient, workspace, state, nvme, memory, control };
+
+// Which slot of two-slot state an NVMe operand means: the one that holds the state before this step's update, or after it.
+enum class Slot : std::uint8_t { before, after };
+
+struct Operand {
+  Role role = Role::memory;
+  Access access = Access::read;
+  StateKind kind = StateKind::weight;   // for Role::state
+  Slot slot = Slot::before;             // for Role::nvme
+  int buffer = -1;                      // index into Plan::resident, or Plan::resident.size() + index into Program::buffers; -1: null
+  Bytes begin = 0, bytes = 0;           // range within the buffer
+};
+
+struct Wait {
+  int op = -1;
+  int step = 0;                         // 0: of this step; -1: of the step before
+};
+
+struct Op {
+  OpKind kind = OpKind::read;
+  Lane lane = Lane::compute;
+  Condition condition = Condition::always;
+  int unit = -1, block = -1, micro_batch = -1;
+  std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
+  std::vector<Operand> operands{};
+  std::vector<Wait> waits{};
+  Work work;                            // compute and update lanes
+  Bytes bytes = 0;                      // moved by read and write
+};
+
+struct Program {
+  std::vector<Op> ops;                  // an operation's id is its index
+  std::vector<Buffer> buffers;          // not resident
+};
+
+// --- Choices --------------------------------------------------------------------------------------------------------------
+
+enum class Order : std::uint8_t { horizontal, vertical };
+enum class UpdateTime : std::uint8_t { after, in_backward, in_next_forward };
+enum class Saved : std::uint8_t { keep, recompute, spill };   // a unit's saved values between its forward and its backward
+enum class Boundary : std::uint8_t { keep, spill };           // values that pass from unit to unit, between forward and backward
+std::string_view name_of(Order order);
+std::string_view name_of(UpdateTime update);
+std::string_view name_of(Saved saved);
+
+struct Choices {
+  int graph = 0;                        // index into the candidates given to the planner (head tiled or fused)
+  Order order = Order::vertical;
+  UpdateTime update = UpdateTime::after;
+  int micro_batches = 1;
+  bool clip = true;                     // the global norm scales the update
+  StateForm form = StateForm::exact;
+  int slots = 1;                        // of state on NVMe
+  int lookahead = 2;                    // compute operations that a read is issued ahead of its use
+  std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
+  std::vector<Tier> weight_tier;        // a block: device or nvme
+  std::vector<Tier> optimizer_tier;     // a block: low, m, v
+  std::vector<Tier> gradient_tier;      // a block: where a gradient waits for its update, or for the next micro-batch
+  std::vector<Saved> saved;             // a unit
+  std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
+};
+
+struct Plan {
+  Choices choices;
+  std::vector<Buffer> resident;
+  // Where each block's arrays and waiting gradient rest: index into `resident`, -1 where the form has none or it lives within a step.
+  std::vector<std::array<int, kStateKinds>> state_buffer;
+  std::vector<int> gradient_buffer;
+  // Buffers of control words, resident on the device tier.
+  int loss_buffer = -1;                 // double [micro_batches + 1]: sums of each micro-batch; the step's loss
+  int norm_buffer = -1;                 // double [pieces]: sums of squares, in the order of blocks and pieces
+  int factor_buffer = -1;               // double [2]: global norm, clip factor
+  int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next
+  Program step;                         // one training step
+  Program flush;                        // applies the updates that wait; empty unless the update is in the next forward
+  Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head
+  std::array<Bytes, kTiers> peak{};     // exact bytes of each tier's arena or store
+  std::array<std::array<Bytes, kCategories>, kTiers> at_rest{};  // of `peak`, by category at the moment of the peak
+};
+
+const Buffer& buffer_of(const Plan& plan, const Program& program, int index);
+
+// Recomputes every invariant that the executor relies on and throws Error (exit 1 for a plan of ours, used with InputError's exit
+// code for a plan from a file by the caller): operands inside buffers, buffers inside tiers, live buffers disjoint, waits
+// acyclic and covering every conflict.
+void validate(const Plan& plan, const UnitGraph& graph);
+
+}  // namespace spillway

@@ -1,0 +1,257 @@
+#include "memory/planner.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "memory/error.h"
+#include "memory/packing.h"
+#include "memory/schedule.h"
+#include "memory/waits.h"
+
+namespace spillway {
+
+const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices) { return choices.graph == 0 ? *graphs.tiled : *graphs.fused; }
+
+namespace {
+
+// A point of the search but for what rests where; `fill` then moves as much as fits onto the device.
+struct Shape {
+  int graph;
+  Order order;
+  UpdateTime update;
+  Saved spare;     // what happens to saved values that do not stay
+  Boundary spare_boundary;
+  int lookahead;
+  std::int64_t update_chunk;
+  int slots;
+};
+
+class Search {
+ public:
+  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request)
+      : graphs_(graphs), machine_(machine), request_(request) {}
+
+  PlanOutcome run() {
+    if (const std::string refusal = refuse(); !refusal.empty()) {
+      outcome_.refusal = refusal;
+      return std::move(outcome_);
+    }
+    const bool disk = request_.budgets.nvme > 0;
+    // Where everything rests on the device there is nothing to weigh but the time of the update.
+    for (const Shape& shape : shapes(false)) consider(shape, true);
+    if ((!best_ || forced_off_device()) && disk) {
+      for (const Shape& shape : shapes(true)) consider(shape, false);
+    } else if (!best_) {
+      for (const Shape& shape : shapes(true)) consider(shape, false);
+    }
+    if (best_) {
+      Plan& plan = *best_;
+      plan.evaluate = build_evaluation(*graphs_.tiled, plan);
+      finish(plan);
+      outcome_.prediction = simulate(plan, graph_of(graphs_, plan.choices), machine_);
+      outcome_.plan = std::move(best_);
+    }
+    return std::move(outcome_);
+  }
+
+ private:
+  bool forced_off_device() const {
+    return request_.parameter_tier == Tier::nvme || request_.optimizer_tier == Tier::nvme || request_.activations == SavedRequest::nvme;
+  }
+
+  std::string refuse() const {
+    const bool disk = request_.budgets.nvme > 0;
+    if (!disk && forced_off_device()) return "a tier is forced to nvme, but no --nvme directory is given";
+    if (request_.update == UpdateTime::in_backward && request_.clip) {
+      if (request_.parameter_tier == Tier::device || request_.optimizer_tier == Tier::device || !disk || request_.durability == Durability::checkpoint) {
+        return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: all "
+               "parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "
+               "--durability step), or clipping be off (--clip-grad 0)";
+      }
+    }
+    return {};
+  }
+
+  std::vector<Shape> shapes(bool disk) const {
+    std::vector<Shape> shapes;
+    std::vector<Order> orders = {Order::vertical};
+    if (request_.order) {
+      orders = {*request_.order};
+    } else if (request_.micro_batches > 1) {
+      orders = {Order::vertical, Order::horizontal};
+    }
+    std::vector<UpdateTime> updates;
+    if (request_.update) {
+      updates = {*request_.update};
+    } else {
+      updates = {UpdateTime::after};
+      if (!request_.clip) updates.push_back(UpdateTime::in_backward);
+      updates.push_back(UpdateTime::in_next_forward);
+    }
+    struct Spare {
+      Saved saved;
+      Boundary boundary;
+    };
+    std::vector<Spare> spares;
+    const bool nvme = request_.budgets.nvme > 0;
+    switch (request_.activations) {
+      case SavedRequest::device: spares = {{Saved::keep, Boundary::keep}}; break;
+      case SavedRequest::recompute: spares = {{Saved::recompute, Boundary::keep}}; break;
+      case SavedRequest::nvme: spares = {{Saved::spill, Boundary::spill}}; break;
+      case SavedRequest::automatic:
+        spares = {{Saved::recompute, Boundary::keep}};
+        if (nvme) spares = {{Saved::recompute, Boundary::keep}, {Saved::spill, Boundary::keep}, {Saved::recompute, Boundary::spill}};
+        break;
+    }
+    std::vector<int> lookaheads = {1, 2, 4};
+    if (!disk) lookaheads = {1};
+    if (request_.lookahead) lookaheads = {*request_.lookahead};
+    const std::vector<std::int64_t> chunks = disk ? std::vector<std::int64_t>{1 << 20, 4 << 20} : std::vector<std::int64_t>{4 << 20};
+    for (const int graph : {1, 0}) {
+      for (const Order order : orders) {
+        for (const UpdateTime update : updates) {
+          if (!disk && update == UpdateTime::in_next_forward && !request_.update) continue;
+          for (const Spare& spare : spares) {
+            for (const int lookahead : lookaheads) {
+              for (const std::int64_t chunk : chunks) {
+                shapes.push_back({graph, order, update, spare.saved, spare.boundary, lookahead, chunk, slots()});
+              }
+            }
+          }
+        }
+      }
+    }
+    return shapes;
+  }
+
+  int slots() const {
+    if (request_.durability == Durability::checkpoint) return 1;
+    if (request_.durability == Durability::step) return 2;
+    // Two where the directories have room for all state twice and for what is spilled beside it.
+    Bytes state = 0;
+    for (const ParameterBlock& block : graphs_.tiled->blocks) {
+      for (int kind = 0; kind < kStateKinds; ++kind) state += bytes_per_element(request_.form, static_cast<StateKind>(kind)) * block.elements;
+      state += gradient_bytes_per_element(request_.form) * block.elements / 2;
+    }
+    return 2 * state <= request_.budgets.nvme ? 2 : 1;
+  }
+
+  Choices start(const Shape& shape) const {
+    const UnitGraph& graph = shape.graph == 0 ? *graphs_.tiled : *graphs_.fused;
+    const bool disk = request_.budgets.nvme > 0;
+    const Tier spare = disk ? Tier::nvme : Tier::device;
+    Choices choices;
+    choices.graph = shape.graph;
+    choices.order = shape.order;
+    choices.update = shape.update;
+    choices.micro_batches = request_.micro_batches;
+    choices.clip = request_.clip;
+    choices.form = request_.form;
+    choices.slots = shape.slots;
+    choices.lookahead = shape.lookahead;
+    choices.update_chunk = shape.update_chunk;
+    choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
+    choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
+    choices.gradient_tier.assign(graph.blocks.size(), spare);
+    choices.saved.assign(graph.units.size(), shape.spare);
+    choices.boundary.assign(graph.units.size(), shape.spare_boundary);
+    return choices;
+  }
+
+  Plan build(const Choices& choices) {
+    ++outcome_.plans_built;
+    Plan plan = build_schedule(graph_of(graphs_, choices), choices);
+    pack(plan);
+    return plan;
+  }
+
+  void finish(Plan& plan) const {
+    pack(plan);
+    derive_waits(plan);
+  }
+
+  bool fits(const Plan& plan) {
+    const Bytes device = plan.peak[static_cast<int>(Tier::device)], nvme = plan.peak[static_cast<int>(Tier::nvme)];
+    const bool device_fits = device <= request_.budgets.device, nvme_fits = nvme <= request_.budgets.nvme;
+    if (device_fits && nvme_fits) return true;
+    // Remember the plan that lacks least.
+    const Bytes lacks = std::max<Bytes>(0, device - request_.budgets.device) + std::max<Bytes>(0, nvme - request_.budgets.nvme);
+    if (least_lack_ < 0 || lacks < least_lack_) {
+      least_lack_ = lacks;
+      outcome_.short_tier = device_fits ? Tier::nvme : Tier::device;
+      outcome_.needed = device_fits ? nvme : device;
+      outcome_.budget = device_fits ? request_.budgets.nvme : request_.budgets.device;
+    }
+    return false;
+  }
+
+  // Sets apply(choices, k) for the largest k in [0, most] that still fits. Memory grows with k.
+  void raise(Choices& choices, int most, const std::function<void(Choices&, int)>& apply) {
+    const auto fits_with = [&](int k) {
+      Choices trial = choices;
+      apply(trial, k);
+      return fits(build(trial));
+    };
+    int low = 0, high = most;  // low fits
+    if (most > 0 && fits_with(most)) low = most;
+    while (low < most && low + 1 < high) {
+      const int middle = (low + high) / 2;
+      (fits_with(middle) ? low : high) = middle;
+    }
+    apply(choices, low);
+  }
+
+  void consider(const Shape& shape, bool in_core) {
+    Choices choices = start(shape);
+    const UnitGraph& graph = graph_of(graphs_, choices);
+    const bool speculates = choices.update == UpdateTime::in_backward && request_.clip;
+    const int blocks = static_cast<int>(graph.blocks.size()), units = static_cast<int>(graph.units.size());
+    const auto keep_weights = [&](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); };
+    const auto keep_gradients = [&](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); };
+    const auto keep_optimizer = [&](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); };
+    const auto keep_boundary = [&](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); };
+    // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
+    const auto keep_saved = [&](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); };
+    const bool may_keep = request_.activations == SavedRequest::automatic || request_.activations == SavedRequest::device;
+    if (in_core) {
+      if (speculates || forced_off_device()) return;
+      keep_weights(choices, blocks), keep_gradients(choices, blocks), keep_optimizer(choices, blocks);
+      if (may_keep) keep_boundary(choices, units), keep_saved(choices, units);
+      Plan plan = build(choices);
+      if (fits(plan)) compare(std::move(plan));
+      return;
+    }
+    if (!fits(build(choices))) return;
+    if (may_keep) raise(choices, units, keep_boundary);
+    if (!request_.parameter_tier && !speculates) raise(choices, blocks, keep_weights);
+    raise(choices, blocks, keep_gradients);
+    if (may_keep) raise(choices, units, keep_saved);
+    if (!request_.optimizer_tier && !speculates) raise(choices, blocks, keep_optimizer);
+    compare(build(choices));
+  }
+
+  void compare(Plan plan) {
+    derive_waits(plan);
+    double seconds = simulate(plan, graph_of(graphs_, plan.choices), machine_).step_s;
+    if (plan.choices.update == UpdateTime::in_backward && request_.clip) seconds *= 1 + request_.expected_clip_rate;
+    if (best_ && seconds >= best_seconds_) return;
+    best_ = std::move(plan);
+    best_seconds_ = seconds;
+  }
+
+  const GraphCandidates& graphs_;
+  const MachineProfile& machine_;
+  const PlanRequest& request_;
+  PlanOutcome outcome_;
+  std::optional<Plan> best_;
+  double best_seconds_ = 0;
+  Bytes least_lack_ = -1;
+};
+
+}  // namespace
+
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request) {
+  return Search(graphs, machine, request).run();
+}
+
+}  // namespace spillway

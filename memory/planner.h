@@ -1,0 +1,58 @@
+// The search: which choices fit the budgets and take the least time.
+// Not here: what a choice means (plan.h), how a plan is built (schedule.h, packing.h, waits.h), time (simulate.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/machine.h"
+#include "memory/plan.h"
+#include "memory/simulate.h"
+
+namespace spillway {
+
+struct Budgets {
+  Bytes device = 0, host = 0;
+  Bytes nvme = 0;                            // 0: no directory was given
+};
+
+enum class SavedRequest : std::uint8_t { automatic, device, recompute, nvme };
+enum class Durability : std::uint8_t { automatic, step, checkpoint };
+
+// What the user fixed; the rest is searched.
+struct PlanRequest {
+  Budgets budgets;
+  int micro_batches = 1;
+  bool clip = true;
+  StateForm form = StateForm::exact;
+  std::optional<Order> order;
+  std::optional<UpdateTime> update;
+  std::optional<Tier> parameter_tier, optimizer_tier;
+  SavedRequest activations = SavedRequest::automatic;
+  Durability durability = Durability::automatic;
+  std::optional<int> lookahead;              // of reads; for tests and experiments
+  double expected_clip_rate = 1;
+};
+
+// The model compiled for each way that the loss can go through the vocabulary. Both have the same blocks.
+struct GraphCandidates {
+  const UnitGraph* tiled = nullptr;          // also what evaluation runs
+  const UnitGraph* fused = nullptr;
+};
+
+struct PlanOutcome {
+  std::optional<Plan> plan;                  // packed, with waits; absent where nothing fits
+  Prediction prediction;
+  // Where nothing fits: the tightest plan found, and what it lacks.
+  Tier short_tier = Tier::device;
+  Bytes needed = 0, budget = 0;
+  std::string refusal;                       // a forced combination that cannot be exact: why; then the fields above say nothing
+  int plans_built = 0;
+};
+
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request);
+
+const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices);
+
+}  // namespace spillway

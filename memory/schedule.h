@@ -1,0 +1,16 @@
+// Choices -> operations: compiles a unit graph into programs whose buffers have lifetimes but no places yet.
+// Not here: offsets (packing.h), waits (waits.h), which choices are good (planner.h).
+#pragma once
+
+#include "memory/plan.h"
+
+namespace spillway {
+
+// A plan without offsets and waits. Deterministic; linear in the number of operations.
+Plan build_schedule(const UnitGraph& graph, const Choices& choices);
+
+// A forward over one micro-batch that leaves its loss in the loss buffer, for `graph` with a tiled head and the blocks of the
+// plan's own graph; resident buffers are the plan's.
+Program build_evaluation(const UnitGraph& graph, const Plan& plan);
+
+}  // namespace spillway

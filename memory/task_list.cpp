@@ -1,0 +1,402 @@
+#include "memory/task_list.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::array<StateKind, kStateKinds> kKinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
+
+std::string_view name_of_kind(StateKind kind) {
+  constexpr std::string_view names[kStateKinds] = {"weight", "low", "m", "v"};
+  return names[static_cast<int>(kind)];
+}
+
+Category category_of(StateKind kind) { return kind == StateKind::weight ? Category::parameters : Category::optimizer; }
+
+enum class Purpose : std::uint8_t { training, evaluation };
+
+class Builder {
+ public:
+  Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : graph_(graph), plan_(plan), choices_(plan.choices), purpose_(purpose) {
+    weight_object_.assign(graph.blocks.size(), -1);
+    gradient_objects_.resize(graph.blocks.size());
+    rounded_object_.assign(graph.blocks.size(), -1);
+    value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
+    producer_.assign(graph.values.size(), -1);
+    for (int unit = units() - 1; unit >= 0; --unit) {
+      for (const ValueUse& wanted : graph.units[unit].forward) {
+        if (wanted.access != Access::read) producer_[wanted.value] = unit;
+      }
+    }
+    // Backward runs units from the last to the first: the first use of a gradient is that of the last unit.
+    gradient_users_.resize(graph.blocks.size());
+    for (int unit = static_cast<int>(graph.units.size()) - 1; unit >= 0; --unit) {
+      for (const int block : graph.units[unit].gradient_blocks) gradient_users_[block].push_back(unit);
+    }
+    first_tensor_piece_.resize(graph.blocks.size() + 1, 0);
+    for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+      first_tensor_piece_[block + 1] = first_tensor_piece_[block] + static_cast<int>(graph.blocks[block].pieces.size());
+    }
+  }
+
+  TaskList step() {
+    const int micro_batches = choices_.micro_batches;
+    updated_.assign(graph_.blocks.size(), 0);
+    if (choices_.order == Order::horizontal) {
+      for (int mb = 0; mb < micro_batches; ++mb) {
+        for (int unit = 0; unit < units(); ++unit) forward(unit, mb, mb);
+        for (int unit = units() - 1; unit >= 0; --unit) {
+          backward(unit, mb, mb);
+          if (mb + 1 == micro_batches) after_backward(unit);
+        }
+      }
+    } else {
+      for (int unit = 0; unit < units(); ++unit) forward(unit, 0, micro_batches - 1);
+      for (int unit = units() - 1; unit >= 0; --unit) {
+        backward(unit, 0, micro_batches - 1);
+        after_backward(unit);
+      }
+    }
+    norm();
+    if (choices_.update == UpdateTime::after) {
+      for (int block = 0; block < blocks(); ++block) update(block, Condition::always);
+    }
+    return finish();
+  }
+
+  TaskList flush() {
+    for (int block = 0; block < blocks(); ++block) update(block, Condition::always);
+    return finish();
+  }
+
+  TaskList evaluation() {
+    for (int unit = 0; unit < units(); ++unit) forward_task(unit, 0, OpKind::forward);
+    Task& task = add(OpKind::loss, Lane::compute);
+    control(task, Access::update, plan_.loss_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+    return finish();
+  }
+
+ private:
+  int units() const { return static_cast<int>(graph_.units.size()); }
+  int blocks() const { return static_cast<int>(graph_.blocks.size()); }
+
+  Task& add(OpKind kind, Lane lane) {
+    list_.tasks.push_back({});
+    Task& task = list_.tasks.back();
+    task.op.kind = kind;
+    task.op.lane = lane;
+    task.phase = phase_;
+    return task;
+  }
+
+  // --- objects ---
+
+  int add_object(Object object) {
+    list_.objects.push_back(std::move(object));
+    return static_cast<int>(list_.objects.size()) - 1;
+  }
+
+  Object state_object(int block, StateKind kind, std::int64_t begin, std::int64_t elements) const {
+    const int resident = plan_.state_buffer[block][static_cast<int>(kind)];
+    const Bytes each = bytes_per_element(choices_.form, kind);
+    const Tier tier = plan_.resident[resident].tier;
+    Object object{.name = graph_.blocks[block].name + "." + std::string(name_of_kind(kind)), .category = category_of(kind),
+                  .staged_category = Category::staging, .kind = kind, .home = tier, .bytes = elements * each, .block = block, .holds_state = true};
+    if (tier == Tier::device) {
+      object.device_buffer = resident;
+      object.device_begin = begin * each;
+    } else {
+      object.nvme_buffer = resident;
+      object.home_begin = begin * each;
+    }
+    return object;
+  }
+
+  int weight(int block) {
+    int& object = weight_object_[block];
+    if (object < 0) object = add_object(state_object(block, StateKind::weight, 0, graph_.blocks[block].elements));
+    return object;
+  }
+
+  // The object of the sum that the use-th user of the block's gradient accumulates.
+  int gradient(int block, int use) {
+    auto& objects = gradient_objects_[block];
+    while (static_cast<int>(objects.size()) <= use) {
+      const int index = static_cast<int>(objects.size());
+      const bool waits_as_is = index == 0 && choices_.form != StateForm::compact;
+      Object object{.name = graph_.blocks[block].name + (index == 0 ? ".gradient" : ".gradient_of_second_use"),
+                    .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
+                    .bytes = graph_.blocks[block].elements * 4, .block = block};
+      if (waits_as_is) place_waiting_gradient(block, object);
+      objects.push_back(add_object(std::move(object)));
+    }
+    return objects[use];
+  }
+
+  // The gradient as it waits for its update: the sum itself, or its bf16 rounding in compact form.
+  int waiting_gradient(int block) {
+    if (choices_.form != StateForm::compact) return gradient(block, 0);
+    int& rounded = rounded_object_[block];
+    if (rounded < 0) {
+      Object object{.name = graph_.blocks[block].name + ".rounded_gradient", .category = Category::gradients,
+                    .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
+                    .bytes = graph_.blocks[block].elements * 2, .block = block};
+      place_waiting_gradient(block, object);
+      rounded = add_object(std::move(object));
+    }
+    return rounded;
+  }
+
+  void place_waiting_gradient(int block, Object& object) const {
+    const int resident = plan_.gradient_buffer[block];
+    if (resident < 0) return;
+    object.outlives_step = true;
+    if (plan_.resident[resident].tier == Tier::device) {
+      object.device_buffer = resident;
+    } else {
+      object.nvme_buffer = resident;
+      object.holds_state = true;  // written by the step before
+    }
+  }
+
+  int value(int index, int mb) {
+    int& object = value_object_[static_cast<std::size_t>(index) * choices_.micro_batches + mb];
+    if (object >= 0) return object;
+    const int producer = producer_[index];
+    Tier home = Tier::device;
+    if (producer >= 0 && purpose_ == Purpose::training) {
+      const auto& saved = graph_.units[producer].saved;
+      const bool is_saved = std::find(saved.begin(), saved.end(), index) != saved.end();
+      if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill) home = Tier::nvme;
+    }
+    object = add_object({.name = graph_.values[index].name, .category = Category::activations, .staged_category = Category::staging,
+                         .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
+    return object;
+  }
+
+  // --- operands ---
+
+  void use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes) {
+    task.operands.push_back({.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
+    const int index = static_cast<int>(&task - list_.tasks.data());
+    auto& uses = list_.objects[object].uses;
+    if (!uses.empty() && uses.back().task == index) {  // a value that one task takes twice
+      if (access != uses.back().access) uses.back().access = Access::update;
+      return;
+    }
+    uses.push_back({index, access});
+  }
+  void use(Task& task, Role role, Access access, int object) { use(task, role, access, object, 0, list_.objects[object].bytes); }
+
+  void control(Task& task, Access access, int resident, Bytes begin, Bytes bytes) {
+    if (control_object_.empty()) control_object_.assign(plan_.resident.size(), -1);
+    int& object = control_object_[resident];
+    if (object < 0) {
+      object = add_object({.name = plan_.resident[resident].name, .bytes = plan_.resident[resident].bytes, .holds_state = true, .device_buffer = resident});
+    }
+    use(task, Role::control, access, object, begin, bytes);
+  }
+
+  void scratch(Task& task, Bytes bytes) { task.operands.push_back({.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
+
+  void weights(Task& task, const Unit& unit) {
+    for (const int block : unit.blocks) use(task, Role::weights, Access::read, weight(block));
+  }
+
+  // --- tasks of compute ---
+
+  void forward_task(int index, int mb, OpKind kind) {
+    const Unit& unit = graph_.units[index];
+    Task& task = add(kind, Lane::compute);
+    task.op.unit = index;
+    task.op.micro_batch = mb;
+    task.op.work = unit.forward_work;
+    for (const ValueUse& wanted : unit.forward) {
+      const bool is_saved = std::find(unit.saved.begin(), unit.saved.end(), wanted.value) != unit.saved.end();
+      // Each pass writes what the other does not keep: the forward of a recomputed unit has no use for its saved values beyond
+      // the call, and the second forward none for the unit's outputs.
+      if (kind == OpKind::recompute && wanted.access != Access::read && !is_saved) {
+        task.operands.push_back({.role = Role::value, .access = wanted.access});
+      } else if (kind == OpKind::forward && is_saved && (purpose_ == Purpose::evaluation || choices_.saved[index] == Saved::recompute)) {
+        task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = graph_.values[wanted.value].bytes});
+      } else {
+        use(task, Role::value, wanted.access, value(wanted.value, mb));
+      }
+    }
+    weights(task, unit);
+    scratch(task, unit.forward_workspace);
+    if (index == units() - 1 && kind == OpKind::forward) loss_of(task, mb);
+  }
+
+  void forward(int index, int first_mb, int last_mb) {
+    ++phase_;
+    if (choices_.update == UpdateTime::in_next_forward) {
+      for (const int block : graph_.units[index].blocks) {
+        if (!updated_[block]) update(block, Condition::pending);
+      }
+    }
+    if (graph_.units[index].role == ForwardRole::merged_into_backward) return;
+    for (int mb = first_mb; mb <= last_mb; ++mb) forward_task(index, mb, OpKind::forward);
+  }
+
+  void backward(int index, int first_mb, int last_mb) {
+    ++phase_;
+    if (index == units() - 1 && graph_.units[index].role == ForwardRole::computes) loss(last_mb);
+    const Unit& unit = graph_.units[index];
+    for (int mb = first_mb; mb <= last_mb; ++mb) {
+      if (choices_.saved[index] == Saved::recompute && !unit.saved.empty()) forward_task(index, mb, OpKind::recompute);
+      Task& task = add(OpKind::backward, Lane::compute);
+      task.op.unit = index;
+      task.op.micro_batch = mb;
+      task.op.work = unit.backward_work;
+      for (const ValueUse& wanted : unit.backward) use(task, Role::value, wanted.access, value(wanted.value, mb));
+      weights(task, unit);
+      for (const int block : unit.gradient_blocks) {
+        const auto& users = gradient_users_[block];
+        const int place = static_cast<int>(std::find(users.begin(), users.end(), index) - users.begin());
+        const int object = gradient(block, place);
+        use(list_.tasks.back(), Role::gradient, mb == 0 ? Access::write : Access::update, object);
+      }
+      scratch(list_.tasks.back(), unit.backward_workspace);
+      if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss_of(list_.tasks.back(), mb);
+    }
+    if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss(last_mb);
+  }
+
+  // The last unit completes the loss of a micro-batch.
+  void loss_of(Task& task, int mb) {
+    control(task, Access::write, plan_.loss_buffer, mb * static_cast<Bytes>(sizeof(double)), sizeof(double));
+  }
+
+  // The loss of the step is known once the last micro-batch has it; no update comes before.
+  void loss(int last_mb) {
+    if (last_mb + 1 != choices_.micro_batches) return;
+    Task& task = add(OpKind::loss, Lane::compute);
+    control(task, Access::update, plan_.loss_buffer, 0, (choices_.micro_batches + 1) * static_cast<Bytes>(sizeof(double)));
+  }
+
+  // --- tasks of the optimizer ---
+
+  void after_backward(int unit) {
+    for (const int block : graph_.units[unit].gradient_blocks) {
+      const auto& users = gradient_users_[block];
+      if (users.back() != unit) continue;  // another use of the tensor is still to come
+      for (std::size_t use_index = 1; use_index < users.size(); ++use_index) {
+        const int first = gradient(block, 0), other = gradient(block, static_cast<int>(use_index));
+        Task& task = add(OpKind::gradient_add, Lane::update);
+        task.op.block = block;
+        task.op.work.bytes = 12.0 * static_cast<double>(graph_.blocks[block].elements);
+        use(task, Role::gradient, Access::update, first);
+        use(list_.tasks.back(), Role::gradient, Access::read, other);
+      }
+      const int sum = gradient(block, 0);
+      const bool rounds = choices_.form == StateForm::compact;
+      const int waiting = waiting_gradient(block);
+      Task& task = add(OpKind::gradient_finish, Lane::update);
+      task.op.block = block;
+      task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(graph_.blocks[block].elements);
+      use(task, Role::gradient, Access::read, sum);
+      if (rounds) use(task, Role::gradient, Access::write, waiting);
+      control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
+              static_cast<Bytes>(graph_.blocks[block].pieces.size() * sizeof(double)));
+      if (choices_.update == UpdateTime::in_backward) update(block, Condition::always);
+    }
+  }
+
+  void norm() {
+    Task& task = add(OpKind::norm, Lane::update);
+    control(task, Access::read, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
+    control(task, Access::write, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+  }
+
+  void update(int block, Condition condition) {
+    if (!updated_.empty()) updated_[block] = 1;
+    const std::int64_t elements = graph_.blocks[block].elements;
+    const int moments = plan_.state_buffer[block][static_cast<int>(StateKind::m)];
+    const bool rests_on_device = plan_.resident[moments].tier == Tier::device;
+    const std::int64_t chunk = rests_on_device ? elements : choices_.update_chunk;
+    const int weight_of_block = weight(block), gradient_of_block = waiting_gradient(block);
+    for (std::int64_t begin = 0; begin < elements; begin += chunk) {
+      const std::int64_t end = std::min(begin + chunk, elements);
+      std::vector<int> moved;
+      for (const StateKind kind : kKinds) {
+        if (kind == StateKind::weight || bytes_per_element(choices_.form, kind) == 0) continue;
+        moved.push_back(add_object(state_object(block, kind, begin, end - begin)));
+      }
+      Task& task = add(OpKind::update, Lane::update);
+      task.op.block = block;
+      task.op.condition = condition;
+      task.op.element_begin = begin;
+      task.op.element_end = end;
+      Bytes each = gradient_bytes_per_element(choices_.form);
+      for (const StateKind kind : kKinds) each += 2 * bytes_per_element(choices_.form, kind);
+      task.op.work.bytes = static_cast<double>(each) * static_cast<double>(end - begin);
+      const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight), gradient_bytes = gradient_bytes_per_element(choices_.form);
+      use(task, Role::state, Access::update, weight_of_block, begin * weight_bytes, (end - begin) * weight_bytes);
+      for (const int object : moved) use(task, Role::state, Access::update, object);
+      use(task, Role::gradient, Access::read, gradient_of_block, begin * gradient_bytes, (end - begin) * gradient_bytes);
+      control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)), sizeof(double));
+      // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
+      if (choices_.update != UpdateTime::in_backward) control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+    }
+  }
+
+  TaskList finish() { return std::move(list_); }
+
+  const UnitGraph& graph_;
+  const Plan& plan_;
+  const Choices& choices_;
+  TaskList list_;
+  const Purpose purpose_;
+  int phase_ = 0;
+  std::vector<int> weight_object_, rounded_object_, value_object_, control_object_;
+  std::vector<std::vector<int>> gradient_objects_;
+  std::vector<std::vector<int>> gradient_users_;   // units that add to a block's gradient, in the order of the backward
+  std::vector<int> producer_;                      // a value: the first unit whose forward writes it; -1 for gradients
+  std::vector<int> first_tensor_piece_;            // place of a block's first piece among all pieces
+  std::vector<char> updated_;                      // blocks whose update of the step has been issued
+};
+
+}  // namespace
+
+void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
+  const Choices& choices = plan.choices;
+  const auto add = [&](std::string name, Category category, Tier tier, Bytes bytes, int slots) {
+    plan.resident.push_back({.name = std::move(name), .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
+    return static_cast<int>(plan.resident.size()) - 1;
+  };
+  int pieces = 0;
+  for (const ParameterBlock& block : graph.blocks) pieces += static_cast<int>(block.pieces.size());
+  const Bytes word = sizeof(double);
+  plan.loss_buffer = add("losses", Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
+  plan.norm_buffer = add("gradient_norms", Category::staging, Tier::device, pieces * word, 1);
+  plan.factor_buffer = add("clip_factor", Category::staging, Tier::device, 2 * word, 1);
+  plan.token_buffer = add("tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    std::array<int, kStateKinds> buffers{};
+    for (const StateKind kind : kKinds) {
+      const Bytes each = bytes_per_element(choices.form, kind);
+      const Tier tier = kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block];
+      buffers[static_cast<int>(kind)] =
+          each == 0 ? -1
+                    : add(graph.blocks[block].name + "." + std::string(name_of_kind(kind)), category_of(kind), tier,
+                          each * graph.blocks[block].elements, tier == Tier::nvme ? choices.slots : 1);
+    }
+    plan.state_buffer.push_back(buffers);
+    plan.gradient_buffer.push_back(choices.update != UpdateTime::in_next_forward
+                                       ? -1
+                                       : add(graph.blocks[block].name + ".waiting_gradient", Category::gradients, choices.gradient_tier[block],
+                                             gradient_bytes_per_element(choices.form) * graph.blocks[block].elements, 1));
+  }
+}
+
+TaskList step_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).step(); }
+TaskList flush_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).flush(); }
+TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::evaluation).evaluation(); }
+
+}  // namespace spillway

@@ -1,0 +1,61 @@
+// The first pass of the schedule: what is computed, in which order, on which objects. The order alone fixes the numbers;
+// where objects rest and when they move is the second pass (schedule.cpp) and cannot change them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "memory/plan.h"
+
+namespace spillway {
+
+struct ObjectUse {
+  int task = 0;
+  Access access = Access::read;
+};
+
+// Something that tasks touch: an array of a block's state, a gradient sum, an activation of one micro-batch.
+struct Object {
+  std::string name;
+  Category category = Category::staging;         // where it rests
+  Category staged_category = Category::staging;  // of its buffers on the device where it rests on NVMe
+  StateKind kind = StateKind::weight;
+  Tier home = Tier::device;
+  Bytes bytes = 0;
+  int block = -1, unit = -1, micro_batch = -1;
+  bool holds_state = false;                      // has contents before the program starts, and must keep its changes
+  bool outlives_step = false;                    // written in one step, read in the next
+  int device_buffer = -1;                        // resident buffer where it rests on the device
+  Bytes device_begin = 0;
+  int nvme_buffer = -1;                          // resident buffer on NVMe; -1 for what is spilled within a step
+  Bytes home_begin = 0;                          // within nvme_buffer
+  std::vector<ObjectUse> uses{};                 // by ascending task
+};
+
+struct TaskOperand {
+  Role role = Role::value;
+  Access access = Access::read;
+  StateKind kind = StateKind::weight;
+  int object = -1;                               // -1 with bytes: scratch; -1 without: null
+  Bytes begin = 0, bytes = 0;
+};
+
+struct Task {
+  Op op;                                         // without operands and waits
+  int phase = 0;                                 // counts units of compute; a unit's micro-batches share one
+  std::vector<TaskOperand> operands;
+};
+
+struct TaskList {
+  std::vector<Task> tasks;
+  std::vector<Object> objects;
+};
+
+// Adds what lives as long as the run: state on its tiers, gradients that wait into the next step, control words, tokens.
+void add_resident_buffers(const UnitGraph& graph, Plan& plan);
+
+TaskList step_tasks(const UnitGraph& graph, const Plan& plan);
+TaskList flush_tasks(const UnitGraph& graph, const Plan& plan);
+TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan);
+
+}  // namespace spillway

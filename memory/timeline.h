@@ -1,0 +1,16 @@
+// When each operation of a step began and ended: predicted by the simulator and recorded by the executor, with the same ids.
+#pragma once
+
+#include <vector>
+
+namespace spillway {
+
+struct Span {
+  double begin_s = 0, end_s = 0;            // from the beginning of the step; of an operation that was skipped both are equal
+};
+
+struct Timeline {
+  std::vector<Span> spans;                  // one an operation of Plan::step
+};
+
+}  // namespace spillway

@@ -1,0 +1,95 @@
+// All that the planner knows of a model: blocks of parameters, activation values, and the units of compute that use them.
+// A model is compiled to a UnitGraph for one micro-batch shape; the planner never sees a layer, a head or a kernel.
+// Not here: what a unit computes (models/unit_ops.h), where anything lives (memory/plan.h).
+//
+// Legend: P parameters of a block, n rows (tokens) of a micro-batch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+enum class Decay : std::uint8_t { none, applied };
+enum class FileLayout : std::uint8_t { as_stored, transposed };
+
+// A contiguous run of a block's parameters: a whole tensor of the model file, or a rectangle of one where the model is cut
+// (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
+// or (column_begin + j, row_begin + i) where the file has it transposed. One-dimensional tensors have columns = 1.
+struct TensorPiece {
+  std::string tensor;                      // name in the model file
+  std::vector<std::int64_t> file_shape;    // shape of the whole tensor in the file
+  int tensor_index = 0;                    // place of the tensor in the model's canonical order; norms are added in it
+  FileLayout layout = FileLayout::as_stored;
+  Decay decay = Decay::applied;            // by the rank of the file's tensor: two or more dimensions decay
+  std::int64_t row_begin = 0, column_begin = 0;
+  std::int64_t rows = 0, columns = 1;      // of the piece, as the block stores it: row-major [rows, columns]
+  std::int64_t begin = 0;                  // first element within the block
+  std::int64_t elements() const { return rows * columns; }
+};
+
+// Parameters that are fetched, accumulated and updated together. The state of a block is a few flat arrays of `elements`.
+struct ParameterBlock {
+  std::string name;
+  std::vector<TensorPiece> pieces;         // by ascending `begin`, not overlapping; gaps are padding and stay unused
+  std::int64_t elements = 0;               // P with padding; a multiple of kBlockElements
+};
+// So that every array of a block, at two bytes an element or more, is a multiple of kExtentAlignment.
+inline constexpr std::int64_t kBlockElements = 2048;
+// Pieces start at multiples of this, so that rows of a matrix are aligned for the widest vectors.
+inline constexpr std::int64_t kPieceAlignment = 64;
+
+// An activation, or the gradient of one. One instance exists per micro-batch.
+struct Value {
+  std::string name;
+  Bytes bytes = 0;                         // of one micro-batch
+};
+
+enum class Access : std::uint8_t { read, write, update };  // write: every byte that is read later is written
+
+struct ValueUse {
+  int value = -1;
+  Access access = Access::read;
+};
+
+// What a pass of a unit costs on the compute lane, in terms that a machine profile has rates for.
+struct Work {
+  double gemm_flops = 0;                   // matrix products by the library
+  double attention_flops = 0;              // causal pairs only
+  double bytes = 0;                        // moved by passes over memory that are not matrix products
+};
+
+enum class ForwardRole : std::uint8_t {
+  computes,                                // runs in the forward
+  merged_into_backward,                    // nothing to do in the forward: backward computes loss and gradient at once
+};
+
+// A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.
+struct Unit {
+  std::string name;
+  std::vector<int> blocks;                 // parameters that both passes read
+  std::vector<int> gradient_blocks;        // blocks whose gradient the backward adds to (one sum a unit and block)
+  std::vector<ValueUse> forward;           // in the order in which the unit's operation takes them
+  std::vector<ValueUse> backward;
+  Work forward_work, backward_work;
+  Bytes forward_workspace = 0, backward_workspace = 0;  // scratch during the call, libraries' needs included
+  ForwardRole role = ForwardRole::computes;
+  // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its forward
+  // runs again just before its backward and writes these alone (other written values are passed as null).
+  std::vector<int> saved;
+};
+
+struct UnitGraph {
+  std::vector<ParameterBlock> blocks;
+  std::vector<Value> values;
+  std::vector<Unit> units;
+  DType dtype = DType::bfloat16;           // of weights and activations
+  std::int64_t rows = 0;                   // n
+  std::int64_t parameters = 0;             // stored elements, tied ones once, without padding
+  int tensors = 0;                         // number of distinct tensor_index
+  Bytes token_bytes = 0;                   // inputs and targets of one micro-batch
+};
+
+}  // namespace spillway
