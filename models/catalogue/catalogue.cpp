@@ -1,0 +1,131 @@
+#include "models/catalogue/catalogue.h"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <utility>
+
+#include "memory/error.h"
+#include "models/catalogue/entries.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kNearest = 3;
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+// Insertions, deletions and replacements of one letter that lead from a to b.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t above = row[j + 1];
+      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+std::string nearest_names(std::string_view name) {
+  const std::string wanted = lower(name.substr(0, 64));
+  std::vector<std::pair<std::size_t, std::string_view>> ranked;
+  for (const CatalogueEntry& entry : catalogue()) ranked.emplace_back(edit_distance(wanted, entry.name), entry.name);
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  ranked.resize(std::min(ranked.size(), kNearest));
+  std::vector<std::string_view> names;
+  for (const auto& [distance, near] : ranked) names.push_back(near);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string all_names() {
+  std::vector<std::string_view> names;
+  for (const CatalogueEntry& entry : catalogue()) names.push_back(entry.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const CatalogueEntry* find(std::string_view name) {
+  const std::string wanted = lower(name);
+  for (const auto group : {gpt2_entries(), llama_entries(), mistral_entries(), qwen_entries()}) {
+    const auto at = std::find_if(group.begin(), group.end(), [&](const CatalogueEntry& entry) { return entry.name == wanted; });
+    if (at != group.end()) return &*at;
+  }
+  return nullptr;
+}
+
+// Weights that are there but cannot be read must not be replaced by random ones in silence.
+std::filesystem::path weights_of(const std::filesystem::path& directory) {
+  std::vector<std::string> unread;
+  bool safetensors = false;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "model.safetensors" || name == "model.safetensors.index.json") safetensors = true;
+    if (name.ends_with(".safetensors") || (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||
+        name.ends_with(".gguf")) {
+      unread.push_back(name);
+    }
+  }
+  if (safetensors) return directory;
+  if (!unread.empty()) {
+    std::sort(unread.begin(), unread.end());
+    throw InputError(fmt::format("{}: has {} but neither model.safetensors nor model.safetensors.index.json", directory.string(),
+                                 unread.front()),
+                     "Convert the weights to safetensors, or, to train from random weights, name the config.json itself.");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<CatalogueEntry> catalogue() {
+  std::vector<CatalogueEntry> all;
+  for (const auto group : {gpt2_entries(), llama_entries(), mistral_entries(), qwen_entries()})
+    all.insert(all.end(), group.begin(), group.end());
+  return all;
+}
+
+ModelConfig catalogue_config(std::string_view name) {
+  const CatalogueEntry* entry = find(name);
+  if (entry == nullptr) {
+    throw InputError(fmt::format("the catalogue has no model {}; nearest are {}", name, nearest_names(name)),
+                     fmt::format("It has {}.", all_names()));
+  }
+  return parse_model_config(entry->config_json, fmt::format("catalogue entry {}", entry->name));
+}
+
+ResolvedModel resolve_model(const std::string& path_or_name) {
+  namespace fs = std::filesystem;
+  const fs::path path = path_or_name;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    if (!fs::exists(path / "config.json", ignored)) {
+      throw InputError(fmt::format("{}: has no config.json, so it is not a Hugging Face directory", path_or_name));
+    }
+    return {read_model_config(path / "config.json"), weights_of(path)};
+  }
+  if (fs::exists(path, ignored)) {
+    if (path.extension() != ".json") {
+      throw InputError(fmt::format("{}: is a file but not a config.json", path_or_name),
+                       "Name a Hugging Face directory, a config.json, or a model of the catalogue.");
+    }
+    return {read_model_config(path), {}};
+  }
+  if (find(path_or_name) != nullptr) return {catalogue_config(path_or_name), {}};
+  if (path.extension() == ".json" || path_or_name.find('/') != std::string::npos) {
+    throw InputError(fmt::format("{}: there is no such file or directory", path_or_name),
+                     fmt::format("Names of the catalogue near it: {}.", nearest_names(path.filename().string())));
+  }
+  throw InputError(fmt::format("model {}: neither a directory nor a config.json nor in the catalogue; nearest are {}",
+                               path_or_name, nearest_names(path_or_name)),
+                   fmt::format("The catalogue has {}.", all_names()));
+}
+
+}  // namespace spillway
