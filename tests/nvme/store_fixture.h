@@ -70,7 +70,7 @@ class StoreFixture : public ::testing::Test {
 
   StoreOptions options(int directories, Bytes bytes) {
     StoreOptions result;
-    for (int i = 0; i < directories; ++i) result.directories.push_back({directory("d" + std::to_string(i)), 0});
+    for (int i = 0; i < directories; ++i) result.directories.push_back({directory(fmt::format("d{}", i)), 0});
     result.bytes = bytes;
     result.log = [this](std::string_view message) { messages_.emplace_back(message); };
     return result;
@@ -88,7 +88,7 @@ std::string message_of(const std::function<void()>& act) {
   } catch (const E& error) {
     return error.what();
   } catch (const std::exception& error) {
-    return std::string("another exception: ") + error.what();
+    return fmt::format("another exception: {}", error.what());
   }
   return "no exception";
 }
