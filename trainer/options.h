@@ -168,6 +168,10 @@ RunOptions options_from_json_text(std::string_view text, const std::string& orig
 // Fills what follows from other options (global batch size) and refuses what does not go together.
 void validate(RunOptions& options);
 
+// Refuse options that lack a model, or training data: of those commands that need them.
+void require_model(const RunOptions& options);
+void require_data(const RunOptions& options);
+
 // Paths made absolute, so that a run directory can be loaded from elsewhere. Catalogue names and "bytes" stay.
 RunOptions with_absolute_paths(const RunOptions& options);
 

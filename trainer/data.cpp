@@ -1,0 +1,178 @@
+#include "trainer/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "memory/error.h"
+#include "trainer/data_order.h"
+#include "trainer/data_source.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kAllowedFiles = ".txt, .jsonl and .bin files, or directories of them";
+
+bool is_data_file(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".txt" || extension == ".jsonl" || extension == ".bin";
+}
+
+// Sorted by name, so that the order is the same on every file system. Hidden files are not data.
+std::vector<std::string> files_in(const fs::path& directory, const std::string& flag) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    const fs::path& path = entry->path();
+    if (is_data_file(path) && !path.filename().string().starts_with('.') && entry->is_regular_file(ignored)) files.push_back(path.string());
+  }
+  if (error) throw InputError(fmt::format("{}: found directory {}, which cannot be read: {}", flag, directory.string(), error.message()));
+  if (files.empty()) {
+    throw InputError(fmt::format("{}: found directory {} without data, allowed: {}", flag, directory.string(), kAllowedFiles));
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataRequest& request) {
+  const SequenceShape shape{request.seq_length, request.vocabulary};
+  const std::string extension = fs::path(path).extension().string();
+  const TextRows text_rows = request.tokenizer == "bytes" ? TextRows::bytes : TextRows::refuse;
+  if (extension == ".jsonl") {
+    return open_jsonl_file(DataFile(path, request.flag), request.truncate ? LongRows::truncate : LongRows::refuse, text_rows, shape);
+  }
+  if (extension == ".txt") {
+    if (text_rows == TextRows::refuse) {
+      throw InputError(fmt::format("--tokenizer: found {} for {}, allowed in this version: bytes",
+                                   request.tokenizer.empty() ? "none" : request.tokenizer, path),
+                       "with --tokenizer bytes a token is a byte; the tokenizers of models are not in this version");
+    }
+    return open_token_file(DataFile(path, request.flag), TokenFileFormat::bytes, shape);
+  }
+  if (request.format == DataFormat::u16) return open_token_file(DataFile(path, request.flag), TokenFileFormat::u16, shape);
+  if (extension == ".bin") return open_token_file(DataFile(path, request.flag), TokenFileFormat::llm_c, shape);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
+  throw InputError(fmt::format("{}: found {}, allowed: {}", request.flag, path, kAllowedFiles),
+                   "raw 16-bit tokens of any name are read with --data-format u16");
+}
+
+DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
+  DataRequest request;
+  request.tokenizer = options.data.tokenizer;
+  request.format = options.data.format;
+  request.truncate = options.data.truncate;
+  request.seed = options.model.seed;
+  request.micro_batch_size = options.batch.micro_batch_size;
+  request.micro_batches = options.micro_batches();
+  request.seq_length = seq_length;
+  request.vocabulary = vocabulary;
+  return request;
+}
+
+}  // namespace
+
+DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
+  DataRequest request = request_for(options, seq_length, vocabulary);
+  request.paths = options.data.data;
+  request.order = options.data.order;
+  request.steps = options.batch.train_iters;
+  return request;
+}
+
+DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
+  DataRequest request = request_for(options, seq_length, vocabulary);
+  request.paths = options.data.eval_data;
+  request.flag = "--eval-data";
+  request.order = DataOrder::sequential;
+  return request;
+}
+
+BatchSampler::BatchSampler(const DataRequest& request) : request_(request), first_{0} {
+  SPILLWAY_CHECK(request.seq_length > 0 && request.vocabulary > 0 && request.micro_batch_size > 0 && request.micro_batches > 0,
+                 "data for {} positions, {} tokens of vocabulary, {} x {} sequences", request.seq_length, request.vocabulary,
+                 request.micro_batches, request.micro_batch_size);
+  if (request.paths.empty()) throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
+  std::vector<std::string> files;
+  for (const std::string& path : request.paths) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+      for (std::string& file : files_in(path, request.flag)) files.push_back(std::move(file));
+    } else {
+      files.push_back(path);
+    }
+  }
+  std::int64_t too_short = 0;
+  for (const std::string& file : files) {
+    sources_.push_back(open_source(file, request));
+    too_short += sources_.back()->sequences() == 0 ? 1 : 0;
+    first_.push_back(first_.back() + sources_.back()->sequences());
+  }
+  if (sequences() == 0) {
+    std::error_code ignored;
+    const bool all_empty = std::ranges::all_of(files, [&](const std::string& file) { return fs::file_size(file, ignored) == 0; });
+    throw InputError(fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request.flag,
+                                 all_empty ? "nothing" : "too few tokens", files[0],
+                                 files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request.seq_length + 1),
+                     all_empty ? "" : "give more data, or shorten --seq-length");
+  }
+  summary_ = fmt::format("{} file{}, {} sequences of {} positions", files.size(), files.size() == 1 ? "" : "s", sequences(), request.seq_length);
+  if (too_short > 0) summary_ += fmt::format("; {} file{} too short for one sequence", too_short, too_short == 1 ? "" : "s");
+
+  // A step without any loss would divide by zero; better refused now than met at night.
+  if (std::ranges::none_of(sources_, [](const auto& source) { return source->has_sequences_without_loss(); })) return;
+  for (std::int64_t step = 0; step < request.steps; ++step) {
+    if (counted_tokens(step) > 0) continue;
+    const std::int64_t global = request.micro_batch_size * request.micro_batches;
+    const std::int64_t sequence = sequence_at(step * global);
+    const auto file = std::ranges::upper_bound(first_, sequence) - first_.begin() - 1;
+    throw InputError(fmt::format("{}: no position of step {} has a loss: all {} of its sequences, such as {}, have no target but -100",
+                                 request.flag, step + 1, global,
+                                 sources_[static_cast<std::size_t>(file)]->describe(sequence - first_[static_cast<std::size_t>(file)])),
+                     "leave such rows out, raise --global-batch-size, or lengthen --seq-length where --truncate cut the labels off");
+  }
+}
+
+BatchSampler::~BatchSampler() = default;
+BatchSampler::BatchSampler(BatchSampler&&) noexcept = default;
+BatchSampler& BatchSampler::operator=(BatchSampler&&) noexcept = default;
+
+std::int64_t BatchSampler::sequences() const { return first_.back(); }
+std::string BatchSampler::summary() const { return summary_; }
+
+std::int64_t BatchSampler::sequence_at(std::int64_t position) const {
+  const std::int64_t index = position % sequences();
+  if (request_.order == DataOrder::sequential) return index;
+  const Permutation permutation(static_cast<std::uint64_t>(sequences()), request_.seed, static_cast<std::uint64_t>(position / sequences()));
+  return static_cast<std::int64_t>(permutation.at(static_cast<std::uint64_t>(index)));
+}
+
+void BatchSampler::fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+  const auto length = static_cast<std::size_t>(request_.seq_length);
+  const auto rows = static_cast<std::size_t>(request_.micro_batch_size);
+  SPILLWAY_CHECK(tokens.size() == rows * length && targets.size() == rows * length, "room for {} tokens and {} targets of {} x {}",
+                 tokens.size(), targets.size(), rows, length);
+  const std::int64_t position = (step * request_.micro_batches + micro_batch) * request_.micro_batch_size;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::int64_t sequence = sequence_at(position + static_cast<std::int64_t>(row));
+    const auto file = static_cast<std::size_t>(std::ranges::upper_bound(first_, sequence) - first_.begin() - 1);
+    sources_[file]->read(sequence - first_[file], tokens.subspan(row * length, length), targets.subspan(row * length, length));
+  }
+}
+
+std::int64_t BatchSampler::counted_tokens(std::int64_t step) const {
+  const std::int64_t global = request_.micro_batch_size * request_.micro_batches;
+  std::int64_t counted = 0;
+  for (std::int64_t i = 0; i < global; ++i) {
+    const std::int64_t sequence = sequence_at(step * global + i);
+    const auto file = static_cast<std::size_t>(std::ranges::upper_bound(first_, sequence) - first_.begin() - 1);
+    counted += sources_[file]->counted(sequence - first_[file]);
+  }
+  return counted;
+}
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// Sequences of one file, by index. Token files are cut into windows; JSONL files have a row a sequence.
+// Not here: the order in which sequences are taken (trainer/data.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "trainer/data_file.h"
+
+namespace spillway {
+
+// T positions of a sequence, V vocabulary.
+class SequenceSource {
+ public:
+  virtual ~SequenceSource() = default;
+  virtual std::int64_t sequences() const = 0;
+  // Positions of a sequence that have a loss.
+  virtual std::int64_t counted(std::int64_t index) const = 0;
+  // True where some sequence counts nothing at all.
+  virtual bool has_sequences_without_loss() const = 0;
+  virtual void read(std::int64_t index, std::span<std::int32_t> tokens /*[T]*/, std::span<std::int32_t> targets /*[T]*/) = 0;
+  virtual std::string describe(std::int64_t index) const = 0;  // "rows.jsonl line 3"
+};
+
+struct SequenceShape {
+  std::int64_t seq_length;  // T
+  std::int64_t vocabulary;  // V
+};
+
+// bytes: a token is a byte. llm_c: 256 int32 of header, then 16-bit or 32-bit tokens. u16: nothing but 16-bit tokens.
+enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16 };
+// Windows of T + 1 tokens that overlap by one; what is left at the end is not used. All tokens are checked now.
+std::unique_ptr<SequenceSource> open_token_file(DataFile file, TokenFileFormat format, SequenceShape shape);
+
+enum class LongRows : std::uint8_t { refuse, truncate };
+enum class TextRows : std::uint8_t { refuse, bytes };
+// All rows are parsed now, and again when read.
+std::unique_ptr<SequenceSource> open_jsonl_file(DataFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape);
+
+}  // namespace spillway

@@ -1,0 +1,134 @@
+// Token files: text as bytes, llm.c's .bin, raw 16-bit tokens. Little endian, as are all machines that Spillway runs on.
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "memory/error.h"
+#include "trainer/data_source.h"
+
+namespace spillway {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::int64_t kHeaderBytes = 256 * 4;
+constexpr std::int32_t kMagic16 = 20240520;  // GPT-2 tokens in llm.c
+constexpr std::int32_t kVersion16 = 1;
+constexpr std::int32_t kMagic32 = 20240801;  // Llama 3 tokens in llm.c
+constexpr std::int32_t kVersion32 = 7;
+
+struct Layout {
+  std::int64_t first_byte;
+  std::int64_t width;   // bytes of a token
+  std::int64_t tokens;  // in the file
+};
+
+Layout read_header(const DataFile& file) {
+  const std::string help = "for 16-bit tokens without a header use --data-format u16";
+  if (file.size() < kHeaderBytes) {
+    throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path(), file.size(), kHeaderBytes), help);
+  }
+  std::array<std::int32_t, 3> header;  // magic, version, tokens
+  file.read(0, std::as_writable_bytes(std::span(header)));
+  const auto [magic, version, tokens] = header;
+  const bool is_known = (magic == kMagic16 && version == kVersion16) || (magic == kMagic32 && version == kVersion32);
+  if (!is_known) {
+    throw InputError(fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",
+                                 file.path(), magic, version, kMagic16, kVersion16, kMagic32, kVersion32),
+                     help);
+  }
+  const Layout layout{kHeaderBytes, magic == kMagic16 ? 2 : 4, tokens};
+  if (tokens < 0 || file.size() != kHeaderBytes + tokens * layout.width) {
+    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path(), tokens, layout.width,
+                                 kHeaderBytes + tokens * layout.width, file.size()),
+                     "the file was cut short or is damaged: make it again");
+  }
+  return layout;
+}
+
+Layout layout_of(const DataFile& file, TokenFileFormat format) {
+  switch (format) {
+    case TokenFileFormat::bytes:
+      return {0, 1, file.size()};
+    case TokenFileFormat::llm_c:
+      return read_header(file);
+    case TokenFileFormat::u16:
+      break;
+  }
+  if (file.size() % 2 != 0) {
+    throw InputError(fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", file.path(), file.size()));
+  }
+  return {0, 2, file.size() / 2};
+}
+
+std::uint32_t token_at(const std::byte* bytes, std::int64_t width) {
+  std::uint32_t token = 0;
+  std::memcpy(&token, bytes, static_cast<std::size_t>(width));
+  return token;
+}
+
+class TokenFile final : public SequenceSource {
+ public:
+  TokenFile(DataFile file, TokenFileFormat format, SequenceShape shape)
+      : file_(std::move(file)),
+        layout_(layout_of(file_, format)),
+        shape_(shape),
+        buffer_(static_cast<std::size_t>((shape.seq_length + 1) * layout_.width)) {
+    check_all_tokens();
+  }
+
+  std::int64_t sequences() const override { return layout_.tokens == 0 ? 0 : (layout_.tokens - 1) / shape_.seq_length; }
+  std::int64_t counted(std::int64_t) const override { return shape_.seq_length; }
+  bool has_sequences_without_loss() const override { return false; }
+
+  void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
+    const std::int64_t first = index * shape_.seq_length;
+    file_.read(layout_.first_byte + first * layout_.width, buffer_);
+    std::uint32_t token = checked(first, buffer_.data());
+    for (std::int64_t t = 0; t < shape_.seq_length; ++t) {
+      tokens[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
+      token = checked(first + t + 1, buffer_.data() + (t + 1) * layout_.width);
+      targets[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
+    }
+  }
+
+  std::string describe(std::int64_t index) const override {
+    return fmt::format("{} tokens {} to {}", file_.path(), index * shape_.seq_length, (index + 1) * shape_.seq_length);
+  }
+
+ private:
+  // Once more when read: a file that was changed under the run must not index outside the embedding.
+  std::uint32_t checked(std::int64_t position, const std::byte* bytes) const {
+    const std::uint32_t token = token_at(bytes, layout_.width);
+    if (token >= shape_.vocabulary) [[unlikely]] {
+      throw InputError(fmt::format("{}: found token {} at position {} (byte {}), allowed: below {}, the vocabulary of the model", file_.path(),
+                                   token, position, layout_.first_byte + position * layout_.width, shape_.vocabulary));
+    }
+    return token;
+  }
+
+  void check_all_tokens() const {
+    if (shape_.vocabulary >= std::int64_t{1} << (8 * layout_.width)) return;  // no token of this width can be too large
+    file_.for_each_block(layout_.first_byte, [this](std::int64_t offset, std::span<const std::byte> block) {
+      const auto tokens = static_cast<std::int64_t>(block.size()) / layout_.width;
+      const std::int64_t first = (offset - layout_.first_byte) / layout_.width;
+      for (std::int64_t i = 0; i < tokens; ++i) checked(first + i, block.data() + i * layout_.width);
+    });
+  }
+
+  DataFile file_;
+  Layout layout_;
+  SequenceShape shape_;
+  std::vector<std::byte> buffer_;  // [T + 1] tokens
+};
+
+}  // namespace
+
+std::unique_ptr<SequenceSource> open_token_file(DataFile file, TokenFileFormat format, SequenceShape shape) {
+  return std::make_unique<TokenFile>(std::move(file), format, shape);
+}
+
+}  // namespace spillway

@@ -1,0 +1,204 @@
+#include "trainer/log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+
+void add_key(std::string& line, std::string_view key) { line += fmt::format("{}\"{}\":", line.size() == 1 ? "" : ",", key); }
+
+void add_number(std::string& line, std::string_view key, double value) {
+  add_key(line, key);
+  if (std::isnan(value)) {
+    line += "\"NaN\"";
+  } else if (std::isinf(value)) {
+    line += value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+  } else {
+    std::array<char, 32> digits;
+    char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    line.append(digits.data(), end);
+  }
+}
+
+void add_integer(std::string& line, std::string_view key, std::int64_t value) {
+  add_key(line, key);
+  line += std::to_string(value);
+}
+
+[[noreturn]] void damaged(const std::string& where, std::string_view what) { throw IoError(fmt::format("{}: {}", where, what)); }
+
+double number(const json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) damaged(where, fmt::format("\"{}\" is missing", key));
+  if (found->is_number()) return found->get<double>();
+  if (found->is_string()) {
+    const auto& text = found->get_ref<const std::string&>();
+    if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+    if (text == "Infinity") return std::numeric_limits<double>::infinity();
+    if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  }
+  damaged(where, fmt::format("\"{}\" is not a number", key));
+}
+
+std::int64_t integer(const json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) damaged(where, fmt::format("\"{}\" is missing", key));
+  if (!found->is_number_integer()) damaged(where, fmt::format("\"{}\" is not a whole number", key));
+  return found->get<std::int64_t>();
+}
+
+std::optional<double> optional_number(const json& object, const char* key, const std::string& where) {
+  if (!object.contains(key)) return std::nullopt;
+  return number(object, key, where);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Visits whole lines with the offset of their end; stops where `visit` says so. Returns the end of the last whole line visited.
+template <typename Visit>
+std::int64_t for_each_line(int fd, const std::string& path, const Visit& visit) {
+  std::string pending;
+  std::array<char, 1 << 16> block;
+  std::int64_t read_to = 0;
+  std::int64_t line_end = 0;
+  std::int64_t line = 0;
+  while (true) {
+    const ssize_t count = ::pread(fd, block.data(), block.size(), read_to);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw IoError(fmt::format("{}: reading at {} failed: {}", path, read_to, std::strerror(errno)));
+    if (count == 0) return line_end;
+    read_to += count;
+    pending.append(block.data(), static_cast<std::size_t>(count));
+    std::size_t begin = 0;
+    for (std::size_t end = pending.find('\n'); end != pending.npos; end = pending.find('\n', begin)) {
+      if (!visit(std::string_view(pending).substr(begin, end - begin), ++line)) return line_end;
+      line_end += static_cast<std::int64_t>(end - begin) + 1;
+      begin = end + 1;
+    }
+    pending.erase(0, begin);
+  }
+}
+
+}  // namespace
+
+std::string to_log_line(const StepRecord& record) {
+  std::string line = "{";
+  add_integer(line, "step", record.step);
+  add_number(line, "loss", record.loss);
+  add_number(line, "grad_norm", record.grad_norm);
+  add_number(line, "lr", record.lr);
+  add_integer(line, "tokens", record.tokens);
+  add_number(line, "step_s", record.step_s);
+  add_number(line, "tokens_per_s", record.tokens_per_s);
+  add_integer(line, "device_peak_bytes", record.device_peak_bytes);
+  add_integer(line, "host_peak_bytes", record.host_peak_bytes);
+  add_integer(line, "nvme_read_bytes", record.nvme_read_bytes);
+  add_integer(line, "nvme_written_bytes", record.nvme_written_bytes);
+  add_number(line, "bound_s", record.bound_s);
+  add_key(line, "binding_lane");
+  line += json(record.binding_lane).dump(-1, ' ', false, json::error_handler_t::replace);
+  add_number(line, "overlap_efficiency", record.overlap_efficiency);
+  if (record.loss_scale) add_number(line, "loss_scale", *record.loss_scale);
+  if (record.eval_loss) add_number(line, "eval_loss", *record.eval_loss);
+  return line + "}";
+}
+
+StepRecord parse_log_line(std::string_view line, const std::string& where) {
+  const json object = json::parse(line, nullptr, false);
+  if (!object.is_object()) damaged(where, "not a JSON object");
+  StepRecord record;
+  record.step = integer(object, "step", where);
+  record.loss = number(object, "loss", where);
+  record.grad_norm = number(object, "grad_norm", where);
+  record.lr = number(object, "lr", where);
+  record.tokens = integer(object, "tokens", where);
+  record.step_s = number(object, "step_s", where);
+  record.tokens_per_s = number(object, "tokens_per_s", where);
+  record.device_peak_bytes = integer(object, "device_peak_bytes", where);
+  record.host_peak_bytes = integer(object, "host_peak_bytes", where);
+  record.nvme_read_bytes = integer(object, "nvme_read_bytes", where);
+  record.nvme_written_bytes = integer(object, "nvme_written_bytes", where);
+  record.bound_s = number(object, "bound_s", where);
+  const auto lane = object.find("binding_lane");
+  if (lane == object.end() || !lane->is_string()) damaged(where, "\"binding_lane\" is not a string");
+  record.binding_lane = lane->get<std::string>();
+  record.overlap_efficiency = number(object, "overlap_efficiency", where);
+  record.loss_scale = optional_number(object, "loss_scale", where);
+  record.eval_loss = optional_number(object, "eval_loss", where);
+  return record;
+}
+
+std::vector<StepRecord> read_log(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw IoError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  std::vector<StepRecord> records;
+  for_each_line(file.get(), path, [&](std::string_view line, std::int64_t number) {
+    records.push_back(parse_log_line(line, fmt::format("{} line {}", path, number)));
+    return true;
+  });
+  return records;
+}
+
+LogWriter::LogWriter(std::string path, std::int64_t last_step) : path_(std::move(path)) {
+  Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw IoError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+  std::int64_t keep = 0;
+  if (last_step > 0) {
+    keep = for_each_line(file.get(), path_, [&](std::string_view line, std::int64_t number) {
+      return parse_log_line(line, fmt::format("{} line {}", path_, number)).step <= last_step;
+    });
+  }
+  if (::ftruncate(file.get(), keep) != 0) {
+    throw IoError(fmt::format("{}: cutting it to {} bytes failed: {}", path_, keep, std::strerror(errno)));
+  }
+  fd_ = file.release();
+}
+
+LogWriter::~LogWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+LogWriter::LogWriter(LogWriter&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+void LogWriter::append(const StepRecord& record) {
+  const std::string line = to_log_line(record) + "\n";
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t count = ::write(fd_, line.data() + done, line.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      throw IoError(fmt::format("{}: writing {} bytes of step {} failed: {}", path_, line.size(), record.step, std::strerror(errno)));
+    }
+    done += static_cast<std::size_t>(count);
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,113 @@
+#include "trainer/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "memory/error.h"
+#include "trainer/flag_table.h"
+#include "trainer/lr_schedule.h"
+
+namespace spillway {
+namespace {
+
+[[noreturn]] void refuse_this_version(std::string_view flag, std::string_view found, std::string_view allowed) {
+  throw InputError(fmt::format("{}: found {}, allowed in this version: {}", flag, found, allowed));
+}
+
+void refuse_what_is_not_there_yet(const RunOptions& options) {
+  if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
+  const ParallelOptions& parallel = options.parallel;
+  if (parallel.ranks != 1) refuse_this_version("--ranks", std::to_string(parallel.ranks), "1");
+  if (parallel.zero_stage != 0) refuse_this_version("--zero-stage", std::to_string(parallel.zero_stage), "0 (one rank shards nothing)");
+  if (parallel.zero_group_size > 1) refuse_this_version("--zero-group-size", std::to_string(parallel.zero_group_size), "1");
+  if (parallel.collectives == CollectivesChoice::mpi) refuse_this_version("--collectives", "mpi", "auto, threads");
+  if (parallel.collectives == CollectivesChoice::nccl) refuse_this_version("--collectives", "nccl", "auto, threads");
+}
+
+void validate_batch(BatchOptions& batch, std::int64_t ranks) {
+  const std::int64_t at_once = batch.micro_batch_size * ranks;
+  if (batch.global_batch_size == 0) batch.global_batch_size = at_once;
+  if (batch.global_batch_size % at_once == 0) return;
+  const std::int64_t below = batch.global_batch_size / at_once * at_once;
+  throw InputError(fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {} rank{})",
+                               batch.global_batch_size, at_once, batch.micro_batch_size, ranks, ranks == 1 ? "" : "s"),
+                   below == 0 ? fmt::format("the nearest is {}", at_once) : fmt::format("the nearest are {} and {}", below, below + at_once));
+}
+
+void validate_memory(const MemoryOptions& memory) {
+  std::set<std::string> seen;
+  for (const NvmeDirectory& directory : memory.nvme) {
+    const std::string name = std::filesystem::path(directory.path).lexically_normal().string();
+    if (!seen.insert(name.ends_with('/') && name.size() > 1 ? name.substr(0, name.size() - 1) : name).second) {
+      throw InputError(fmt::format("--nvme: found \"{}\" twice, allowed: each directory once", directory.path));
+    }
+  }
+  if (!memory.nvme.empty()) return;
+  const auto needs_nvme = [](std::string_view flag) {
+    throw InputError(fmt::format("{}: found nvme without --nvme, allowed: nvme together with --nvme DIR", flag));
+  };
+  if (memory.parameter_tier == TierChoice::nvme) needs_nvme("--parameter-tier");
+  if (memory.optimizer_tier == TierChoice::nvme) needs_nvme("--optimizer-tier");
+  if (memory.activation_tier == ActivationChoice::nvme) needs_nvme("--activation-tier");
+}
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+}  // namespace
+
+void validate(RunOptions& options) {
+  refuse_what_is_not_there_yet(options);
+  validate_batch(options.batch, options.parallel.ranks);
+  validate_memory(options.memory);
+  if (options.schedule.min_lr > options.schedule.lr) {
+    throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
+  }
+  (void)LrSchedule(options.schedule, options.batch.train_iters);  // it refuses spans that do not fit one another
+  if (options.precision.dtype == DType::float32 && options.precision.state == StateChoice::compact) {
+    throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
+  }
+  const CheckpointOptions& checkpoint = options.checkpoint;
+  if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
+    throw InputError(fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));
+  }
+}
+
+void require_model(const RunOptions& options) {
+  if (options.model.model.empty()) {
+    throw InputError("--model: not given", "allowed: a Hugging Face directory, a config.json, or a name from the built-in catalogue");
+  }
+}
+
+void require_data(const RunOptions& options) {
+  if (options.data.data.empty()) throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+}
+
+std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions) {
+  const std::int64_t asked = options.batch.seq_length;
+  if (asked == 0) return max_positions > 0 ? std::min(max_positions, kDefaultSeqLength) : kDefaultSeqLength;
+  if (max_positions > 0 && asked > max_positions) {
+    throw InputError(fmt::format("--seq-length: found {}, allowed: at most {}, the positions of the model", asked, max_positions));
+  }
+  return asked;
+}
+
+RunOptions with_absolute_paths(const RunOptions& options) {
+  RunOptions result = options;
+  std::error_code ignored;
+  if (std::filesystem::exists(result.model.model, ignored)) result.model.model = absolute(result.model.model);
+  for (std::string& path : result.data.data) path = absolute(path);
+  for (std::string& path : result.data.eval_data) path = absolute(path);
+  if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
+  for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
+  for (std::string* path : {&result.memory.plan, &result.memory.profile, &result.checkpoint.save, &result.checkpoint.load}) {
+    *path = absolute(*path);
+  }
+  return result;
+}
+
+}  // namespace spillway
