@@ -68,6 +68,12 @@ HWY_INLINE void store(Float value, E* p, Part part) {
   std::memcpy(p, row, static_cast<std::size_t>(part.count) * sizeof(E));
 }
 
+// Zero in the lanes beyond the row.
+HWY_INLINE Float masked(Float value, Whole) { return value; }
+HWY_INLINE Float masked(Float value, Part part) {
+  return hn::IfThenElseZero(hn::FirstN(FloatTag(), static_cast<std::size_t>(part.count)), value);
+}
+
 // body(offset, Whole or Part) over [0, count).
 template <typename Body>
 HWY_INLINE void for_vectors(std::int64_t count, const Body& body) {
@@ -101,7 +107,8 @@ HWY_INLINE Float exp(Float x) {
   const hn::RebindToSigned<FloatTag> di;
   const Float low = splat(-87.3f);
   const auto vanishes = hn::Lt(x, low);
-  x = hn::Max(hn::Min(x, splat(88.0f)), low);
+  // x comes second: where it is a NaN, x86 returns the second operand, and a NaN must not turn into a number here.
+  x = hn::Max(low, hn::Min(splat(88.0f), x));
   const Float n = hn::Round(hn::Mul(x, splat(1.442695041f)));
   // ln 2 in two parts, so that n * ln 2 is exact to the last bit of r.
   Float r = hn::NegMulAdd(n, splat(0.693359375f), x);

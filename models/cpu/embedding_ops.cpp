@@ -1,0 +1,147 @@
+// Embedding: rows gathered from a vocabulary tile, and their gradients added back in the order of the tokens.
+#include "models/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "models/cpu/embedding_ops.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "models/cpu/simd-inl.h"
+#include "models/ops.h"
+
+#ifndef SPILLWAY_MODELS_CPU_EMBEDDING_TABLE
+#define SPILLWAY_MODELS_CPU_EMBEDDING_TABLE
+namespace spillway::ops {
+// One instruction set's kernels.
+template <typename E>
+struct EmbeddingKernels {
+  decltype(&ops::position_forward<E>) position_forward;
+  decltype(&ops::embedding_backward<E>) embedding_backward;
+  decltype(&ops::position_backward<E>) position_backward;
+};
+}  // namespace spillway::ops
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace spillway::ops {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <typename E>
+HWY_INLINE void add_row(std::int64_t count, const E* x, float* sum) {
+  for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Add(load(sum + i, part), load(x + i, part)), sum + i, part); });
+}
+
+template <typename E>
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions, E* x) {
+  constexpr std::int64_t kTaskRows = 16;
+  pool.parallel_for((n + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) HWY_ATTR {
+    for (std::int64_t row = task * kTaskRows; row < std::min(n, (task + 1) * kTaskRows); ++row) {
+      const E* position = positions + row % sequence * H;
+      E* out = x + row * H;
+      for_vectors(H, [&](std::int64_t i, auto part)
+                         HWY_ATTR { store(hn::Add(load(out + i, part), load(position + i, part)), out + i, part); });
+    }
+  });
+}
+
+// A task owns some columns of the whole tile and takes the tokens in their order: no two tasks meet, however often a token occurs.
+template <typename E>
+void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
+                        const E* dx, float* dtable, Store how) {
+  constexpr std::int64_t kStrip = 128;
+  if (how == Store::write) fill_zero(pool, tile.rows * H * 4, dtable);
+  pool.parallel_for((H + kStrip - 1) / kStrip, [&](std::int64_t task, int) HWY_ATTR {
+    const std::int64_t first = task * kStrip, count = std::min(kStrip, H - first);
+    for (std::int64_t row = 0; row < n; ++row) {
+      const std::int64_t at = tokens[row] - tile.first;
+      if (at >= 0 && at < tile.rows) add_row(count, dx + row * H + first, dtable + at * H + first);
+    }
+  });
+}
+
+template <typename E>
+void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
+                       const E* dx, float* dpositions, Store how) {
+  constexpr std::int64_t kTaskRows = 8;
+  pool.parallel_for((table_rows + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) HWY_ATTR {
+    for (std::int64_t position = task * kTaskRows; position < std::min(table_rows, (task + 1) * kTaskRows); ++position) {
+      float* sum = dpositions + position * H;
+      if (how == Store::write) std::memset(sum, 0, static_cast<std::size_t>(H) * sizeof(float));
+      for (std::int64_t row = position; position < sequence && row < n; row += sequence) add_row(H, dx + row * H, sum);
+    }
+  });
+}
+
+template <typename E>
+EmbeddingKernels<E> kernels() {
+  return {position_forward<E>, embedding_backward<E>, position_backward<E>};
+}
+
+}  // namespace
+EmbeddingKernels<float> embedding_fp32() { return kernels<float>(); }
+EmbeddingKernels<BFloat16> embedding_bf16() { return kernels<BFloat16>(); }
+}  // namespace HWY_NAMESPACE
+}  // namespace spillway::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spillway::ops {
+
+HWY_EXPORT(embedding_fp32);
+HWY_EXPORT(embedding_bf16);
+
+namespace {
+template <typename E>
+EmbeddingKernels<E> best() {
+  if constexpr (sizeof(E) == 4) {
+    return HWY_DYNAMIC_DISPATCH(embedding_fp32)();
+  } else {
+    return HWY_DYNAMIC_DISPATCH(embedding_bf16)();
+  }
+}
+}  // namespace
+
+template <typename E>
+void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
+                       const E* table, E* x) {
+  constexpr std::int64_t kTaskRows = 32;
+  pool.parallel_for((n + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) {
+    for (std::int64_t row = task * kTaskRows; row < std::min(n, (task + 1) * kTaskRows); ++row) {
+      const std::int64_t at = tokens[row] - tile.first;
+      if (at >= 0 && at < tile.rows) std::memcpy(x + row * H, table + at * H, static_cast<std::size_t>(H) * sizeof(E));
+    }
+  });
+}
+template <typename E>
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions, E* x) {
+  best<E>().position_forward(pool, n, H, sequence, positions, x);
+}
+template <typename E>
+void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
+                        const E* dx, float* dtable, Store how) {
+  best<E>().embedding_backward(pool, n, H, tokens, tile, dx, dtable, how);
+}
+template <typename E>
+void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
+                       const E* dx, float* dpositions, Store how) {
+  best<E>().position_backward(pool, n, H, sequence, table_rows, dx, dpositions, how);
+}
+
+#define SPILLWAY_INSTANTIATE(E)                                                                                             \
+  template void embedding_forward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile,       \
+                                  const E*, E*);                                                                            \
+  template void position_forward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const E*, E*);                \
+  template void embedding_backward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile,      \
+                                   const E*, float*, Store);                                                                \
+  template void position_backward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const E*,      \
+                                  float*, Store);
+SPILLWAY_INSTANTIATE(float)
+SPILLWAY_INSTANTIATE(BFloat16)
+#undef SPILLWAY_INSTANTIATE
+
+}  // namespace spillway::ops
+#endif

@@ -1,0 +1,150 @@
+// Reductions of whole tensors: bias gradients, the sum of squares of the gradient norm, the check for finite values.
+#include "models/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "models/cpu/reduce.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "models/cpu/row_reduce-inl.h"
+#include "models/cpu/simd-inl.h"
+#include "models/ops.h"
+
+#ifndef SPILLWAY_MODELS_CPU_REDUCE_TABLE
+#define SPILLWAY_MODELS_CPU_REDUCE_TABLE
+namespace spillway::ops {
+inline constexpr std::int64_t kSquareChunk = 64 * 1024;
+// One instruction set's kernels.
+template <typename E>
+struct ReduceKernels {
+  decltype(&ops::column_sums<E>) column_sums;
+  decltype(&ops::all_finite<E>) all_finite;
+  void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, const E* x, double* partial /*[chunks]*/);
+};
+}  // namespace spillway::ops
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace spillway::ops {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <typename E>
+void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, const E* dy, float* sums, Store how,
+                 std::byte* scratch) {
+  auto* partial = reinterpret_cast<float*>(scratch);
+  constexpr std::int64_t kStrip = 1024;  // columns whose running sums stay in the first cache
+  const std::int64_t strips = (columns + kStrip - 1) / kStrip;
+  pool.parallel_for(row_blocks(n) * strips, [&](std::int64_t task, int) HWY_ATTR {
+    const std::int64_t block = task / strips, first = task % strips * kStrip, count = std::min(kStrip, columns - first);
+    float* out = partial + block * columns + first;
+    const std::int64_t begin = block * kBlockRows, end = std::min(n, begin + kBlockRows);
+    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(load(dy + begin * columns + first + i, part), out + i, part); });
+    for (std::int64_t row = begin + 1; row < end; ++row) {
+      const E* in = dy + row * columns + first;
+      for_vectors(count, [&](std::int64_t i, auto part)
+                             HWY_ATTR { store(hn::Add(load(out + i, part), load(in + i, part)), out + i, part); });
+    }
+  });
+  reduce_blocks(pool, row_blocks(n), columns, partial, sums, how);
+}
+
+// In fp32 over stretches short enough not to lose digits, then in double.
+template <typename E>
+void chunk_squares(const ThreadPool& pool, std::int64_t elements, const E* x, double* partial) {
+  constexpr std::int64_t kStretch = 1024;
+  pool.parallel_for((elements + kSquareChunk - 1) / kSquareChunk, [&](std::int64_t chunk, int) HWY_ATTR {
+    const std::int64_t end = std::min(elements, (chunk + 1) * kSquareChunk);
+    double sum = 0.0;
+    for (std::int64_t first = chunk * kSquareChunk; first < end; first += kStretch) {
+      sum += static_cast<double>(sum_vectors(std::min(kStretch, end - first), [&](std::int64_t i, auto part) HWY_ATTR {
+        const Float v = load(x + first + i, part);
+        return hn::Mul(v, v);
+      }));
+    }
+    partial[chunk] = sum;
+  });
+}
+
+// 0 times a finite value is 0, times any other a NaN.
+template <typename E>
+bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
+  std::atomic<bool> finite = true;
+  pool.parallel_for((elements + kSquareChunk - 1) / kSquareChunk, [&](std::int64_t chunk, int) HWY_ATTR {
+    const std::int64_t first = chunk * kSquareChunk;
+    const float sum = sum_vectors(std::min(kSquareChunk, elements - first), [&](std::int64_t i, auto part)
+                                                                               HWY_ATTR { return hn::Mul(load(x + first + i, part), zero()); });
+    if (!(sum == 0.0f)) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load();
+}
+
+template <typename E>
+ReduceKernels<E> kernels() {
+  return {column_sums<E>, all_finite<E>, chunk_squares<E>};
+}
+
+}  // namespace
+ReduceKernels<float> reduce_fp32() { return kernels<float>(); }
+ReduceKernels<BFloat16> reduce_bf16() { return kernels<BFloat16>(); }
+}  // namespace HWY_NAMESPACE
+}  // namespace spillway::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spillway::ops {
+
+HWY_EXPORT(reduce_fp32);
+HWY_EXPORT(reduce_bf16);
+
+namespace {
+template <typename E>
+ReduceKernels<E> best() {
+  if constexpr (sizeof(E) == 4) {
+    return HWY_DYNAMIC_DISPATCH(reduce_fp32)();
+  } else {
+    return HWY_DYNAMIC_DISPATCH(reduce_bf16)();
+  }
+}
+}  // namespace
+
+double tree_sum(std::span<double> values) {
+  if (values.empty()) return 0.0;
+  along_tree(static_cast<std::int64_t>(values.size()), [&](std::int64_t to, std::int64_t from) {
+    values[static_cast<std::size_t>(to)] += values[static_cast<std::size_t>(from)];
+  });
+  return values[0];
+}
+
+Bytes column_sums_scratch_bytes(std::int64_t n, std::int64_t columns) { return partial_sums_bytes(n, columns); }
+Bytes sum_of_squares_scratch_bytes(std::int64_t elements) { return (elements + kSquareChunk - 1) / kSquareChunk * 8; }
+
+template <typename E>
+void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, const E* dy, float* sums, Store how,
+                 std::byte* scratch) {
+  best<E>().column_sums(pool, n, columns, dy, sums, how, scratch);
+}
+template <typename E>
+bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
+  return best<E>().all_finite(pool, elements, x);
+}
+template <typename E>
+double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch) {
+  auto* partial = reinterpret_cast<double*>(scratch);
+  best<E>().chunk_squares(pool, elements, x, partial);
+  return tree_sum({partial, static_cast<std::size_t>((elements + kSquareChunk - 1) / kSquareChunk)});
+}
+
+#define SPILLWAY_INSTANTIATE(E)                                                                                              \
+  template void column_sums(const ThreadPool&, std::int64_t, std::int64_t, const E*, float*, Store, std::byte*);             \
+  template bool all_finite(const ThreadPool&, std::int64_t, const E*);                                                       \
+  template double sum_of_squares(const ThreadPool&, std::int64_t, const E*, std::byte*);
+SPILLWAY_INSTANTIATE(float)
+SPILLWAY_INSTANTIATE(BFloat16)
+#undef SPILLWAY_INSTANTIATE
+
+}  // namespace spillway::ops
+#endif

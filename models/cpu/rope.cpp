@@ -1,0 +1,193 @@
+// Rotary positions and the head-wise norm before them, fused: one pass over the rows, a head at a time.
+#include "models/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "models/cpu/rope.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "memory/error.h"
+#include "models/cpu/row_reduce-inl.h"
+#include "models/cpu/simd-inl.h"
+#include "models/ops.h"
+
+#ifndef SPILLWAY_MODELS_CPU_ROPE_TABLE
+#define SPILLWAY_MODELS_CPU_ROPE_TABLE
+namespace spillway::ops {
+// One instruction set's kernels.
+template <typename E>
+struct RopeKernels {
+  decltype(&ops::rope_forward<E>) rope_forward;
+  decltype(&ops::rope_backward<E>) rope_backward;
+};
+inline constexpr std::int64_t kMaxHeadDimension = 1024;  // a head's gradient waits on the stack
+}  // namespace spillway::ops
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace spillway::ops {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr std::int64_t kTaskRows = 16;
+
+template <typename E>
+HWY_INLINE float head_rstd(const E* head, std::int64_t D, float epsilon) {
+  const float squares = sum_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
+    const Float v = load(head + i, part);
+    return hn::Mul(v, v);
+  });
+  return 1.0f / std::sqrt(squares / static_cast<float>(D) + epsilon);
+}
+
+template <typename E>
+void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
+                  E* qk) {
+  const std::int64_t D = shape.dimension, half = D / 2, rotated = shape.heads + shape.kv_heads;
+  pool.parallel_for((shape.n + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) HWY_ATTR {
+    for (std::int64_t row = task * kTaskRows; row < std::min(shape.n, (task + 1) * kTaskRows); ++row) {
+      const float* cosine = table.cosine + row % shape.sequence * half;
+      const float* sine = table.sine + row % shape.sequence * half;
+      for (std::int64_t head = 0; head < rotated; ++head) {
+        const E* in = qkv + row * (rotated + shape.kv_heads) * D + head * D;
+        E* out = qk + row * rotated * D + head * D;
+        const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
+        const Float rstd = splat(weight == nullptr ? 1.0f : head_rstd(in, D, shape.epsilon));
+        for_vectors(half, [&](std::int64_t i, auto part) HWY_ATTR {
+          Float x = load(in + i, part), y = load(in + half + i, part);
+          if (weight != nullptr) {
+            x = hn::Mul(load(weight + i, part), hn::Mul(x, rstd));
+            y = hn::Mul(load(weight + half + i, part), hn::Mul(y, rstd));
+          }
+          const Float c = load(cosine + i, part), s = load(sine + i, part);
+          store(hn::Sub(hn::Mul(x, c), hn::Mul(y, s)), out + i, part);
+          store(hn::Add(hn::Mul(y, c), hn::Mul(x, s)), out + half + i, part);
+        });
+      }
+    }
+  });
+}
+
+// One head's gradient through the norm: g comes in as the gradient of the normed head, weight * in * rstd.
+template <typename E>
+HWY_INLINE void head_norm_backward(std::int64_t D, const E* in, const E* weight, float epsilon, const float* g, E* out,
+                                   float* dweight) {
+  const float rstd = head_rstd(in, D, epsilon);
+  const Float r = splat(rstd);
+  const float dot = sum_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
+    const Float du = hn::Mul(load(g + i, part), hn::Mul(load(in + i, part), r));
+    store(hn::Add(load(dweight + i, part), du), dweight + i, part);
+    return hn::Mul(du, load(weight + i, part));
+  });
+  const Float mean = splat(dot / static_cast<float>(D));
+  for_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
+    const Float u = hn::Mul(load(in + i, part), r);
+    store(hn::Mul(r, hn::NegMulAdd(u, mean, hn::Mul(load(g + i, part), load(weight + i, part)))), out + i, part);
+  });
+}
+
+template <typename E>
+void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
+                   E* dqkv, float* dq_weight, float* dk_weight, Store how, std::byte* scratch) {
+  const std::int64_t D = shape.dimension, half = D / 2, rotated = shape.heads + shape.kv_heads;
+  const std::int64_t blocks = row_blocks(shape.n);
+  auto* q_partial = reinterpret_cast<float*>(scratch);
+  float* k_partial = scratch == nullptr ? nullptr : q_partial + blocks * D;
+  pool.parallel_for(blocks, [&](std::int64_t block, int) HWY_ATTR {
+    float* dq = q_partial == nullptr ? nullptr : q_partial + block * D;
+    float* dk = k_partial == nullptr ? nullptr : k_partial + block * D;
+    if (norm.q_weight != nullptr) std::memset(dq, 0, static_cast<std::size_t>(D) * sizeof(float));
+    if (norm.k_weight != nullptr) std::memset(dk, 0, static_cast<std::size_t>(D) * sizeof(float));
+    float normed[kMaxHeadDimension];
+    for (std::int64_t row = block * kBlockRows; row < std::min(shape.n, (block + 1) * kBlockRows); ++row) {
+      const float* cosine = table.cosine + row % shape.sequence * half;
+      const float* sine = table.sine + row % shape.sequence * half;
+      const std::int64_t at = row * (rotated + shape.kv_heads) * D;
+      for (std::int64_t head = 0; head < rotated; ++head) {
+        E* d = dqkv + at + head * D;
+        const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
+        const auto turn_back = [&](auto* to) HWY_ATTR {
+          for_vectors(half, [&](std::int64_t i, auto part) HWY_ATTR {
+            const Float x = load(d + i, part), y = load(d + half + i, part);
+            const Float c = load(cosine + i, part), s = load(sine + i, part);
+            store(hn::Add(hn::Mul(x, c), hn::Mul(y, s)), to + i, part);
+            store(hn::Sub(hn::Mul(y, c), hn::Mul(x, s)), to + half + i, part);
+          });
+        };
+        if (weight == nullptr) {
+          turn_back(d);
+        } else {
+          turn_back(normed);
+          head_norm_backward(D, qkv + at + head * D, weight, shape.epsilon, normed, d, head < shape.heads ? dq : dk);
+        }
+      }
+    }
+  });
+  if (norm.q_weight != nullptr) reduce_blocks(pool, blocks, D, q_partial, dq_weight, how);
+  if (norm.k_weight != nullptr) reduce_blocks(pool, blocks, D, k_partial, dk_weight, how);
+}
+
+template <typename E>
+RopeKernels<E> kernels() {
+  return {rope_forward<E>, rope_backward<E>};
+}
+
+}  // namespace
+RopeKernels<float> rope_fp32() { return kernels<float>(); }
+RopeKernels<BFloat16> rope_bf16() { return kernels<BFloat16>(); }
+}  // namespace HWY_NAMESPACE
+}  // namespace spillway::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spillway::ops {
+
+HWY_EXPORT(rope_fp32);
+HWY_EXPORT(rope_bf16);
+
+namespace {
+template <typename E>
+RopeKernels<E> best() {
+  if constexpr (sizeof(E) == 4) {
+    return HWY_DYNAMIC_DISPATCH(rope_fp32)();
+  } else {
+    return HWY_DYNAMIC_DISPATCH(rope_bf16)();
+  }
+}
+
+void check(const RopeShape& shape) {
+  SPILLWAY_CHECK(shape.dimension > 0 && shape.dimension % 2 == 0 && shape.dimension <= kMaxHeadDimension,
+                 "rotary positions take even head dimensions up to {}, not {}", kMaxHeadDimension, shape.dimension);
+  SPILLWAY_CHECK(shape.sequence > 0, "a sequence of {} tokens", shape.sequence);
+}
+}  // namespace
+
+Bytes rope_backward_scratch_bytes(const RopeShape& shape) { return 2 * partial_sums_bytes(shape.n, shape.dimension); }
+
+template <typename E>
+void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
+                  E* qk) {
+  check(shape);
+  best<E>().rope_forward(pool, shape, table, norm, qkv, qk);
+}
+template <typename E>
+void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
+                   E* dqkv, float* dq_weight, float* dk_weight, Store how, std::byte* scratch) {
+  check(shape);
+  best<E>().rope_backward(pool, shape, table, norm, qkv, dqkv, dq_weight, dk_weight, how, scratch);
+}
+
+#define SPILLWAY_INSTANTIATE(E)                                                                                              \
+  template void rope_forward(const ThreadPool&, const RopeShape&, const RopeTable&, const HeadNorm<E>&, const E*, E*);       \
+  template void rope_backward(const ThreadPool&, const RopeShape&, const RopeTable&, const HeadNorm<E>&, const E*, E*, float*, \
+                              float*, Store, std::byte*);
+SPILLWAY_INSTANTIATE(float)
+SPILLWAY_INSTANTIATE(BFloat16)
+#undef SPILLWAY_INSTANTIATE
+
+}  // namespace spillway::ops
+#endif
