@@ -1,0 +1,67 @@
+#include "models/build.h"
+
+#include "memory/error.h"
+#include "models/gpt2.h"
+#include "models/llama.h"
+#include "models/mlp.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kVocabularyTileRows = 8192;
+constexpr std::int64_t kMlpTileElements = 64 << 20;
+constexpr std::int64_t kCutMultiple = 64;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Parts of equal size, rounded up so that every part but the last is a multiple.
+std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up(divide_up(whole, parts), kCutMultiple); }
+
+void check_shape(const ModelConfig& config, const BuildOptions& options) {
+  if (options.micro_batch < 1 || options.sequence < 1) {
+    throw InputError(fmt::format("a micro-batch of {} sequences of {} tokens has no rows", options.micro_batch, options.sequence),
+                     "--micro-batch-size and --seq-length are 1 or more");
+  }
+  if (options.sequence > config.max_positions) {
+    throw InputError(
+        fmt::format("--seq-length {} is longer than the {} positions of the model", options.sequence, config.max_positions),
+        fmt::format("use --seq-length {} or less", config.max_positions));
+  }
+  if (options.dtype == DType::float16) {
+    throw InputError("--dtype fp16 is not computed on the CPU", "use --dtype bf16 or --dtype fp32");
+  }
+}
+
+}  // namespace
+
+Cuts canonical_cuts(const ModelConfig& config) {
+  Cuts cuts;
+  cuts.vocabulary_rows = even_part(config.vocab, divide_up(config.vocab, kVocabularyTileRows));
+  cuts.mlp_columns = even_part(config.mlp_width, divide_up(mlp_matrix_elements(config), kMlpTileElements));
+  return cuts;
+}
+
+CompiledModel build_model(const ModelConfig& config, const BuildOptions& options) {
+  return build_model_with_cuts(config, options, canonical_cuts(config));
+}
+
+CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts) {
+  check_shape(config, options);
+  SPILLWAY_CHECK(cuts.vocabulary_rows > 0 && cuts.mlp_columns > 0 && cuts.head_strip > 0, "cuts of {}, {} and {}",
+                 cuts.vocabulary_rows, cuts.mlp_columns, cuts.head_strip);
+  ModelBuilder builder(options, cuts);
+  switch (config.family) {
+    case Family::gpt2:
+      add_gpt2_units(builder, config, options.head);
+      break;
+    case Family::llama:
+    case Family::mistral:
+    case Family::qwen2:
+    case Family::qwen3:
+      add_llama_units(builder, config, options.head);
+      break;
+  }
+  return builder.finish();
+}
+
+}  // namespace spillway

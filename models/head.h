@@ -1,0 +1,23 @@
+// The LM head and the loss over the vocabulary in tiles. The logits never exist whole: they are made in strips of rows, tile by
+// tile, with an online log-sum-exp. HeadMode::tiled has a unit a tile, HeadMode::fused one unit with all tiles resident; both
+// run the same products on the same strips and add in the same order, so that their bits agree.
+// Not here: the final norm (norm_unit.h), the kernels (ops.h).
+//
+// Legend: n rows of a micro-batch, S rows of a strip, H hidden, V vocabulary, R rows of a vocabulary tile.
+#pragma once
+
+#include <vector>
+
+#include "models/model_builder.h"
+#include "models/norm_unit.h"
+
+namespace spillway {
+
+struct HeadSpec {
+  std::int64_t hidden = 0;      // H
+  std::int64_t vocabulary = 0;  // V
+  std::vector<int> blocks;      // [R,H] a vocabulary tile
+};
+void add_head(ModelBuilder& builder, NormOutput input, HeadMode mode, const HeadSpec& spec);
+
+}  // namespace spillway

@@ -1,0 +1,81 @@
+#include "models/llama.h"
+
+#include <fmt/format.h>
+
+#include "models/attention.h"
+#include "models/embedding.h"
+#include "models/head.h"
+#include "models/mlp.h"
+
+namespace spillway {
+namespace {
+
+NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
+  return {file_vector(name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps)};
+}
+
+AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std::shared_ptr<const RopeAngles> rope) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const std::string attention = prefix + "self_attn.";
+  const std::int64_t H = config.hidden, D = config.head_dim;
+  const std::int64_t q_rows = config.heads * D, kv_rows = config.kv_heads * D;
+  AttentionSpec spec;
+  spec.name = fmt::format("layer {} attention", layer);
+  spec.norm = rms_norm(config, prefix + "input_layernorm.weight");
+  spec.qkv_weights = {file_matrix(attention + "q_proj.weight", q_rows, H), file_matrix(attention + "k_proj.weight", kv_rows, H),
+                      file_matrix(attention + "v_proj.weight", kv_rows, H)};
+  if (config.qkv_bias) {
+    spec.qkv_biases = {file_vector(attention + "q_proj.bias", q_rows), file_vector(attention + "k_proj.bias", kv_rows),
+                       file_vector(attention + "v_proj.bias", kv_rows)};
+  }
+  if (config.qk_norm) {
+    spec.q_norm = file_vector(attention + "q_norm.weight", D);
+    spec.k_norm = file_vector(attention + "k_norm.weight", D);
+  }
+  spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
+  if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);
+  spec.heads = config.heads;
+  spec.kv_heads = config.kv_heads;
+  spec.head_dim = D;
+  spec.window = config.windows[static_cast<std::size_t>(layer)];
+  spec.scale = static_cast<float>(config.attention_scale(layer));
+  spec.rope = std::move(rope);
+  return spec;
+}
+
+MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const std::string mlp = prefix + "mlp.";
+  const std::int64_t H = config.hidden, I = config.mlp_width;
+  MlpSpec spec;
+  spec.name = fmt::format("layer {} mlp", layer);
+  spec.norm = rms_norm(config, prefix + "post_attention_layernorm.weight");
+  spec.up_weights = {file_matrix(mlp + "gate_proj.weight", I, H), file_matrix(mlp + "up_proj.weight", I, H)};
+  spec.down_weight = file_matrix(mlp + "down_proj.weight", H, I);
+  if (config.mlp_bias) {
+    spec.up_biases = {file_vector(mlp + "gate_proj.bias", I), file_vector(mlp + "up_proj.bias", I)};
+    spec.down_bias = file_vector(mlp + "down_proj.bias", H);
+  }
+  spec.activation = config.activation;
+  return spec;
+}
+
+}  // namespace
+
+void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
+  const auto rope = std::make_shared<const RopeAngles>(config, builder.compute().sequence);
+  const Embedding embedding =
+      add_embedding(builder, "x 0", {file_matrix("model.embed_tokens.weight", config.vocab, config.hidden), std::nullopt});
+  StreamValue x = embedding.output;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, rope));
+    x = add_mlp(builder, x, fmt::format("x {}", 2 * layer + 2), mlp_spec(config, layer));
+  }
+  const NormOutput xn = add_final_norm(builder, x, config.hidden, rms_norm(config, "model.norm.weight"));
+  const std::vector<int> blocks =
+      config.tied_embeddings ? embedding.blocks
+                             : add_vocabulary_blocks(builder, "head", file_matrix("lm_head.weight", config.vocab, config.hidden));
+  add_head(builder, xn, head, {config.hidden, config.vocab, blocks});
+}
+
+}  // namespace spillway

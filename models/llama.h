@@ -1,0 +1,11 @@
+// Llama and its kin (Mistral, Qwen2, Qwen3): RMSNorm, rotary positions, gated MLP. They differ by their configuration alone.
+// Not here: the blocks (attention.h, mlp.h, embedding.h, head.h).
+#pragma once
+
+#include "models/model_builder.h"
+
+namespace spillway {
+
+void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head);
+
+}  // namespace spillway

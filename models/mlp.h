@@ -1,0 +1,32 @@
+// The MLP half of a layer: norm, up (and gate), activation, down, residual. Large ones are cut in tiles of columns of the inner
+// width, a unit each; their partial sums are added in fp32, first to last in the forward and last to first in the backward.
+// Not here: how many columns a tile has (Cuts), the kernels (ops.h).
+//
+// Legend: n rows of a micro-batch, H hidden, I inner width (or a tile's part of it), U = 2I with a gate, else I.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/model_builder.h"
+#include "models/norm_unit.h"
+
+namespace spillway {
+
+struct MlpSpec {
+  std::string name;                          // of the unit, "layer 3 mlp"
+  NormSpec norm;                             // over H
+  std::vector<FileTensor> up_weights;        // [I,H] each: gate and up, or up alone
+  std::vector<FileTensor> up_biases;         // [I] each, or none
+  FileTensor down_weight;                    // [H,I]
+  std::optional<FileTensor> down_bias;       // [H]
+  Activation activation = Activation::silu;  // silu is gated, the others are not
+};
+
+// Elements of the matrices of one MLP, from which its cut follows.
+std::int64_t mlp_matrix_elements(const ModelConfig& config);
+
+StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string& output_name, const MlpSpec& spec);
+
+}  // namespace spillway

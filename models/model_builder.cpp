@@ -1,0 +1,122 @@
+#include "models/model_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout) {
+  return {std::move(name), out, in, layout, true};
+}
+FileTensor file_vector(std::string name, std::int64_t elements) {
+  return {std::move(name), elements, 1, FileLayout::as_stored, false};
+}
+
+std::int64_t BlockLayout::align() { return end_ = round_up(end_, kPieceAlignment); }
+
+void BlockLayout::add(const FileTensor& tensor) { add_piece(tensor, 0, tensor.rows, 0, tensor.columns); }
+
+void BlockLayout::add_rows(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows) {
+  add_piece(tensor, row_begin, rows, 0, tensor.columns);
+}
+
+void BlockLayout::add_columns(const FileTensor& tensor, std::int64_t column_begin, std::int64_t columns) {
+  add_piece(tensor, 0, tensor.rows, column_begin, columns);
+}
+
+std::int64_t BlockLayout::add_stack(const std::vector<FileTensor>& tensors) {
+  if (tensors.empty()) return -1;
+  const std::int64_t begin = align();
+  for (const FileTensor& tensor : tensors) add(tensor);
+  return begin;
+}
+
+void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows, std::int64_t column_begin,
+                            std::int64_t columns) {
+  TensorPiece piece;
+  piece.tensor = tensor.name;
+  if (!tensor.is_matrix) {
+    piece.file_shape = {tensor.rows};
+  } else if (tensor.layout == FileLayout::as_stored) {
+    piece.file_shape = {tensor.rows, tensor.columns};
+  } else {
+    piece.file_shape = {tensor.columns, tensor.rows};
+  }
+  piece.layout = tensor.layout;
+  piece.decay = tensor.is_matrix ? Decay::applied : Decay::none;
+  piece.row_begin = row_begin;
+  piece.column_begin = column_begin;
+  piece.rows = rows;
+  piece.columns = columns;
+  piece.begin = end_;
+  end_ += piece.elements();
+  pieces_.push_back(std::move(piece));
+}
+
+ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
+    : compute_{options.pool,        options.engine,   options.dtype,
+               options.micro_batch, options.sequence, options.micro_batch * options.sequence},
+      cuts_(cuts) {
+  model_.graph.dtype = options.dtype;
+  model_.graph.rows = compute_.rows;
+  model_.graph.token_bytes = 2 * compute_.rows * static_cast<Bytes>(sizeof(std::int32_t));
+}
+
+int ModelBuilder::add_block(std::string name, BlockLayout layout) {
+  ParameterBlock block;
+  block.name = std::move(name);
+  block.elements = round_up(layout.end_, kBlockElements);
+  block.pieces = std::move(layout.pieces_);
+  for (TensorPiece& piece : block.pieces) {
+    piece.tensor_index = tensor_index_.try_emplace(piece.tensor, static_cast<int>(tensor_index_.size())).first->second;
+    model_.graph.parameters += piece.elements();
+  }
+  model_.graph.blocks.push_back(std::move(block));
+  return static_cast<int>(model_.graph.blocks.size()) - 1;
+}
+
+int ModelBuilder::add_value(std::string name, Bytes bytes) {
+  model_.graph.values.push_back({std::move(name), bytes});
+  return static_cast<int>(model_.graph.values.size()) - 1;
+}
+
+StreamValue ModelBuilder::add_stream_value(const std::string& name, std::int64_t hidden) {
+  const Bytes bytes = compute_.rows * hidden * size_of(compute_.dtype);
+  StreamValue stream;
+  stream.value = add_value(name, bytes);
+  stream.gradient = add_value("d " + name, bytes);
+  return stream;
+}
+
+void ModelBuilder::add_unit(Unit unit, std::unique_ptr<UnitOps> ops) {
+  model_.graph.units.push_back(std::move(unit));
+  model_.ops.push_back(std::move(ops));
+}
+
+CompiledModel ModelBuilder::finish() {
+  model_.graph.tensors = static_cast<int>(tensor_index_.size());
+  return std::move(model_);
+}
+
+int add_use(std::vector<ValueUse>& uses, int value, Access access) {
+  uses.push_back({value, access});
+  return static_cast<int>(uses.size()) - 1;
+}
+
+Bytes PassSize::reserve(Bytes bytes) {
+  const Bytes offset = regions_;
+  regions_ += round_up(bytes, 64);
+  return offset;
+}
+
+ops::GemmSpec PassSize::gemm(const ops::GemmSpec& spec, double times) {
+  work_.gemm_flops += 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k) * times;
+  add_scratch(engine_->scratch_bytes(spec));
+  return spec;
+}
+
+void PassSize::add_scratch(Bytes bytes) { scratch_ = std::max(scratch_, bytes); }
+
+}  // namespace spillway

@@ -1,0 +1,44 @@
+#include "models/rope_angles.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace spillway {
+namespace {
+
+// Llama 3 slows the long waves down by `factor`, leaves the short ones, and goes smoothly from one to the other between.
+double llama3_frequency(const RopeScaling& scaling, double frequency) {
+  const double original = static_cast<double>(scaling.original_max_positions);
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  if (wavelength > original / scaling.low_freq_factor) return frequency / scaling.factor;
+  if (wavelength < original / scaling.high_freq_factor) return frequency;
+  const double smooth = (original / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
+}  // namespace
+
+std::vector<float> rope_frequencies(const ModelConfig& config) {
+  std::vector<float> frequencies;
+  for (std::int64_t j = 0; j < config.head_dim / 2; ++j) {
+    double frequency = std::pow(config.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(config.head_dim));
+    if (config.rope_scaling.kind == RopeScaling::Kind::linear) frequency /= config.rope_scaling.factor;
+    if (config.rope_scaling.kind == RopeScaling::Kind::llama3) frequency = llama3_frequency(config.rope_scaling, frequency);
+    frequencies.push_back(static_cast<float>(frequency));
+  }
+  return frequencies;
+}
+
+RopeAngles::RopeAngles(const ModelConfig& config, std::int64_t sequence) {
+  const std::vector<float> frequencies = rope_frequencies(config);
+  for (std::int64_t position = 0; position < sequence; ++position) {
+    for (const float frequency : frequencies) {
+      // The angle is rounded to fp32, as the models were trained with.
+      const float angle = static_cast<float>(position) * frequency;
+      cosine_.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
+      sine_.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+    }
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,311 @@
+#include "models/weights_io.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "memory/bfloat16.h"
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::string_view kOptionalPrefix = "transformer.";
+
+// GPT-2's files have their names with or without the prefix.
+const StoredTensor* find_stored(const SafetensorsReader& reader, std::string_view name) {
+  const StoredTensor* stored = reader.find(name);
+  if (stored == nullptr && name.starts_with(kOptionalPrefix)) stored = reader.find(name.substr(kOptionalPrefix.size()));
+  return stored;
+}
+
+const StoredTensor& require_stored(const SafetensorsReader& reader, const TensorPiece& piece) {
+  const StoredTensor* stored = find_stored(reader, piece.tensor);
+  return reader.require(stored != nullptr ? stored->name : piece.tensor, piece.file_shape);
+}
+
+bool is_known_extra(std::string_view name, const ModelConfig& config) {
+  static constexpr std::array<std::string_view, 4> buffers = {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq",
+                                                              "embeddings.position_ids"};
+  for (const std::string_view buffer : buffers) {
+    if (name.ends_with(buffer)) return true;
+  }
+  return config.tied_embeddings && name == "lm_head.weight";
+}
+
+std::string join(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 4;
+  const std::size_t shown = std::min(names.size(), kShown);
+  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+std::string place_of(const SafetensorsReader& reader) {
+  return reader.files().size() == 1 ? reader.files()[0].string() : reader.files()[0].parent_path().string();
+}
+
+std::int64_t columns_of_file(const TensorPiece& piece) { return piece.file_shape.size() < 2 ? 1 : piece.file_shape[1]; }
+
+// Place in the file's tensor of the piece's element (row, column).
+std::int64_t file_element(const TensorPiece& piece, std::int64_t row, std::int64_t column) {
+  const std::int64_t r = piece.row_begin + row, c = piece.column_begin + column;
+  return piece.layout == FileLayout::as_stored ? r * columns_of_file(piece) + c : c * columns_of_file(piece) + r;
+}
+
+// A range of a piece as rectangles of it: the rest of a row, whole rows, the beginning of a row.
+struct Rectangle {
+  std::int64_t row = 0, rows = 0, column = 0, columns = 0;
+  std::int64_t begin = 0;  // in the piece
+};
+template <typename Body>
+void for_rectangles(const TensorPiece& piece, std::int64_t begin, std::int64_t end, Body body) {
+  while (begin < end) {
+    Rectangle part{begin / piece.columns, 1, begin % piece.columns, 0, begin};
+    if (part.column == 0 && end - begin >= piece.columns) {
+      part.rows = (end - begin) / piece.columns;
+      part.columns = piece.columns;
+    } else {
+      part.columns = std::min(end - begin, piece.columns - part.column);
+    }
+    body(part);
+    begin += part.rows * part.columns;
+  }
+}
+
+// Calls body(piece, begin in the piece, out) for what a range of a block has of each piece; padding becomes 0.
+template <typename Body>
+void for_pieces(const ParameterBlock& block, std::int64_t begin, std::span<float> out, Body body) {
+  const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
+  SPILLWAY_CHECK(begin >= 0 && end <= block.elements, "{}: elements {} to {} of {}", block.name, begin, end, block.elements);
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (const TensorPiece& piece : block.pieces) {
+    const std::int64_t first = std::max(begin, piece.begin), last = std::min(end, piece.begin + piece.elements());
+    if (first >= last) continue;
+    body(piece, first - piece.begin,
+         out.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+  }
+}
+
+// Calls run(file element, floats): as long contiguous runs of the file's tensor as there are, into `out` of the piece's range.
+// A transposed rectangle goes through `staging`, column by column.
+template <typename Run>
+void for_file_runs(const TensorPiece& piece, std::int64_t begin, std::span<float> out, Run run) {
+  const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
+  std::vector<float> staging;
+  for_rectangles(piece, begin, end, [&](const Rectangle& part) {
+    float* to = out.data() + (part.begin - begin);
+    if (piece.layout == FileLayout::transposed) {
+      staging.resize(static_cast<std::size_t>(part.rows));
+      for (std::int64_t j = 0; j < part.columns; ++j) {
+        run(file_element(piece, part.row, part.column + j), std::span(staging));
+        for (std::int64_t i = 0; i < part.rows; ++i) to[i * part.columns + j] = staging[static_cast<std::size_t>(i)];
+      }
+    } else if (piece.columns == columns_of_file(piece)) {
+      run(file_element(piece, part.row, part.column), std::span(to, static_cast<std::size_t>(part.rows * part.columns)));
+    } else {
+      for (std::int64_t i = 0; i < part.rows; ++i) {
+        run(file_element(piece, part.row + i, part.column),
+            std::span(to + i * part.columns, static_cast<std::size_t>(part.columns)));
+      }
+    }
+  });
+}
+
+// --- Drawing from a seed --------------------------------------------------------------------------------------------------
+
+std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// Normal to within what weights need, by integer arithmetic alone, so that every machine draws the same bits: the number of ones
+// of 64 fair bits (variance 16) is normal on a grid; the sum of two uniform numbers (variance 1/6) fills the grid linearly.
+float normal(std::uint64_t key, std::int64_t element) {
+  constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
+  const std::uint64_t first = mix(key + golden * (2 * static_cast<std::uint64_t>(element) + 1));
+  const std::uint64_t second = mix(key + golden * (2 * static_cast<std::uint64_t>(element) + 2));
+  const double fine = static_cast<double>(second >> 32) + static_cast<double>(second & 0xffffffffu);
+  const double deviations = std::popcount(first) - 32 + (fine * 0x1p-32 - 1.0);
+  return static_cast<float>(deviations * 0.24870800168690346);  // 1 / sqrt(16 + 1/6)
+}
+
+double deviation_of(const ModelConfig& config, const TensorPiece& piece) {
+  // GPT-2 scales the projections that add to the residual stream by 1 / sqrt(number of them).
+  if (config.family == Family::gpt2 && piece.tensor.ends_with("c_proj.weight")) {
+    return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.layers));
+  }
+  return config.initializer_range;
+}
+
+// --- Export ---------------------------------------------------------------------------------------------------------------
+
+struct PlacedPiece {
+  int block = -1;
+  const TensorPiece* piece = nullptr;
+};
+
+// The pieces of each tensor, by tensor_index.
+std::vector<std::vector<PlacedPiece>> pieces_of_tensors(const UnitGraph& graph) {
+  std::vector<std::vector<PlacedPiece>> tensors(static_cast<std::size_t>(graph.tensors));
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    for (const TensorPiece& piece : graph.blocks[block].pieces) {
+      tensors[static_cast<std::size_t>(piece.tensor_index)].push_back({static_cast<int>(block), &piece});
+    }
+  }
+  return tensors;
+}
+
+// File rows [row, row + rows) of a tensor, from every piece that has some of them.
+class StripReader {
+ public:
+  StripReader(const BlockSource& source, const std::vector<PlacedPiece>& pieces) : source_(source), pieces_(pieces) {}
+
+  void read(std::int64_t row, std::int64_t rows, std::span<float> out) {
+    for (const PlacedPiece& placed : pieces_) {
+      if (placed.piece->layout == FileLayout::as_stored) {
+        read_as_stored(placed, row, rows, out);
+      } else {
+        read_transposed(placed, row, rows, out);
+      }
+    }
+  }
+
+ private:
+  std::span<float> fetch(const PlacedPiece& placed, std::int64_t begin, std::int64_t elements) {
+    staging_.resize(static_cast<std::size_t>(elements));
+    source_(placed.block, placed.piece->begin + begin, staging_);
+    return staging_;
+  }
+
+  void read_as_stored(const PlacedPiece& placed, std::int64_t row, std::int64_t rows, std::span<float> out) {
+    const TensorPiece& piece = *placed.piece;
+    const std::int64_t first = std::max(row, piece.row_begin), last = std::min(row + rows, piece.row_begin + piece.rows);
+    if (first >= last) return;
+    const std::int64_t width = columns_of_file(piece);
+    const std::span<const float> values =
+        fetch(placed, (first - piece.row_begin) * piece.columns, (last - first) * piece.columns);
+    for (std::int64_t r = first; r < last; ++r) {
+      std::copy_n(values.data() + (r - first) * piece.columns, piece.columns,
+                  out.data() + (r - row) * width + piece.column_begin);
+    }
+  }
+
+  // The file's rows are the piece's columns: whole rows of the piece are fetched, and the wanted columns picked from them.
+  void read_transposed(const PlacedPiece& placed, std::int64_t row, std::int64_t rows, std::span<float> out) {
+    const TensorPiece& piece = *placed.piece;
+    const std::int64_t first = std::max(row, piece.column_begin), last = std::min(row + rows, piece.column_begin + piece.columns);
+    if (first >= last) return;
+    const std::int64_t width = columns_of_file(piece);
+    const std::int64_t group = std::max<std::int64_t>(1, kWeightsRange / piece.columns);
+    for (std::int64_t i = 0; i < piece.rows; i += group) {
+      const std::int64_t count = std::min(group, piece.rows - i);
+      const std::span<const float> values = fetch(placed, i * piece.columns, count * piece.columns);
+      for (std::int64_t k = 0; k < count; ++k) {
+        for (std::int64_t r = first; r < last; ++r) {
+          out[static_cast<std::size_t>((r - row) * width + piece.row_begin + i + k)] =
+              values[static_cast<std::size_t>(k * piece.columns + r - piece.column_begin)];
+        }
+      }
+    }
+  }
+
+  const BlockSource& source_;
+  const std::vector<PlacedPiece>& pieces_;
+  std::vector<float> staging_;
+};
+
+}  // namespace
+
+void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph) {
+  std::set<std::string> expected;
+  std::vector<std::string> missing;
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph)) {
+    const TensorPiece& piece = *pieces.front().piece;
+    const StoredTensor* stored = find_stored(reader, piece.tensor);
+    if (stored == nullptr) {
+      missing.push_back(piece.tensor);
+      continue;
+    }
+    require_stored(reader, piece);
+    expected.insert(stored->name);
+  }
+  if (!missing.empty()) {
+    throw InputError(fmt::format("{}: {} of the model's {} tensors are missing: {}", place_of(reader), missing.size(),
+                                 graph.tensors, join(missing)),
+                     "the weights and config.json must be of the same model, and every shard must be there");
+  }
+  std::vector<std::string> unexpected;
+  for (const StoredTensor& stored : reader.tensors()) {
+    if (!expected.contains(stored.name) && !is_known_extra(stored.name, config)) unexpected.push_back(stored.name);
+  }
+  if (!unexpected.empty()) {
+    throw InputError(fmt::format("{}: {} tensors that the model of config.json does not have: {}", place_of(reader),
+                                 unexpected.size(), join(unexpected)),
+                     "the weights and config.json must be of the same model");
+  }
+}
+
+void read_block_range(const SafetensorsReader& reader, const ParameterBlock& block, std::int64_t begin, std::span<float> out) {
+  for_pieces(block, begin, out, [&](const TensorPiece& piece, std::int64_t first, std::span<float> to) {
+    const StoredTensor& stored = require_stored(reader, piece);
+    for_file_runs(piece, first, to, [&](std::int64_t element, std::span<float> run) { reader.read(stored, element, run); });
+  });
+}
+
+void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
+                         std::span<float> out) {
+  for_pieces(block, begin, out, [&](const TensorPiece& piece, std::int64_t first, std::span<float> to) {
+    if (piece.file_shape.size() < 2) {
+      std::fill(to.begin(), to.end(), piece.tensor.ends_with(".bias") ? 0.0f : 1.0f);
+      return;
+    }
+    const std::uint64_t key = mix(mix(seed) + static_cast<std::uint64_t>(piece.tensor_index) + 1);
+    const float deviation = static_cast<float>(deviation_of(config, piece));
+    for_file_runs(piece, first, to, [&](std::int64_t element, std::span<float> run) {
+      for (std::size_t i = 0; i < run.size(); ++i) run[i] = deviation * normal(key, element + static_cast<std::int64_t>(i));
+    });
+  });
+}
+
+std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType type) {
+  std::vector<TensorToWrite> tensors;
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph)) {
+    tensors.push_back({pieces.front().piece->tensor, type, pieces.front().piece->file_shape});
+  }
+  return tensors;
+}
+
+void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink) {
+  SPILLWAY_CHECK(type == ElementType::f32 || type == ElementType::bf16, "export as {}", name_of(type));
+  std::vector<float> strip;
+  std::vector<std::byte> data;
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph)) {
+    const TensorPiece& any = *pieces.front().piece;
+    const std::int64_t rows = any.file_shape[0], width = columns_of_file(any);
+    const std::int64_t strip_rows = std::clamp<std::int64_t>(kWeightsRange / width, 1, rows);
+    StripReader reader(source, pieces);
+    for (std::int64_t row = 0; row < rows; row += strip_rows) {
+      const std::int64_t count = std::min(strip_rows, rows - row);
+      strip.resize(static_cast<std::size_t>(count * width));
+      reader.read(row, count, strip);
+      data.resize(strip.size() * static_cast<std::size_t>(size_of(type)));
+      for (std::size_t i = 0; i < strip.size(); ++i) {
+        if (type == ElementType::f32) {
+          std::memcpy(data.data() + 4 * i, &strip[i], 4);
+        } else {
+          const BFloat16 rounded = BFloat16::from_float(strip[i]);
+          std::memcpy(data.data() + 2 * i, &rounded.bits, 2);
+        }
+      }
+      sink(any.tensor, data);
+    }
+  }
+}
+
+}  // namespace spillway

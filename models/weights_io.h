@@ -1,0 +1,46 @@
+// Parameters between a block's layout and the model file's: reading them from safetensors, drawing them from a seed, exporting
+// them. Everything goes in ranges or strips of a bounded size, so that a model larger than memory passes through.
+// Not here: the file format (safetensors.h), where a block's bytes live, configuration and tokenizer files of an export.
+//
+// Legend: P elements of a block.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "memory/unit.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
+
+namespace spillway {
+
+// The largest range that callers should ask for at a time, in elements (8 MiB of float).
+inline constexpr std::int64_t kWeightsRange = 2 << 20;
+
+// InputError naming the tensors, where the file lacks one that the model has, has one that the model does not know, or has one
+// in another shape. Buffers that old files carry along (attention masks, rotary frequencies) and the copy of a tied head pass.
+void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph);
+
+// Elements [begin, begin + out.size()) of a block, as fp32; padding is 0. InputError for a value that is not finite.
+void read_block_range(const SafetensorsReader& reader, const ParameterBlock& block, std::int64_t begin, std::span<float> out);
+
+// The same range of a model drawn from a seed: normal for matrices, 1 for norms' weights, 0 for biases. An element depends on
+// (seed, tensor, place in the file's tensor) alone, whatever the cuts.
+void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
+                         std::span<float> out);
+
+// The model file's tensors in canonical order.
+std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType type);
+
+// Fills a range of a block with its weights.
+using BlockSource = std::function<void(int block, std::int64_t begin, std::span<float> out)>;
+// Takes the next bytes of a tensor, in the order of tensors_to_write; one of the writers' append.
+using TensorSink = std::function<void(std::string_view tensor, std::span<const std::byte> data)>;
+// Writes all tensors as `type` (f32 or bf16, rounded to nearest even).
+void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink);
+
+}  // namespace spillway
