@@ -1,0 +1,133 @@
+#include "models/catalogue/catalogue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
+  const std::map<std::string_view, std::int64_t> published = {
+      {"gpt2", 124'439'808},
+      {"gpt2-medium", 354'823'168},
+      {"gpt2-large", 774'030'080},
+      {"gpt2-xl", 1'557'611'200},
+      {"smollm2-135m", 134'515'008},
+      {"smollm2-360m", 361'821'120},
+      {"smollm2-1.7b", 1'711'376'384},
+      {"tinyllama-1.1b", 1'100'048'384},
+      {"llama-3.2-1b", 1'235'814'400},
+      {"llama-3.2-3b", 3'212'749'824},
+      {"llama-2-7b", 6'738'415'616},
+      {"llama-2-13b", 13'015'864'320},
+      {"llama-2-70b", 68'976'648'192},
+      {"llama-3.1-8b", 8'030'261'248},
+      {"llama-3.1-70b", 70'553'706'496},
+      {"llama-3.1-405b", 405'853'388'800},
+      {"mistral-7b-v0.1", 7'241'732'096},
+      {"mistral-7b-v0.3", 7'248'023'552},
+      {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-1.5b", 1'543'714'304},
+      {"qwen2.5-3b", 3'085'938'688},
+      {"qwen2.5-7b", 7'615'616'512},
+      {"qwen2.5-14b", 14'770'033'664},
+      {"qwen2.5-32b", 32'763'876'352},
+      {"qwen2.5-72b", 72'706'203'648},
+      {"qwen3-0.6b", 596'049'920},  // tied, so once
+      {"qwen3-1.7b", 1'720'574'976},
+      {"qwen3-4b", 4'022'468'096},
+      {"qwen3-8b", 8'190'735'360},
+      {"qwen3-14b", 14'768'307'200},
+      {"qwen3-32b", 32'762'123'264},
+  };
+  const std::vector<CatalogueEntry> all = catalogue();
+  EXPECT_EQ(all.size(), published.size());
+  for (const CatalogueEntry& entry : all) {
+    ASSERT_TRUE(published.contains(entry.name)) << entry.name;
+    EXPECT_EQ(parameter_count(catalogue_config(entry.name)), published.at(entry.name)) << entry.name;
+  }
+}
+
+TEST(Catalogue, ArithmeticOfAFew) {
+  const ModelConfig llama = catalogue_config("llama-3.1-8b");
+  EXPECT_EQ(llama.rope_scaling, (RopeScaling{RopeScaling::Kind::llama3, 8, 1, 4, 8192}));
+  EXPECT_EQ(llama.rope_theta, 500'000);
+  EXPECT_EQ(catalogue_config("mistral-7b-v0.1").windows.front(), 4096);
+  EXPECT_EQ(catalogue_config("mistral-7b-v0.3").windows.front(), 0);
+  EXPECT_EQ(catalogue_config("qwen2.5-7b").windows.back(), 0);
+  EXPECT_EQ(catalogue_config("qwen3-4b").head_dim, 128);
+  EXPECT_EQ(catalogue_config("smollm2-135m").stored_dtype, DType::bfloat16);
+}
+
+TEST(Catalogue, EveryEntryExportsAsItReads) {
+  for (const CatalogueEntry& entry : catalogue()) {
+    const ModelConfig config = catalogue_config(entry.name);
+    EXPECT_TRUE(config.notes.empty()) << entry.name;
+    const ModelConfig again = parse_model_config(config_json(config, DType::float16), "exported");
+    EXPECT_EQ(parameter_count(again), parameter_count(config)) << entry.name;
+    EXPECT_EQ(again.stored_dtype, DType::float16) << entry.name;
+  }
+}
+
+std::string refusal(const std::string& name) {
+  try {
+    static_cast<void>(resolve_model(name));
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    return std::string(error.what()) + " | " + error.help();
+  }
+  return "";
+}
+
+class Resolve : public testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(directory_); }
+  void TearDown() override { fs::remove_all(directory_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(directory_ / name) << text; }
+
+  fs::path directory_ = fs::path(testing::TempDir()) / ("resolve_" + std::to_string(::getpid()));
+};
+
+TEST_F(Resolve, NamesAndNearNames) {
+  const ResolvedModel model = resolve_model("SmolLM2-135M");
+  EXPECT_EQ(model.config.hidden, 576);
+  EXPECT_TRUE(model.directory.empty());
+  EXPECT_THAT(refusal("smolm2-135"), HasSubstr("nearest are smollm2-135m"));
+  EXPECT_THAT(refusal("qwen3-8"), HasSubstr("qwen3-8b"));
+  EXPECT_THAT(refusal("dir/gpt2"), HasSubstr("no such file or directory"));
+  EXPECT_THAT(refusal(""), HasSubstr("nearest are"));
+}
+
+TEST_F(Resolve, DirectoryWithWeights) {
+  const std::string golden = std::string(SPILLWAY_TEST_DATA) + "/golden/gpt2";
+  const ResolvedModel model = resolve_model(golden);
+  EXPECT_EQ(model.config.family, Family::gpt2);
+  EXPECT_EQ(model.directory, golden);
+  EXPECT_TRUE(resolve_model(golden + "/config.json").directory.empty());
+  EXPECT_THAT(refusal(golden + "/model.safetensors"), HasSubstr("not a config.json"));
+}
+
+TEST_F(Resolve, DirectoryWithoutWeightsOrWithOthers) {
+  EXPECT_THAT(refusal(directory_), HasSubstr("has no config.json"));
+  write("config.json", R"({"model_type": "gpt2"})");
+  EXPECT_TRUE(resolve_model(directory_).directory.empty());
+  write("pytorch_model.bin", "x");
+  EXPECT_THAT(refusal(directory_), HasSubstr("has pytorch_model.bin but neither model.safetensors"));
+  write("model.safetensors", "x");
+  EXPECT_EQ(resolve_model(directory_).directory, directory_);
+}
+
+}  // namespace
+}  // namespace spillway
