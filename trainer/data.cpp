@@ -41,9 +41,11 @@ std::vector<std::string> files_in(const fs::path& directory, const std::string& 
 std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataRequest& request) {
   const SequenceShape shape{request.seq_length, request.vocabulary};
   const std::string extension = fs::path(path).extension().string();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
   const TextRows text_rows = request.tokenizer == "bytes" ? TextRows::bytes : TextRows::refuse;
   if (extension == ".jsonl") {
-    return open_jsonl_file(DataFile(path, request.flag), request.truncate ? LongRows::truncate : LongRows::refuse, text_rows, shape);
+    return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text_rows, shape);
   }
   if (extension == ".txt") {
     if (text_rows == TextRows::refuse) {
@@ -51,12 +53,10 @@ std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataR
                                    request.tokenizer.empty() ? "none" : request.tokenizer, path),
                        "with --tokenizer bytes a token is a byte; the tokenizers of models are not in this version");
     }
-    return open_token_file(DataFile(path, request.flag), TokenFileFormat::bytes, shape);
+    return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape);
   }
-  if (request.format == DataFormat::u16) return open_token_file(DataFile(path, request.flag), TokenFileFormat::u16, shape);
-  if (extension == ".bin") return open_token_file(DataFile(path, request.flag), TokenFileFormat::llm_c, shape);
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
+  if (request.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape);
+  if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape);
   throw InputError(fmt::format("{}: found {}, allowed: {}", request.flag, path, kAllowedFiles),
                    "raw 16-bit tokens of any name are read with --data-format u16");
 }

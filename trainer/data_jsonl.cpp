@@ -9,6 +9,7 @@
 #include "memory/error.h"
 #include "trainer/data.h"
 #include "trainer/data_source.h"
+#include "trainer/file_blocks.h"
 
 namespace spillway {
 namespace {
@@ -175,7 +176,7 @@ class RowReader {
 
 class JsonlFile final : public SequenceSource {
  public:
-  JsonlFile(DataFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape)
+  JsonlFile(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape)
       : file_(std::move(file)), long_rows_(long_rows), text_rows_(text_rows), shape_(shape) {
     row_.ids.reserve(static_cast<std::size_t>(shape.seq_length + 1));
     row_.labels.reserve(static_cast<std::size_t>(shape.seq_length + 1));
@@ -202,12 +203,10 @@ class JsonlFile final : public SequenceSource {
   // Lines are counted only when a message needs them.
   std::string describe(std::int64_t index) const override {
     std::int64_t line = 1;
-    const std::int64_t end = offsets_[static_cast<std::size_t>(index)];
-    file_.for_each_block(0, [&](std::int64_t offset, std::span<const std::byte> block) {
-      const std::int64_t wanted = std::clamp<std::int64_t>(end - offset, 0, static_cast<std::int64_t>(block.size()));
-      line += std::count(block.begin(), block.begin() + wanted, std::byte{'\n'});
+    for_each_block(file_, 0, offsets_[static_cast<std::size_t>(index)], [&](Bytes, std::span<const std::byte> block) {
+      line += std::ranges::count(block, std::byte{'\n'});
     });
-    return fmt::format("{} line {}", file_.path(), line);
+    return fmt::format("{} line {}", file_.path().string(), line);
   }
 
  private:
@@ -226,7 +225,7 @@ class JsonlFile final : public SequenceSource {
 
   void index_row(std::string_view line, std::int64_t offset, std::int64_t number) {
     if (line.find_first_not_of(" \t\r") == line.npos) return;
-    parse(line, [&] { return fmt::format("{} line {}", file_.path(), number); });
+    parse(line, [&] { return fmt::format("{} line {}", file_.path().string(), number); });
     std::int64_t counted = static_cast<std::int64_t>(row_.ids.size()) - 1;
     if (row_.has_labels) counted -= std::count(row_.labels.begin() + 1, row_.labels.end(), kNoLoss);
     offsets_.push_back(offset);
@@ -239,7 +238,8 @@ class JsonlFile final : public SequenceSource {
     std::string pending;  // a line that began in an earlier block
     std::int64_t pending_offset = 0;
     std::int64_t number = 1;
-    file_.for_each_block(0, [&](std::int64_t offset, std::span<const std::byte> block) {
+    const Bytes size = file_.size();
+    for_each_block(file_, 0, size, [&](Bytes offset, std::span<const std::byte> block) {
       std::string_view text(reinterpret_cast<const char*>(block.data()), block.size());
       for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n'), ++number) {
         if (pending.empty()) {
@@ -255,17 +255,17 @@ class JsonlFile final : public SequenceSource {
       if (pending.empty()) pending_offset = offset;
       pending.append(text);
       if (pending.size() > kLongestLine) {
-        throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path(), number, kLongestLine));
+        throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path().string(), number, kLongestLine));
       }
     });
     if (!pending.empty()) index_row(pending, pending_offset, number);
-    offsets_.push_back(file_.size());
+    offsets_.push_back(size);
     offsets_.shrink_to_fit();
     counted_.shrink_to_fit();
     line_.reserve(longest_ + 1);
   }
 
-  DataFile file_;
+  PosixFile file_;
   LongRows long_rows_;
   TextRows text_rows_;
   SequenceShape shape_;
@@ -279,7 +279,7 @@ class JsonlFile final : public SequenceSource {
 
 }  // namespace
 
-std::unique_ptr<SequenceSource> open_jsonl_file(DataFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape) {
+std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape) {
   return std::make_unique<JsonlFile>(std::move(file), long_rows, text_rows, shape);
 }
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "trainer/data_file.h"
+#include "models/posix_file.h"
 
 namespace spillway {
 
@@ -32,11 +32,11 @@ struct SequenceShape {
 // bytes: a token is a byte. llm_c: 256 int32 of header, then 16-bit or 32-bit tokens. u16: nothing but 16-bit tokens.
 enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16 };
 // Windows of T + 1 tokens that overlap by one; what is left at the end is not used. All tokens are checked now.
-std::unique_ptr<SequenceSource> open_token_file(DataFile file, TokenFileFormat format, SequenceShape shape);
+std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape);
 
 enum class LongRows : std::uint8_t { refuse, truncate };
 enum class TextRows : std::uint8_t { refuse, bytes };
 // All rows are parsed now, and again when read.
-std::unique_ptr<SequenceSource> open_jsonl_file(DataFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape);
+std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape);
 
 }  // namespace spillway

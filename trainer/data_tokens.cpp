@@ -8,6 +8,7 @@
 
 #include "memory/error.h"
 #include "trainer/data_source.h"
+#include "trainer/file_blocks.h"
 
 namespace spillway {
 namespace {
@@ -26,10 +27,10 @@ struct Layout {
   std::int64_t tokens;  // in the file
 };
 
-Layout read_header(const DataFile& file) {
+Layout read_header(const PosixFile& file) {
   const std::string help = "for 16-bit tokens without a header use --data-format u16";
   if (file.size() < kHeaderBytes) {
-    throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path(), file.size(), kHeaderBytes), help);
+    throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path().string(), file.size(), kHeaderBytes), help);
   }
   std::array<std::int32_t, 3> header;  // magic, version, tokens
   file.read(0, std::as_writable_bytes(std::span(header)));
@@ -37,19 +38,19 @@ Layout read_header(const DataFile& file) {
   const bool is_known = (magic == kMagic16 && version == kVersion16) || (magic == kMagic32 && version == kVersion32);
   if (!is_known) {
     throw InputError(fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",
-                                 file.path(), magic, version, kMagic16, kVersion16, kMagic32, kVersion32),
+                                 file.path().string(), magic, version, kMagic16, kVersion16, kMagic32, kVersion32),
                      help);
   }
   const Layout layout{kHeaderBytes, magic == kMagic16 ? 2 : 4, tokens};
   if (tokens < 0 || file.size() != kHeaderBytes + tokens * layout.width) {
-    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path(), tokens, layout.width,
+    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path().string(), tokens, layout.width,
                                  kHeaderBytes + tokens * layout.width, file.size()),
                      "the file was cut short or is damaged: make it again");
   }
   return layout;
 }
 
-Layout layout_of(const DataFile& file, TokenFileFormat format) {
+Layout layout_of(const PosixFile& file, TokenFileFormat format) {
   switch (format) {
     case TokenFileFormat::bytes:
       return {0, 1, file.size()};
@@ -59,7 +60,7 @@ Layout layout_of(const DataFile& file, TokenFileFormat format) {
       break;
   }
   if (file.size() % 2 != 0) {
-    throw InputError(fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", file.path(), file.size()));
+    throw InputError(fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", file.path().string(), file.size()));
   }
   return {0, 2, file.size() / 2};
 }
@@ -72,7 +73,7 @@ std::uint32_t token_at(const std::byte* bytes, std::int64_t width) {
 
 class TokenFile final : public SequenceSource {
  public:
-  TokenFile(DataFile file, TokenFileFormat format, SequenceShape shape)
+  TokenFile(PosixFile file, TokenFileFormat format, SequenceShape shape)
       : file_(std::move(file)),
         layout_(layout_of(file_, format)),
         shape_(shape),
@@ -96,7 +97,7 @@ class TokenFile final : public SequenceSource {
   }
 
   std::string describe(std::int64_t index) const override {
-    return fmt::format("{} tokens {} to {}", file_.path(), index * shape_.seq_length, (index + 1) * shape_.seq_length);
+    return fmt::format("{} tokens {} to {}", file_.path().string(), index * shape_.seq_length, (index + 1) * shape_.seq_length);
   }
 
  private:
@@ -104,7 +105,7 @@ class TokenFile final : public SequenceSource {
   std::uint32_t checked(std::int64_t position, const std::byte* bytes) const {
     const std::uint32_t token = token_at(bytes, layout_.width);
     if (token >= shape_.vocabulary) [[unlikely]] {
-      throw InputError(fmt::format("{}: found token {} at position {} (byte {}), allowed: below {}, the vocabulary of the model", file_.path(),
+      throw InputError(fmt::format("{}: found token {} at position {} (byte {}), allowed: below {}, the vocabulary of the model", file_.path().string(),
                                    token, position, layout_.first_byte + position * layout_.width, shape_.vocabulary));
     }
     return token;
@@ -112,14 +113,14 @@ class TokenFile final : public SequenceSource {
 
   void check_all_tokens() const {
     if (shape_.vocabulary >= std::int64_t{1} << (8 * layout_.width)) return;  // no token of this width can be too large
-    file_.for_each_block(layout_.first_byte, [this](std::int64_t offset, std::span<const std::byte> block) {
+    for_each_block(file_, layout_.first_byte, layout_.first_byte + layout_.tokens * layout_.width, [this](Bytes offset, std::span<const std::byte> block) {
       const auto tokens = static_cast<std::int64_t>(block.size()) / layout_.width;
       const std::int64_t first = (offset - layout_.first_byte) / layout_.width;
       for (std::int64_t i = 0; i < tokens; ++i) checked(first + i, block.data() + i * layout_.width);
     });
   }
 
-  DataFile file_;
+  PosixFile file_;
   Layout layout_;
   SequenceShape shape_;
   std::vector<std::byte> buffer_;  // [T + 1] tokens
@@ -127,7 +128,7 @@ class TokenFile final : public SequenceSource {
 
 }  // namespace
 
-std::unique_ptr<SequenceSource> open_token_file(DataFile file, TokenFileFormat format, SequenceShape shape) {
+std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape) {
   return std::make_unique<TokenFile>(std::move(file), format, shape);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <set>
 
 #include "memory/error.h"
@@ -30,6 +31,11 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
 void validate_batch(BatchOptions& batch, std::int64_t ranks) {
   const std::int64_t at_once = batch.micro_batch_size * ranks;
   if (batch.global_batch_size == 0) batch.global_batch_size = at_once;
+  // Data positions count sequences over all steps, in 63 bits.
+  if (batch.train_iters > std::numeric_limits<std::int64_t>::max() / 2 / batch.global_batch_size) {
+    throw InputError(fmt::format("--train-iters: found {} with --global-batch-size {}, allowed: below 2^62 sequences in all", batch.train_iters,
+                                 batch.global_batch_size));
+  }
   if (batch.global_batch_size % at_once == 0) return;
   const std::int64_t below = batch.global_batch_size / at_once * at_once;
   throw InputError(fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {} rank{})",

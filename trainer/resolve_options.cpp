@@ -1,9 +1,8 @@
 // The ways options come in (defaults, a loaded run, a file, flags) and go out (run.json, --print-config).
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "memory/error.h"
+#include "models/strict_json.h"
 #include "trainer/config_file.h"
 #include "trainer/flag_table.h"
 #include "trainer/options.h"
@@ -14,11 +13,23 @@ namespace {
 using nlohmann::json;
 using Given = std::map<std::string, std::vector<std::string>>;
 
+// Options go into run.json, and JSON is UTF-8: a path that is not could not be read back.
+void refuse_what_json_cannot_hold(const std::vector<std::string>& texts, const std::string& where) {
+  for (const std::string& text : texts) {
+    try {
+      (void)json(text).dump();
+    } catch (const json::exception&) {
+      throw InputError(fmt::format("{}: found {}, which is not UTF-8, allowed: UTF-8", where, shown_name(text)));
+    }
+  }
+}
+
 void apply(const Given& given, OptionSource source, std::string_view origin, ResolvedOptions& resolved) {
   for (const auto& [name, texts] : given) {
     const Flag* flag = find_flag(name);
     SPILLWAY_CHECK(flag != nullptr, "no row for the flag {}", name);
     const std::string where = source == OptionSource::flag ? "--" + name : fmt::format("{}: {}", origin, name);
+    refuse_what_json_cannot_hold(texts, where);
     flag->set(resolved.options, FlagValue(where, texts));
     resolved.sources[name] = source;
   }

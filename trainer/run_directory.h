@@ -1,22 +1,14 @@
 // The directory of `--save`: run.json, plan.json, log.jsonl and checkpoints/STEP/. Everything is written beside its place and renamed
 // into it, so that a kill leaves the old file or the new one, never half of one.
-// Not here: what is in a checkpoint (trainer/checkpoint).
+// Not here: what is in a checkpoint (trainer/checkpoint), and files as such (models/posix_file.h).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace spillway {
-
-// Writes `text` to a temporary name beside `path`, syncs it, renames it over `path`, syncs the directory. IoError names the path.
-void write_file_atomically(const std::string& path, std::string_view text);
-// The whole of a small file; more than `limit` bytes is refused. IoError names the path.
-std::string read_small_file(const std::string& path, std::int64_t limit = 256 << 20);
-// fsync of a file or a directory.
-void sync_path(const std::string& path);
 
 enum class ExistingRun : std::uint8_t { refuse, go_on };
 
@@ -40,6 +32,8 @@ class RunDirectory {
   void prune_checkpoints(std::int64_t keep_last) const;
 
  private:
+  RunDirectory(std::string path, int lock_fd);
+
   std::string path_;
   int lock_fd_ = -1;
 };
