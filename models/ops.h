@@ -66,7 +66,7 @@ struct GemmOperands {
   const void* b = nullptr;         // spec.input, [k,n] or [n,k]
   void* c = nullptr;               // spec.output, [m,n]
   const void* bias = nullptr;      // spec.input, [n], if spec.has_bias
-  const void* residual = nullptr;  // spec.input, [m,n], if spec.has_residual; may be C itself where the types are equal
+  const void* residual = nullptr;  // spec.input, [m,n], if spec.has_residual; not C itself (that is Store::add)
 };
 
 // Owns the compiled products, one set for each spec. All methods may be called from several threads at once.
