@@ -1,0 +1,93 @@
+#include "tests/models/kernel_testing.h"
+
+namespace spillway::testing {
+namespace {
+
+using ops::Store;
+using ops::VocabularyTile;
+
+constexpr std::int64_t kVocabulary = 256;
+
+std::vector<std::int32_t> random_tokens(std::int64_t n) {
+  std::mt19937 generator(7);
+  std::vector<std::int32_t> tokens;
+  // Few distinct ones, so that rows collide.
+  for (std::int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<std::int32_t>(generator() % 2 ? generator() % kVocabulary : 255));
+  return tokens;
+}
+
+template <typename E>
+class EmbeddingTest : public KernelTest<E> {};
+TYPED_TEST_SUITE(EmbeddingTest, ComputeTypes);
+
+TYPED_TEST(EmbeddingTest, TilesGiveTheWhole) {
+  for (const auto& [n, H] : {std::pair<std::int64_t, std::int64_t>{1, 48}, {7, 130}, {96, 300}}) {
+    const auto tokens = random_tokens(n);
+    const std::int64_t sequence = (n + 1) / 2;
+    const auto table = random_vector<TypeParam>(kVocabulary * H, 1), positions = random_vector<TypeParam>(sequence * H, 2);
+    for (const int threads : kPools) {
+      const ThreadPool pool(threads);
+      std::vector<TypeParam> x(static_cast<std::size_t>(n * H), from_float<TypeParam>(NAN));
+      for (const VocabularyTile tile : {VocabularyTile{0, 100}, {100, 100}, {200, 56}}) {
+        ops::embedding_forward<TypeParam>(pool, n, H, tokens.data(), tile, table.data() + tile.first * H, x.data());
+      }
+      ops::position_forward<TypeParam>(pool, n, H, sequence, positions.data(), x.data());
+      for (std::int64_t row = 0; row < n; ++row) {
+        for (std::int64_t i = 0; i < H; ++i) {
+          const float sum = to_float(table[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * H + i)]) +
+                            to_float(positions[static_cast<std::size_t>(row % sequence * H + i)]);
+          ASSERT_EQ(to_float(x[static_cast<std::size_t>(row * H + i)]), to_float(from_float<TypeParam>(sum)));
+        }
+      }
+    }
+  }
+}
+
+// Added in the order of the tokens, so the reference in fp32 has the very bits.
+TYPED_TEST(EmbeddingTest, GradientsAddInTokenOrder) {
+  for (const auto& [n, H] : {std::pair<std::int64_t, std::int64_t>{1, 48}, {7, 130}, {96, 300}}) {
+    const auto tokens = random_tokens(n);
+    const auto dx = random_vector<TypeParam>(n * H, 1);
+    for (const Store store : {Store::write, Store::add}) {
+      const std::vector<float> before(static_cast<std::size_t>(kVocabulary * H), 0.25f);
+      std::vector<float> expected = before;
+      if (store == Store::write) expected.assign(expected.size(), 0.0f);
+      for (std::int64_t row = 0; row < n; ++row) {
+        for (std::int64_t i = 0; i < H; ++i) {
+          expected[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * H + i)] +=
+              to_float(dx[static_cast<std::size_t>(row * H + i)]);
+        }
+      }
+      for (const int threads : kPools) {
+        const ThreadPool pool(threads);
+        std::vector<float> gradient = before;
+        for (const VocabularyTile tile : {VocabularyTile{0, 100}, {100, 156}}) {
+          ops::embedding_backward<TypeParam>(pool, n, H, tokens.data(), tile, dx.data(), gradient.data() + tile.first * H, store);
+        }
+        expect_same_bits(gradient, expected, "dtable");
+      }
+    }
+  }
+}
+
+TYPED_TEST(EmbeddingTest, PositionGradients) {
+  constexpr std::int64_t n = 15, H = 130, sequence = 5, rows = 8;
+  const auto dx = random_vector<TypeParam>(n * H, 1);
+  for (const Store store : {Store::write, Store::add}) {
+    std::vector<float> expected(rows * H, store == Store::write ? 0.0f : 0.25f);
+    for (std::int64_t row = 0; row < n; ++row) {
+      for (std::int64_t i = 0; i < H; ++i) {
+        expected[static_cast<std::size_t>(row % sequence * H + i)] += to_float(dx[static_cast<std::size_t>(row * H + i)]);
+      }
+    }
+    for (const int threads : kPools) {
+      const ThreadPool pool(threads);
+      std::vector<float> gradient(rows * H, 0.25f);
+      ops::position_backward<TypeParam>(pool, n, H, sequence, rows, dx.data(), gradient.data(), store);
+      expect_same_bits(gradient, expected, "dpositions");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway::testing

@@ -1,0 +1,151 @@
+#include <functional>
+#include <limits>
+
+#include "tests/models/kernel_testing.h"
+
+namespace spillway::testing {
+namespace {
+
+using ops::Gelu;
+
+template <typename E>
+class PointwiseTest : public KernelTest<E> {};
+TYPED_TEST_SUITE(PointwiseTest, ComputeTypes);
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double gelu(Gelu kind, double x) {
+  return kind == Gelu::exact ? 0.5 * x * std::erfc(-x / std::sqrt(2.0))
+                             : x * sigmoid(2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));  // (1 + tanh u) / 2
+}
+double gelu_slope(Gelu kind, double x) {
+  if (kind == Gelu::exact) return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+  const double tanh = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+TYPED_TEST(PointwiseTest, Swiglu) {
+  for (const auto& [n, I] : {std::pair<std::int64_t, std::int64_t>{1, 130}, {7, 48}, {96, 257}, {33, 1536}}) {
+    const auto gu = random_vector<TypeParam>(n * 2 * I, 1, 4.0f), dh = random_vector<TypeParam>(n * I, 2);
+    const auto wide = widened(gu), wide_dh = widened(dh);
+    std::vector<double> expected_h, expected_dgu(gu.size());
+    for (std::int64_t row = 0; row < n; ++row) {
+      for (std::int64_t i = 0; i < I; ++i) {
+        const auto at = static_cast<std::size_t>(row * 2 * I + i);
+        const double g = wide[at], u = wide[at + static_cast<std::size_t>(I)], s = sigmoid(g);
+        const double d = wide_dh[static_cast<std::size_t>(row * I + i)];
+        expected_h.push_back(g * s * u);
+        expected_dgu[at] = d * u * (s + g * s * (1 - s));
+        expected_dgu[at + static_cast<std::size_t>(I)] = d * g * s;
+      }
+    }
+    std::vector<TypeParam> first_h, first_dgu;
+    for (const int threads : kPools) {
+      const ThreadPool pool(threads);
+      std::vector<TypeParam> h(dh.size()), again(dh.size()), dgu = gu;
+      ops::swiglu_forward<TypeParam>(pool, n, I, gu.data(), h.data());
+      ops::swiglu_backward<TypeParam>(pool, n, I, dh.data(), dgu.data(), dgu.data(), again.data());
+      expect_same_bits(again, h, "h again");
+      if (threads == 1) {
+        first_h = h;
+        first_dgu = dgu;
+        expect_close(h, expected_h, epsilon_of<TypeParam>() + 4 * epsilon_of<float>(), 1e-30, "h");
+        expect_close(dgu, expected_dgu, epsilon_of<TypeParam>() + 4 * epsilon_of<float>(), 8 * epsilon_of<float>(), "dgu");
+      }
+      expect_same_bits(h, first_h, "h");
+      expect_same_bits(dgu, first_dgu, "dgu");
+    }
+  }
+}
+
+TYPED_TEST(PointwiseTest, Gelu) {
+  for (const Gelu kind : {Gelu::tanh, Gelu::exact}) {
+    for (const std::int64_t count : {1, 130, 40000}) {
+      const auto pre = random_vector<TypeParam>(count, 1, 2.0f), dh = random_vector<TypeParam>(count, 2);
+      std::vector<double> expected_h, expected_dpre;
+      for (std::size_t i = 0; i < pre.size(); ++i) {
+        const double x = static_cast<double>(to_float(pre[i]));
+        expected_h.push_back(gelu(kind, x));
+        expected_dpre.push_back(static_cast<double>(to_float(dh[i])) * gelu_slope(kind, x));
+      }
+      std::vector<TypeParam> first_h, first_dpre;
+      for (const int threads : kPools) {
+        const ThreadPool pool(threads);
+        std::vector<TypeParam> h(pre.size()), again(pre.size()), dpre(pre.size());
+        ops::gelu_forward<TypeParam>(pool, kind, count, pre.data(), h.data());
+        ops::gelu_backward<TypeParam>(pool, kind, count, dh.data(), pre.data(), dpre.data(), again.data());
+        expect_same_bits(again, h, "h again");
+        if (threads == 1) {
+          first_h = h;
+          first_dpre = dpre;
+          // The exponent's argument reaches 40 in the tails, and exp turns its rounding into a relative error.
+          expect_close(h, expected_h, epsilon_of<TypeParam>() + 40 * epsilon_of<float>(), 1e-30, "h");
+          expect_close(dpre, expected_dpre, epsilon_of<TypeParam>() + 4 * epsilon_of<float>(), 8 * epsilon_of<float>(), "dpre");
+        }
+        expect_same_bits(h, first_h, "h");
+        expect_same_bits(dpre, first_dpre, "dpre");
+      }
+    }
+  }
+}
+
+TYPED_TEST(PointwiseTest, ActivationsKeepNanAndBearExtremes) {
+  const ThreadPool pool(1);
+  const float extremes[] = {NAN, 1e30f, -1e30f, 200.0f, -200.0f, 0.0f, -0.0f, 1e-30f};
+  std::vector<TypeParam> x;
+  for (const float value : extremes) x.push_back(from_float<TypeParam>(value));
+  std::vector<TypeParam> h(8);
+  for (const Gelu kind : {Gelu::tanh, Gelu::exact}) {
+    ops::gelu_forward<TypeParam>(pool, kind, 8, x.data(), h.data());
+    EXPECT_TRUE(std::isnan(to_float(h[0])));
+    EXPECT_FLOAT_EQ(to_float(h[1]), to_float(x[1]));
+    EXPECT_EQ(to_float(h[3]), 200.0f);
+    for (const std::size_t i : {2u, 4u, 5u, 6u}) EXPECT_NEAR(to_float(h[i]), 0.0f, 1e-6f) << i;
+  }
+  std::vector<TypeParam> gu = x;
+  for (int i = 0; i < 8; ++i) gu.push_back(from_float<TypeParam>(1.0f));
+  ops::swiglu_forward<TypeParam>(pool, 1, 8, gu.data(), h.data());
+  EXPECT_TRUE(std::isnan(to_float(h[0])));
+  EXPECT_EQ(to_float(h[3]), 200.0f);
+  EXPECT_NEAR(to_float(h[4]), 0.0f, 1e-6f);
+}
+
+TYPED_TEST(PointwiseTest, Sums) {
+  for (const std::int64_t count : {1, 1000, 40007}) {
+    const auto a = random_vector<TypeParam>(count, 1), b = random_vector<TypeParam>(count, 2);
+    const auto before = random_vector<float>(count, 3);
+    const ThreadPool pool(2);
+    std::vector<TypeParam> sum = a, scaled = a, back(a.size());
+    std::vector<float> wide = before, cast(a.size());
+    ops::add<TypeParam>(pool, count, sum.data(), b.data(), sum.data());
+    ops::scale<TypeParam>(pool, count, 0.3f, scaled.data());
+    ops::accumulate_into<TypeParam>(pool, count, a.data(), wide.data());
+    ops::cast_to_float<TypeParam>(pool, count, a.data(), cast.data());
+    ops::cast_from_float<TypeParam>(pool, count, before.data(), back.data());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(to_float(sum[i]), to_float(from_float<TypeParam>(to_float(a[i]) + to_float(b[i]))));
+      ASSERT_EQ(to_float(scaled[i]), to_float(from_float<TypeParam>(to_float(a[i]) * 0.3f)));
+      ASSERT_EQ(wide[i], before[i] + to_float(a[i]));
+      ASSERT_EQ(cast[i], to_float(a[i]));
+      ASSERT_EQ(to_float(back[i]), to_float(from_float<TypeParam>(before[i])));
+    }
+    ops::fill_zero(pool, count * 4, wide.data());
+    EXPECT_EQ(wide, std::vector<float>(wide.size(), 0.0f));
+  }
+}
+
+// Every rounding case of the vectors is that of the scalar type: ties, carries, infinities, NaNs, denormals.
+TEST(BFloat16Test, VectorsRoundAsScalars) {
+  std::vector<float> values = {NAN, -NAN, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1.0f + 1.0f / 256, 1.0f + 3.0f / 256};
+  for (std::uint32_t bits = 0; bits < 0xffffff00u; bits += 0x00fedcb5u) values.push_back(std::bit_cast<float>(bits));
+  values.push_back(std::bit_cast<float>(0x7f800001u));  // rounding would make it infinite
+  const ThreadPool pool(1);
+  std::vector<BFloat16> rounded(values.size());
+  ops::cast_from_float<BFloat16>(pool, static_cast<std::int64_t>(values.size()), values.data(), rounded.data());
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(rounded[i].bits, BFloat16::from_float(values[i]).bits) << values[i];
+  EXPECT_EQ(BFloat16::from_float(1.0f + 1.0f / 256).to_float(), 1.0f);
+  EXPECT_EQ(BFloat16::from_float(1.0f + 3.0f / 256).to_float(), 1.0f + 4.0f / 256);
+  EXPECT_TRUE(std::isinf(BFloat16::from_float(std::numeric_limits<float>::max()).to_float()));
+}
+
+}  // namespace
+}  // namespace spillway::testing
