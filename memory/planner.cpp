@@ -45,10 +45,7 @@ class Search {
       for (const Shape& shape : shapes(true)) consider(shape, false);
     }
     if (best_) {
-      Plan& plan = *best_;
-      plan.evaluate = build_evaluation(*graphs_.tiled, plan);
-      finish(plan);
-      outcome_.prediction = simulate(plan, graph_of(graphs_, plan.choices), machine_);
+      outcome_.prediction = simulate(*best_, graph_of(graphs_, best_->choices), machine_);
       outcome_.plan = std::move(best_);
     }
     return std::move(outcome_);
@@ -103,7 +100,7 @@ class Search {
         if (nvme) spares = {{Saved::recompute, Boundary::keep}, {Saved::spill, Boundary::keep}, {Saved::recompute, Boundary::spill}};
         break;
     }
-    std::vector<int> lookaheads = {1, 2, 4};
+    std::vector<int> lookaheads = {0, 1, 2, 4};
     if (!disk) lookaheads = {1};
     if (request_.lookahead) lookaheads = {*request_.lookahead};
     const std::vector<std::int64_t> chunks = disk ? std::vector<std::int64_t>{1 << 20, 4 << 20} : std::vector<std::int64_t>{4 << 20};
@@ -161,13 +158,9 @@ class Search {
   Plan build(const Choices& choices) {
     ++outcome_.plans_built;
     Plan plan = build_schedule(graph_of(graphs_, choices), choices);
+    if (request_.evaluates) plan.evaluate = build_evaluation(*graphs_.tiled, plan);
     pack(plan);
     return plan;
-  }
-
-  void finish(Plan& plan) const {
-    pack(plan);
-    derive_waits(plan);
   }
 
   bool fits(const Plan& plan) {

@@ -32,6 +32,7 @@ struct PlanRequest {
   SavedRequest activations = SavedRequest::automatic;
   Durability durability = Durability::automatic;
   std::optional<int> lookahead;              // of reads; for tests and experiments
+  bool evaluates = false;                    // the plan must have room for evaluation, too
   double expected_clip_rate = 1;
 };
 

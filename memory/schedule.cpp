@@ -78,8 +78,9 @@ class Movement {
     bool has_contents = object.holds_state;
     for (const ObjectUse& use : object.uses) {
       const Task& task = list_.tasks[use.task];
-      // A use that would be read again before the last one is over is served by the same buffer.
-      const bool joins = !clusters.empty() && (on_device || ahead_[use.task] <= clusters.back().last_task + 1);
+      // A use whose read would be issued before the last one is over is served by the same buffer.
+      const bool joins = !clusters.empty() && (on_device || ahead_[use.task] <= clusters.back().last_task + 1 ||
+                                               task.phase - list_.tasks[clusters.back().last_task].phase <= choices_.lookahead);
       if (!joins) {
         clusters.push_back({.first_task = use.task, .last_task = use.task});
         clusters.back().needs_read = has_contents && use.access != Access::write && !on_device;

@@ -52,7 +52,8 @@ double bound_of(double first_s, double second_s, const Pair& pair) {
 }  // namespace
 
 Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
-  constexpr int kRounds = 3;
+  // The first round starts cold and the last has no successor beside its tail: what counts lies between.
+  constexpr int kRounds = 5, kShown = 3;
   const Program& program = plan.step;
   const int count = static_cast<int>(program.ops.size());
   Prediction prediction;
@@ -119,8 +120,9 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   }
   std::array<double, kRounds> end{};
   for (std::size_t id = 0; id < spans.size(); ++id) end[id / count] = std::max(end[id / count], spans[id].end_s);
-  prediction.step_s = end[kRounds - 1] - end[kRounds - 2];
-  prediction.timeline.spans.assign(spans.end() - count, spans.end());
+  // Two steps, because a step may end early at the expense of the next.
+  prediction.step_s = (end[kShown] - end[kShown - 2]) / 2;
+  prediction.timeline.spans.assign(spans.begin() + kShown * count, spans.begin() + (kShown + 1) * count);
   double origin = std::numeric_limits<double>::infinity();
   for (const Span& span : prediction.timeline.spans) origin = std::min(origin, span.begin_s);
   for (Span& span : prediction.timeline.spans) span.begin_s -= origin, span.end_s -= origin;

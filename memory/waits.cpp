@@ -2,43 +2,62 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <vector>
 
 #include "memory/access_map.h"
 
 namespace spillway {
 namespace {
 
+// Of each lane, the last operation (over two rounds) that is complete when another starts; -1: none.
+using Known = std::array<int, kLanes>;
+
 bool overlaps_requests(Lane lane) { return lane == Lane::nvme_read || lane == Lane::nvme_write; }
 
 void derive(const Plan& plan, Program& program, bool repeats) {
   const int count = static_cast<int>(program.ops.size());
+  const int rounds = repeats ? 2 : 1;
   std::array<AccessMap, kTiers> maps;
+  std::vector<Known> known(static_cast<std::size_t>(count) * rounds);
+  Known tail;  // the last operation issued on each lane
+  tail.fill(-1);
+  std::vector<int> conflicts;
   // Twice around: the second time sees what the step before has touched.
-  for (int round = 0; round < (repeats ? 2 : 1); ++round) {
-    for (int index = 0; index < count; ++index) {
-      Op& op = program.ops[index];
-      const int id = round * count + index;
-      std::array<int, kLanes> latest;
-      latest.fill(-1);
-      const auto conflict = [&](int other) {
-        if (other == id) return;
-        const Lane lane = program.ops[other % count].lane;
-        if (lane == op.lane && !overlaps_requests(lane)) return;
-        int& last = latest[static_cast<int>(lane)];
-        last = std::max(last, other);
-      };
-      for (const Operand& operand : op.operands) {
-        if (operand.buffer < 0) continue;
-        const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-        // Two slots count as one: what is read from the one is older than what is written to the other.
-        const Bytes begin = buffer.offset + operand.begin;
-        maps[static_cast<int>(buffer.tier)].access(begin, begin + operand.bytes, operand.access != Access::read, id,
-                                                   static_cast<int>(op.lane), conflict);
-      }
-      op.waits.clear();
-      for (const int other : latest) {
-        if (other >= 0) op.waits.push_back({other % count, other / count - round});
-      }
+  for (int id = 0; id < count * rounds; ++id) {
+    const int round = id / count;
+    Op& op = program.ops[id % count];
+    const int lane = static_cast<int>(op.lane);
+    const auto lane_of = [&](int other) { return static_cast<int>(program.ops[other % count].lane); };
+    Known& mine = known[id];
+    mine.fill(-1);
+    const auto absorb = [&](int other) {
+      for (int l = 0; l < kLanes; ++l) mine[l] = std::max(mine[l], known[other][l]);
+    };
+    if (tail[lane] >= 0) {
+      absorb(tail[lane]);
+      // On an NVMe lane what came before has started, but need not be complete.
+      if (!overlaps_requests(op.lane)) mine[lane] = std::max(mine[lane], tail[lane]);
+    }
+    tail[lane] = id;
+    conflicts.clear();
+    for (const Operand& operand : op.operands) {
+      if (operand.buffer < 0) continue;
+      const Buffer& buffer = buffer_of(plan, program, operand.buffer);
+      // Two slots count as one: what is read from the one is older than what is written to the other.
+      const Bytes begin = buffer.offset + operand.begin;
+      maps[static_cast<int>(buffer.tier)].access(begin, begin + operand.bytes, operand.access != Access::read, id, lane, [&](int other) {
+        if (other != id && mine[lane_of(other)] < other) conflicts.push_back(other);
+      });
+    }
+    // Latest first: it may know of the others.
+    std::sort(conflicts.begin(), conflicts.end(), std::greater<>());
+    op.waits.clear();
+    for (const int other : conflicts) {
+      if (mine[lane_of(other)] >= other) continue;
+      op.waits.push_back({other % count, other / count - round});
+      absorb(other);
+      mine[lane_of(other)] = std::max(mine[lane_of(other)], other);
     }
   }
 }

@@ -1,0 +1,103 @@
+#include "memory/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "memory/error.h"
+#include "tests/memory/toy_graph.h"
+
+namespace spillway {
+namespace {
+
+MachineProfile machine() {
+  MachineProfile profile;
+  profile.gemm_bf16_flops = 700e9, profile.gemm_fp32_flops = 300e9;
+  profile.attention_bf16_flops = 400e9, profile.attention_fp32_flops = 150e9;
+  profile.memory_bytes = profile.update_bytes = 30e9;
+  profile.nvme_read_bytes = 1.5e9, profile.nvme_write_bytes = 1.5e9;
+  profile.nvme_mixed_read_bytes = profile.nvme_mixed_write_bytes = 0.75e9;
+  return profile;
+}
+
+struct Graphs {
+  UnitGraph tiled = toy_graph({.layers = 12}), fused = toy_graph({.layers = 12, .fused = true});
+  GraphCandidates candidates() const { return {&tiled, &fused}; }
+};
+
+TEST(Planner, TakesAllOfItInCoreWhereThereIsRoom) {
+  const Graphs graphs;
+  const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), {.budgets = {.device = kGiB, .nvme = kGiB}});
+  ASSERT_TRUE(outcome.plan);
+  EXPECT_EQ(outcome.plan->peak[static_cast<int>(Tier::nvme)], 0);
+  EXPECT_GT(outcome.prediction.step_s, 0);
+  EXPECT_LE(outcome.prediction.bound_s, outcome.prediction.step_s * (1 + 1e-9));
+}
+
+TEST(Planner, StaysWithinEveryBudgetThatItAccepts) {
+  const Graphs graphs;
+  const Bytes in_core = make_plan(graphs.candidates(), machine(), {.budgets = {.device = kGiB}}).plan->peak[0];
+  int fitted = 0;
+  double slowest = 0;
+  for (Bytes budget = in_core; budget > 1 * kMiB; budget = budget * 3 / 4) {
+    PlanRequest request{.budgets = {.device = budget, .nvme = kGiB}};
+    const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
+    if (!outcome.plan) {
+      EXPECT_GT(outcome.needed, outcome.budget);
+      EXPECT_EQ(outcome.budget, budget);
+      break;
+    }
+    ++fitted;
+    EXPECT_LE(outcome.plan->peak[0], budget);
+    EXPECT_LE(outcome.plan->peak[2], kGiB);
+    validate(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices));
+    slowest = std::max(slowest, outcome.prediction.step_s);
+  }
+  EXPECT_GE(fitted, 4);
+  EXPECT_GT(slowest, 0);
+}
+
+TEST(Planner, KeepsToWhatIsForced) {
+  const Graphs graphs;
+  for (const Order order : {Order::horizontal, Order::vertical}) {
+    for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_next_forward}) {
+      PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB}, .micro_batches = 2};
+      request.order = order;
+      request.update = update;
+      request.optimizer_tier = Tier::nvme;
+      request.activations = SavedRequest::recompute;
+      const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
+      ASSERT_TRUE(outcome.plan);
+      EXPECT_EQ(outcome.plan->choices.order, order);
+      EXPECT_EQ(outcome.plan->choices.update, update);
+      for (const Tier tier : outcome.plan->choices.optimizer_tier) EXPECT_EQ(tier, Tier::nvme);
+      for (const Saved saved : outcome.plan->choices.saved) EXPECT_EQ(saved, Saved::recompute);
+    }
+  }
+}
+
+TEST(Planner, RefusesWhatCannotBeExact) {
+  const Graphs graphs;
+  PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB}};
+  request.update = UpdateTime::in_backward;
+  request.optimizer_tier = Tier::device;
+  EXPECT_NE(make_plan(graphs.candidates(), machine(), request).refusal, "");
+  request.optimizer_tier.reset();
+  request.durability = Durability::step;
+  const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_TRUE(outcome.plan) << outcome.refusal;
+  EXPECT_EQ(outcome.plan->choices.slots, 2);
+  for (const Tier tier : outcome.plan->choices.optimizer_tier) EXPECT_EQ(tier, Tier::nvme);
+  for (const Tier tier : outcome.plan->choices.weight_tier) EXPECT_EQ(tier, Tier::nvme);
+}
+
+TEST(Planner, IsDeterministic) {
+  const Graphs graphs;
+  const PlanRequest request{.budgets = {.device = 6 * kMiB, .nvme = kGiB}, .micro_batches = 2};
+  const PlanOutcome a = make_plan(graphs.candidates(), machine(), request), b = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_TRUE(a.plan && b.plan);
+  ASSERT_EQ(a.plan->step.ops.size(), b.plan->step.ops.size());
+  EXPECT_EQ(a.prediction.step_s, b.prediction.step_s);
+  for (std::size_t i = 0; i < a.plan->step.buffers.size(); ++i) EXPECT_EQ(a.plan->step.buffers[i].offset, b.plan->step.buffers[i].offset);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,160 @@
+// Every combination of choices gives a program whose buffers are disjoint while they live and whose waits cover every conflict.
+#include "memory/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "memory/error.h"
+#include "memory/packing.h"
+#include "memory/waits.h"
+#include "tests/memory/toy_graph.h"
+
+namespace spillway {
+namespace {
+
+Plan compiled(const UnitGraph& graph, const Choices& choices) {
+  Plan plan = build_schedule(graph, choices);
+  pack(plan);
+  derive_waits(plan);
+  return plan;
+}
+
+std::string name_of_case(const Choices& c, bool tied, bool fused) {
+  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {}", name_of(c.order), name_of(c.update),
+                     name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused);
+}
+
+template <typename Visit>
+void for_every_choice(Visit&& visit) {
+  for (const bool tied : {false, true}) {
+    for (const bool fused : {false, true}) {
+      const UnitGraph graph = toy_graph({.tied = tied, .fused = fused});
+      for (const Tier tier : {Tier::device, Tier::nvme}) {
+        for (const Order order : {Order::horizontal, Order::vertical}) {
+          for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+            for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
+              for (const int micro_batches : {1, 3}) {
+                for (const int lookahead : {0, 1, 3}) {
+                  Choices choices = toy_choices(graph, tier);
+                  choices.order = order;
+                  choices.update = update;
+                  choices.micro_batches = micro_batches;
+                  choices.lookahead = lookahead;
+                  choices.slots = lookahead == 1 ? 2 : 1;
+                  choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
+                  choices.update_chunk = 48 * 1024;
+                  choices.saved.assign(graph.units.size(), saved);
+                  if (saved == Saved::spill || micro_batches == 3) choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
+                  if (tier == Tier::device && saved == Saved::spill) continue;
+                  SCOPED_TRACE(name_of_case(choices, tied, fused));
+                  visit(graph, choices);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, EveryCombinationIsValid) {
+  int plans = 0;
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    const Plan plan = compiled(graph, choices);
+    ASSERT_NO_THROW(validate(plan, graph));
+    ++plans;
+  });
+  EXPECT_GT(plans, 400);
+}
+
+TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
+  // What is computed, on which micro-batch, in which order, must not depend on where bytes rest or when they move.
+  const auto arithmetic = [](const Plan& plan) {
+    std::vector<std::string> steps;
+    for (const Op& op : plan.step.ops) {
+      if (op.lane == Lane::compute && op.kind != OpKind::recompute) steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
+    }
+    return steps;
+  };
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    Choices in_core = toy_choices(graph, Tier::device);
+    in_core.order = choices.order;
+    in_core.micro_batches = choices.micro_batches;
+    ASSERT_EQ(arithmetic(compiled(graph, choices)), arithmetic(compiled(graph, in_core)));
+  });
+}
+
+TEST(Schedule, EachBlockIsUpdatedOnceAndCompletely) {
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    const Plan plan = compiled(graph, choices);
+    std::vector<std::int64_t> next(graph.blocks.size(), 0);
+    for (const Op& op : plan.step.ops) {
+      if (op.kind != OpKind::update) continue;
+      ASSERT_EQ(op.element_begin, next[op.block]);
+      next[op.block] = op.element_end;
+    }
+    for (std::size_t block = 0; block < next.size(); ++block) ASSERT_EQ(next[block], graph.blocks[block].elements);
+  });
+}
+
+TEST(Schedule, TrafficOfStateIsWhatTheFormSays) {
+  // In the backward the weights are at hand: an update reads low, m and v, and writes all four arrays.
+  const UnitGraph graph = toy_graph({.tied = false, .fused = true});
+  Choices choices = toy_choices(graph, Tier::nvme);
+  choices.update = UpdateTime::in_backward;
+  choices.clip = false;
+  const Plan plan = compiled(graph, choices);
+  std::int64_t elements = 0;
+  for (const ParameterBlock& block : graph.blocks) elements += block.elements;
+  Bytes read = 0, written = 0;
+  for (const Op& op : plan.step.ops) {
+    if (op.kind == OpKind::read) read += op.bytes;
+    if (op.kind == OpKind::write) written += op.bytes;
+  }
+  EXPECT_EQ(written, 12 * elements);
+  EXPECT_GE(read, (2 + 10) * elements);      // the weights at least once
+  EXPECT_LE(read, (2 + 2 + 10) * elements);  // and at most twice
+}
+
+TEST(Schedule, OffloadNeedsLessMemory) {
+  const UnitGraph graph = toy_graph({.layers = 24});
+  const auto peak = [&](Tier tier, Saved saved) {
+    Choices choices = toy_choices(graph, tier);
+    choices.saved.assign(graph.units.size(), saved);
+    choices.lookahead = 1;
+    choices.update_chunk = 16 * 1024;
+    return compiled(graph, choices).peak[0];
+  };
+  EXPECT_LT(peak(Tier::nvme, Saved::keep), peak(Tier::device, Saved::keep) / 2);
+  EXPECT_LT(peak(Tier::nvme, Saved::recompute), peak(Tier::nvme, Saved::keep) / 2);
+}
+
+TEST(Validate, RefusesWhatTheExecutorCouldNotRun) {
+  const UnitGraph graph = toy_graph({});
+  Choices choices = toy_choices(graph, Tier::nvme);
+  const Plan good = compiled(graph, choices);
+  const auto refused = [&](auto&& spoil) {
+    Plan bad = good;
+    spoil(bad);
+    EXPECT_THROW(validate(bad, graph), Error);
+  };
+  refused([](Plan& plan) { plan.resident.front().offset = plan.peak[0]; });
+  refused([](Plan& plan) { plan.step.buffers.front().offset += 64; });
+  refused([](Plan& plan) { plan.step.ops.back().waits.push_back({static_cast<int>(plan.step.ops.size()) - 1, 0}); });
+  refused([](Plan& plan) {
+    for (Op& op : plan.step.ops) {
+      if (!op.operands.empty() && op.operands.front().buffer >= 0) op.operands.front().bytes += kGiB;
+    }
+  });
+  // No wait is idle: without any one of them two operations have no order.
+  for (std::size_t op = 0; op < good.step.ops.size(); ++op) {
+    for (std::size_t wait = 0; wait < good.step.ops[op].waits.size(); ++wait) {
+      Plan bad = good;
+      bad.step.ops[op].waits.erase(bad.step.ops[op].waits.begin() + static_cast<std::ptrdiff_t>(wait));
+      EXPECT_THROW(validate(bad, graph), Error) << op << " " << wait;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway
