@@ -1,0 +1,59 @@
+// A directory of a test's own, removed when it ends, and files in it.
+// Not here: data that is kept in the repository (tests/data).
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = testing::TempDir() + "spillway_XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::permissions(path_, std::filesystem::perms::owner_all, ignored);
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name, std::string_view content) const {
+    const std::string path = path_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Checks that `statement` throws `type` with a message that has `part`; prints the message where it has not.
+#define EXPECT_REFUSED(statement, type, part)                                            \
+  try {                                                                                  \
+    statement;                                                                           \
+    ADD_FAILURE() << "not refused: " #statement;                                         \
+  } catch (const type& error) {                                                          \
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();  \
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();  \
+  }
+
+}  // namespace spillway
