@@ -13,7 +13,6 @@ namespace spillway {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class StoreDirectories : public StoreFixture {
