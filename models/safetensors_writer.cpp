@@ -210,7 +210,7 @@ ShardedSafetensorsWriter::ShardedSafetensorsWriter(const std::filesystem::path& 
   Bytes in_shard = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Bytes bytes = bytes_of(tensors[i]);
-    if (i == 0 || in_shard + bytes > shard_bytes) {
+    if (i == 0 || (in_shard > 0 && bytes > 0 && in_shard + bytes > shard_bytes)) {
       impl_->shard_begins.push_back(i);
       in_shard = 0;
     }
