@@ -123,12 +123,12 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
 // ---- Rotary positions and q/k norm (models/cpu/rope.cpp) -------------------------------------------------------------------
 
 struct RopeShape {
-  std::int64_t n = 0;           // rows; row i stands at position i % sequence
-  std::int64_t sequence = 0;    // T
-  std::int64_t heads = 0;       // Hq
-  std::int64_t kv_heads = 0;    // Hkv
-  std::int64_t dimension = 0;   // D, even
-  float epsilon = 0.0f;         // of the q/k norm
+  std::int64_t n = 0;          // rows; row i stands at position i % sequence
+  std::int64_t sequence = 0;   // T
+  std::int64_t heads = 0;      // Hq
+  std::int64_t kv_heads = 0;   // Hkv
+  std::int64_t dimension = 0;  // D, even
+  float epsilon = 0.0f;        // of the q/k norm
 };
 // Angles as rotate-half uses them: element j pairs with j + D/2.
 struct RopeTable {
@@ -173,7 +173,7 @@ void gelu_backward(const ThreadPool& pool, Gelu kind, std::int64_t elements, con
 // ---- Element-wise helpers and reductions (models/cpu/pointwise.cpp, models/cpu/reduce.cpp) ---------------------------------
 
 template <typename E>
-void add(const ThreadPool& pool, std::int64_t elements, const E* a, const E* b, E* sum);  // sum may be a or b
+void add(const ThreadPool& pool, std::int64_t elements, const E* a, const E* b, E* sum);     // sum may be a or b
 void accumulate(const ThreadPool& pool, std::int64_t elements, const float* a, float* sum);  // sum += a
 template <typename E>
 void accumulate_into(const ThreadPool& pool, std::int64_t elements, const E* a, float* sum);  // sum += a
@@ -213,8 +213,8 @@ void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, c
                        VocabularyTile tile, const E* table /*[rows,H]*/, E* x /*[n,H]*/);
 // x[i] += positions[i % T], after all tiles.
 template <typename E>
-void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence,
-                      const E* positions /*[T,H]*/, E* x /*[n,H]*/);
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions /*[T,H]*/,
+                      E* x /*[n,H]*/);
 // dtable[tokens[i] - first] += dx[i] for the tokens in the tile, in the order of i. Store::write zeroes the tile first.
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
@@ -245,7 +245,7 @@ double loss_finish(std::int64_t n, const std::int32_t* targets /*[n]*/, const So
                    float* row_loss /*[n]*/, std::byte* scratch);
 // In place: logits become (exp(logit - log_sum_exp) - [column is the target]) * scale; rows without a target become 0.
 template <typename E>
-void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits /*[n,tile.rows]*/,
-                        std::int64_t ld, const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale);
+void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits /*[n,tile.rows]*/, std::int64_t ld,
+                        const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale);
 
 }  // namespace spillway::ops

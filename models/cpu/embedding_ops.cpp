@@ -32,7 +32,8 @@ namespace {
 
 template <typename E>
 HWY_INLINE void add_row(std::int64_t count, const E* x, float* sum) {
-  for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Add(load(sum + i, part), load(x + i, part)), sum + i, part); });
+  for_vectors(count,
+              [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Add(load(sum + i, part), load(x + i, part)), sum + i, part); });
 }
 
 template <typename E>
@@ -48,7 +49,8 @@ void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, st
   });
 }
 
-// A task owns some columns of the whole tile and takes the tokens in their order: no two tasks meet, however often a token occurs.
+// A task owns some columns of the whole tile and takes the tokens in their order: no two tasks meet, however often a token
+// occurs.
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
                         const E* dx, float* dtable, Store how) {
@@ -131,14 +133,14 @@ void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, s
   best<E>().position_backward(pool, n, H, sequence, table_rows, dx, dpositions, how);
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                             \
-  template void embedding_forward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile,       \
-                                  const E*, E*);                                                                            \
-  template void position_forward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const E*, E*);                \
-  template void embedding_backward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile,      \
-                                   const E*, float*, Store);                                                                \
-  template void position_backward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const E*,      \
-                                  float*, Store);
+#define SPILLWAY_INSTANTIATE(E)                                                                                                  \
+  template void embedding_forward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile, const E*,  \
+                                  E*);                                                                                           \
+  template void position_forward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const E*, E*);                     \
+  template void embedding_backward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile, const E*, \
+                                   float*, Store);                                                                               \
+  template void position_backward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const E*, float*,   \
+                                  Store);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)
 #undef SPILLWAY_INSTANTIATE

@@ -157,7 +157,7 @@ struct MatmulEngine::Impl {
   dnnl::engine engine;
   std::vector<dnnl::stream> streams;  // [threads]
   Arithmetic bf16 = Arithmetic::native;
-  mutable std::shared_mutex mutex;            // of `plans`
+  mutable std::shared_mutex mutex;           // of `plans`
   std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
 };
 
@@ -181,11 +181,14 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
     plan->c_bytes = round_up(slices.rows * slices.columns * 4, kLine);
   }
   const std::int64_t depths = (spec.k + slices.depth - 1) / slices.depth;
-  const auto extent = [](std::int64_t length, std::int64_t slice, bool last) { return last ? length - (length - 1) / slice * slice : slice; };
+  const auto extent = [](std::int64_t length, std::int64_t slice, bool last) {
+    return last ? length - (length - 1) / slice * slice : slice;
+  };
   for (int index = 0; index < 16; ++index) {
     const bool last_rows = index & 8, last_columns = index & 4, last_depth = index & 2, further = index & 1;
     // Whole slices exist where there is more than the last one; a further product where there is more than one.
-    if ((!last_rows && slices.row_tasks == 1) || (!last_columns && slices.column_tasks == 1) || (!last_depth && depths == 1)) continue;
+    if ((!last_rows && slices.row_tasks == 1) || (!last_columns && slices.column_tasks == 1) || (!last_depth && depths == 1))
+      continue;
     if ((further && depths == 1) || (last_depth && !further && depths > 1)) continue;
     GemmSpec slice = spec;
     slice.m = extent(spec.m, slices.rows, last_rows);
@@ -207,8 +210,8 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
     try {
       plan->product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
     } catch (const dnnl::error& error) {
-      SPILLWAY_CHECK(false, "oneDNN refuses a product of {} x {} x {} {} to {}: {}", slice.m, slice.n, slice.k, name_of(slice.input),
-                     name_of(slice.output), error.what());
+      SPILLWAY_CHECK(false, "oneDNN refuses a product of {} x {} x {} {} to {}: {}", slice.m, slice.n, slice.k,
+                     name_of(slice.input), name_of(slice.output), error.what());
     }
     const Bytes bytes = round_up(plan->product(last_rows, last_columns, last_depth, further)->scratchpad_bytes, kLine);
     plan->library_bytes = std::max(plan->library_bytes, bytes);
@@ -238,7 +241,8 @@ void MatmulEngine::Impl::run_native(Plan& plan, const GemmOperands& operands, co
   const auto* b = static_cast<const std::byte*>(operands.b);
   for (std::int64_t depth = 0; depth < spec.k; depth += slices.depth) {
     Product& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
-    const std::int64_t b_at = spec.transpose_b == Transpose::yes ? task.column * spec.ldb + depth : depth * spec.ldb + task.column;
+    const std::int64_t b_at =
+        spec.transpose_b == Transpose::yes ? task.column * spec.ldb + depth : depth * spec.ldb + task.column;
     multiply(product, task.worker, a + depth * in, b + b_at * in,
              static_cast<std::byte*>(operands.c) + (task.row * spec.ldc + task.column) * out,
              spec.has_bias ? static_cast<const std::byte*>(operands.bias) + task.column * in : nullptr,

@@ -62,8 +62,8 @@ void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, cons
     const float maximum = std::max(state.maximum[row], row_maximum(tile.rows, x));
     const Float m = splat(maximum);
     // A NaN among the logits is lost to the maximum, but not to this sum.
-    const float sum = sum_vectors(tile.rows, [&](std::int64_t i, auto part)
-                                                 HWY_ATTR { return masked(exp(hn::Sub(load(x + i, part), m)), part); });
+    const float sum = sum_vectors(
+        tile.rows, [&](std::int64_t i, auto part) HWY_ATTR { return masked(exp(hn::Sub(load(x + i, part), m)), part); });
     state.sum[row] = state.sum[row] * std::exp(state.maximum[row] - maximum) + sum;
     state.maximum[row] = maximum;
     const std::int64_t at = targets[row] - tile.first;
@@ -152,10 +152,10 @@ void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile t
   best<E>().loss_gradient_tile(pool, n, tile, logits, ld, targets, log_sum_exp, factor);
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                               \
-  template void loss_tile(const ThreadPool&, std::int64_t, VocabularyTile, const E*, std::int64_t, const std::int32_t*,       \
-                          const SoftmaxState&);                                                                               \
-  template void loss_gradient_tile(const ThreadPool&, std::int64_t, VocabularyTile, E*, std::int64_t, const std::int32_t*,    \
+#define SPILLWAY_INSTANTIATE(E)                                                                                            \
+  template void loss_tile(const ThreadPool&, std::int64_t, VocabularyTile, const E*, std::int64_t, const std::int32_t*,    \
+                          const SoftmaxState&);                                                                            \
+  template void loss_gradient_tile(const ThreadPool&, std::int64_t, VocabularyTile, E*, std::int64_t, const std::int32_t*, \
                                    const float*, float);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

@@ -47,9 +47,8 @@ void in_row_blocks(const ThreadPool& pool, std::int64_t n, const Body& body) {
 template <typename E>
 HWY_INLINE void scale_row(std::int64_t H, const E* x, const E* weight, float rstd, E* y) {
   const Float factor = splat(rstd);
-  for_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
-    store(hn::Mul(load(weight + i, part), hn::Mul(load(x + i, part), factor)), y + i, part);
-  });
+  for_vectors(H, [&](std::int64_t i, auto part)
+                     HWY_ATTR { store(hn::Mul(load(weight + i, part), hn::Mul(load(x + i, part), factor)), y + i, part); });
 }
 
 template <typename E>
@@ -68,7 +67,8 @@ void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, con
 
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y) {
-  in_row_blocks(pool, n, [&](std::int64_t, std::int64_t row) HWY_ATTR { scale_row(H, x + row * H, weight, rstd[row], y + row * H); });
+  in_row_blocks(pool, n,
+                [&](std::int64_t, std::int64_t row) HWY_ATTR { scale_row(H, x + row * H, weight, rstd[row], y + row * H); });
 }
 
 // With g = dy w and u = x rstd: dx = rstd (g - u mean(g u)), dw = sum over rows of dy u.
@@ -160,8 +160,8 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
       store(hn::Add(load(db + i, part), dyi), db + i, part);
       return hn::Mul(du, load(weight + i, part));
     });
-    const float total = sum_vectors(H, [&](std::int64_t i, auto part)
-                                           HWY_ATTR { return hn::Mul(load(d + i, part), load(weight + i, part)); });
+    const float total =
+        sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR { return hn::Mul(load(d + i, part), load(weight + i, part)); });
     const Float mean_gu = splat(dot / static_cast<float>(H)), mean_g = splat(total / static_cast<float>(H));
     const E* residual = residual_gradient == nullptr ? nullptr : residual_gradient + row * H;
     E* out = dx + row * H;
@@ -251,17 +251,17 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
   }
 }
 
-#define SPILLWAY_INSTANTIATE_GRADIENT(E, G)                                                                                     \
-  template void rmsnorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*,     \
-                                 const E*, E*, float*, Store, std::byte*);                                                      \
-  template void layernorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*,   \
+#define SPILLWAY_INSTANTIATE_GRADIENT(E, G)                                                                                   \
+  template void rmsnorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*,   \
+                                 const E*, E*, float*, Store, std::byte*);                                                    \
+  template void layernorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*, \
                                    const float*, const E*, E*, float*, float*, Store, std::byte*);
-#define SPILLWAY_INSTANTIATE(E)                                                                                                 \
-  template void rmsnorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, float, E*, float*);          \
-  template void rmsnorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const float*, E*);             \
-  template void layernorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, float, E*,       \
-                                  float*, float*);                                                                              \
-  template void layernorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, const float*,      \
+#define SPILLWAY_INSTANTIATE(E)                                                                                            \
+  template void rmsnorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, float, E*, float*);     \
+  template void rmsnorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const float*, E*);        \
+  template void layernorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, float, E*,  \
+                                  float*, float*);                                                                         \
+  template void layernorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, const float*, \
                                 const float*, E*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

@@ -111,7 +111,7 @@ HWY_INLINE Activation gelu_tanh(Float x) {
 // x Phi(x). Phi(-|x|) = exp(-z^2) P(t) / 2, z = |x| / sqrt 2, t = 1 / (1 + 0.35 z): P is a least-maximum fit of
 // exp(z^2) erfc(z), relative error 7e-9 up to z = 9.5.
 HWY_INLINE Activation gelu_exact(Float x) {
-  constexpr float kFit[10] = {0.1974882150f,   0.1970582823f,    0.1885238772f,  0.1484610474f,   0.1534917129f,
+  constexpr float kFit[10] = {0.1974882150f,  0.1970582823f,   0.1885238772f, 0.1484610474f,  0.1534917129f,
                               0.07383338449f, -0.01257035425f, 0.1705778321f, -0.1544723013f, 0.03760830069f};
   const Float half_square = hn::Mul(hn::Mul(x, x), splat(0.5f));
   const Float z = hn::Mul(hn::Abs(x), splat(0.7071067812f));
@@ -177,9 +177,8 @@ void accumulate_into(const ThreadPool& pool, std::int64_t elements, const E* a, 
 template <typename E>
 void scale(const ThreadPool& pool, std::int64_t elements, float factor, E* x) {
   in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
-    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
-      store(hn::Mul(load(x + first + i, part), splat(factor)), x + first + i, part);
-    });
+    for_vectors(count, [&](std::int64_t i, auto part)
+                           HWY_ATTR { store(hn::Mul(load(x + first + i, part), splat(factor)), x + first + i, part); });
   });
 }
 
@@ -192,8 +191,8 @@ void cast(const ThreadPool& pool, std::int64_t elements, const From* x, To* y) {
 
 template <typename E>
 PointwiseKernels<E> kernels() {
-  return {swiglu_forward<E>, swiglu_backward<E>, gelu_forward<E>, gelu_backward<E>, add<E>, accumulate_into<E>, scale<E>,
-          cast<float, E>,    cast<E, float>};
+  return {swiglu_forward<E>,  swiglu_backward<E>, gelu_forward<E>, gelu_backward<E>, add<E>,
+          accumulate_into<E>, scale<E>,           cast<float, E>,  cast<E, float>};
 }
 
 }  // namespace
@@ -268,15 +267,15 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data) {
   });
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                            \
-  template void swiglu_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, E*);                               \
-  template void swiglu_backward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, E*, E*);                \
-  template void gelu_forward(const ThreadPool&, Gelu, std::int64_t, const E*, E*);                                         \
-  template void gelu_backward(const ThreadPool&, Gelu, std::int64_t, const E*, const E*, E*, E*);                          \
-  template void add(const ThreadPool&, std::int64_t, const E*, const E*, E*);                                              \
-  template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                                        \
-  template void scale(const ThreadPool&, std::int64_t, float, E*);                                                         \
-  template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                                        \
+#define SPILLWAY_INSTANTIATE(E)                                                                             \
+  template void swiglu_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, E*);                \
+  template void swiglu_backward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, E*, E*); \
+  template void gelu_forward(const ThreadPool&, Gelu, std::int64_t, const E*, E*);                          \
+  template void gelu_backward(const ThreadPool&, Gelu, std::int64_t, const E*, const E*, E*, E*);           \
+  template void add(const ThreadPool&, std::int64_t, const E*, const E*, E*);                               \
+  template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                         \
+  template void scale(const ThreadPool&, std::int64_t, float, E*);                                          \
+  template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                         \
   template void cast_to_float(const ThreadPool&, std::int64_t, const E*, float*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

@@ -42,7 +42,8 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
     const std::int64_t block = task / strips, first = task % strips * kStrip, count = std::min(kStrip, columns - first);
     float* out = partial + block * columns + first;
     const std::int64_t begin = block * kBlockRows, end = std::min(n, begin + kBlockRows);
-    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(load(dy + begin * columns + first + i, part), out + i, part); });
+    for_vectors(count,
+                [&](std::int64_t i, auto part) HWY_ATTR { store(load(dy + begin * columns + first + i, part), out + i, part); });
     for (std::int64_t row = begin + 1; row < end; ++row) {
       const E* in = dy + row * columns + first;
       for_vectors(count, [&](std::int64_t i, auto part)
@@ -75,8 +76,8 @@ bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
   std::atomic<bool> finite = true;
   pool.parallel_for((elements + kSquareChunk - 1) / kSquareChunk, [&](std::int64_t chunk, int) HWY_ATTR {
     const std::int64_t first = chunk * kSquareChunk;
-    const float sum = sum_vectors(std::min(kSquareChunk, elements - first), [&](std::int64_t i, auto part)
-                                                                               HWY_ATTR { return hn::Mul(load(x + first + i, part), zero()); });
+    const float sum = sum_vectors(std::min(kSquareChunk, elements - first),
+                                  [&](std::int64_t i, auto part) HWY_ATTR { return hn::Mul(load(x + first + i, part), zero()); });
     if (!(sum == 0.0f)) finite.store(false, std::memory_order_relaxed);
   });
   return finite.load();
@@ -138,9 +139,9 @@ double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x,
   return tree_sum({partial, static_cast<std::size_t>((elements + kSquareChunk - 1) / kSquareChunk)});
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                              \
-  template void column_sums(const ThreadPool&, std::int64_t, std::int64_t, const E*, float*, Store, std::byte*);             \
-  template bool all_finite(const ThreadPool&, std::int64_t, const E*);                                                       \
+#define SPILLWAY_INSTANTIATE(E)                                                                                  \
+  template void column_sums(const ThreadPool&, std::int64_t, std::int64_t, const E*, float*, Store, std::byte*); \
+  template bool all_finite(const ThreadPool&, std::int64_t, const E*);                                           \
   template double sum_of_squares(const ThreadPool&, std::int64_t, const E*, std::byte*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

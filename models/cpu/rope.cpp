@@ -181,8 +181,8 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
   best<E>().rope_backward(pool, shape, table, norm, qkv, dqkv, dq_weight, dk_weight, how, scratch);
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                              \
-  template void rope_forward(const ThreadPool&, const RopeShape&, const RopeTable&, const HeadNorm<E>&, const E*, E*);       \
+#define SPILLWAY_INSTANTIATE(E)                                                                                                \
+  template void rope_forward(const ThreadPool&, const RopeShape&, const RopeTable&, const HeadNorm<E>&, const E*, E*);         \
   template void rope_backward(const ThreadPool&, const RopeShape&, const RopeTable&, const HeadNorm<E>&, const E*, E*, float*, \
                               float*, Store, std::byte*);
 SPILLWAY_INSTANTIATE(float)

@@ -26,7 +26,8 @@ inline void reduce_blocks(const ThreadPool& pool, std::int64_t blocks, std::int6
     along_tree(blocks, [&](std::int64_t to, std::int64_t from) HWY_ATTR {
       float* x = partial + to * columns + first;
       const float* y = partial + from * columns + first;
-      for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Add(load(x + i, part), load(y + i, part)), x + i, part); });
+      for_vectors(count,
+                  [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Add(load(x + i, part), load(y + i, part)), x + i, part); });
     });
     float* out = sums + first;
     for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {

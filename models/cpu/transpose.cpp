@@ -81,7 +81,8 @@ void transpose(std::int64_t rows, std::int64_t columns, const U* x, std::int64_t
     std::int64_t row = 0;
     for (; row + kTile<U> <= rows; row += kTile<U>) {
       std::int64_t column = first;
-      for (; column + kTile<U> <= end; column += kTile<U>) transpose_tile(x + row * ldx + column, ldx, y + column * ldy + row, ldy);
+      for (; column + kTile<U> <= end; column += kTile<U>)
+        transpose_tile(x + row * ldx + column, ldx, y + column * ldy + row, ldy);
       for (; column < end; ++column) {
         for (std::int64_t i = 0; i < kTile<U>; ++i) y[column * ldy + row + i] = x[(row + i) * ldx + column];
       }

@@ -12,7 +12,8 @@ std::vector<std::int32_t> random_tokens(std::int64_t n) {
   std::mt19937 generator(7);
   std::vector<std::int32_t> tokens;
   // Few distinct ones, so that rows collide.
-  for (std::int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<std::int32_t>(generator() % 2 ? generator() % kVocabulary : 255));
+  for (std::int64_t i = 0; i < n; ++i)
+    tokens.push_back(static_cast<std::int32_t>(generator() % 2 ? generator() % kVocabulary : 255));
   return tokens;
 }
 

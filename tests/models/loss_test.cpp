@@ -25,8 +25,8 @@ struct Result {
 };
 
 template <typename E>
-Result<E> run(const ThreadPool& pool, std::int64_t n, std::int64_t vocabulary, std::int64_t tile_rows, const std::vector<E>& logits,
-              const std::vector<std::int32_t>& targets, float factor) {
+Result<E> run(const ThreadPool& pool, std::int64_t n, std::int64_t vocabulary, std::int64_t tile_rows,
+              const std::vector<E>& logits, const std::vector<std::int32_t>& targets, float factor) {
   Result<E> result{logits, std::vector<float>(static_cast<std::size_t>(n)), std::vector<float>(static_cast<std::size_t>(n))};
   State state(n);
   Scratch scratch(ops::loss_finish_scratch_bytes(n));
@@ -47,10 +47,12 @@ class LossTest : public KernelTest<E> {};
 TYPED_TEST_SUITE(LossTest, ComputeTypes);
 
 TYPED_TEST(LossTest, MatchesTheWholeSoftmax) {
-  for (const auto& [n, vocabulary, tile] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 256, 256}, {7, 130, 48}, {96, 1000, 333}}) {
+  for (const auto& [n, vocabulary, tile] :
+       {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 256, 256}, {7, 130, 48}, {96, 1000, 333}}) {
     const auto logits = random_vector<TypeParam>(n * vocabulary, 1, 5.0f);
     std::vector<std::int32_t> targets;
-    for (std::int64_t i = 0; i < n; ++i) targets.push_back(i % 5 == 3 ? ops::kIgnoredTarget : static_cast<std::int32_t>(i * 37 % vocabulary));
+    for (std::int64_t i = 0; i < n; ++i)
+      targets.push_back(i % 5 == 3 ? ops::kIgnoredTarget : static_cast<std::int32_t>(i * 37 % vocabulary));
     constexpr float kFactor = 0.125f;
     std::vector<double> losses, log_sum_exp, dlogits(logits.size());
     double sum = 0;
@@ -65,7 +67,8 @@ TYPED_TEST(LossTest, MatchesTheWholeSoftmax) {
       sum += losses.back();
       for (std::int64_t v = 0; v < vocabulary; ++v) {
         const double p = std::exp(static_cast<double>(to_float(x[v]))) / total;
-        dlogits[static_cast<std::size_t>(row * vocabulary + v)] = counted ? (p - (v == target)) * static_cast<double>(kFactor) : 0.0;
+        dlogits[static_cast<std::size_t>(row * vocabulary + v)] =
+            counted ? (p - (v == target)) * static_cast<double>(kFactor) : 0.0;
       }
     }
     Result<TypeParam> first;
@@ -91,7 +94,8 @@ TYPED_TEST(LossTest, MatchesTheWholeSoftmax) {
 TYPED_TEST(LossTest, ExtremeLogitsStayFinite) {
   const ThreadPool pool(1);
   std::vector<TypeParam> logits;
-  for (const float value : {1000.0f, -1000.0f, 999.0f, 0.0f, -1e4f, -5.0f, -1e4f, -1e4f}) logits.push_back(from_float<TypeParam>(value));
+  for (const float value : {1000.0f, -1000.0f, 999.0f, 0.0f, -1e4f, -5.0f, -1e4f, -1e4f})
+    logits.push_back(from_float<TypeParam>(value));
   const auto result = run<TypeParam>(pool, 2, 4, 2, logits, {0, 1}, 1.0f);
   EXPECT_TRUE(std::isfinite(result.sum));
   EXPECT_TRUE(ops::all_finite<TypeParam>(pool, 8, result.dlogits.data()));

@@ -96,7 +96,8 @@ void check(bool centred, std::int64_t n, std::int64_t H) {
     first_dx = dx;
     first_dweight = out.dweight;
     // Sums of H terms in fp32 stand behind every value; the value itself is rounded to E once.
-    const double row = epsilon_of<float>() * (16 + static_cast<double>(H) / 16), column = epsilon_of<float>() * (8 + static_cast<double>(n));
+    const double row = epsilon_of<float>() * (16 + static_cast<double>(H) / 16),
+                 column = epsilon_of<float>() * (8 + static_cast<double>(n));
     expect_close(y, expected.y, epsilon_of<E>() + row, row, "y");
     expect_close(out.rstd, expected.rstd, row, 0.0, "rstd");
     expect_close(dx, expected.dx, epsilon_of<E>() + row, row, "dx");

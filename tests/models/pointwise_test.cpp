@@ -135,7 +135,8 @@ TYPED_TEST(PointwiseTest, Sums) {
 
 // Every rounding case of the vectors is that of the scalar type: ties, carries, infinities, NaNs, denormals.
 TEST(BFloat16Test, VectorsRoundAsScalars) {
-  std::vector<float> values = {NAN, -NAN, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1.0f + 1.0f / 256, 1.0f + 3.0f / 256};
+  std::vector<float> values = {
+      NAN, -NAN, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1.0f + 1.0f / 256, 1.0f + 3.0f / 256};
   for (std::uint32_t bits = 0; bits < 0xffffff00u; bits += 0x00fedcb5u) values.push_back(std::bit_cast<float>(bits));
   values.push_back(std::bit_cast<float>(0x7f800001u));  // rounding would make it infinite
   const ThreadPool pool(1);

@@ -10,7 +10,8 @@ struct Table {
   explicit Table(const RopeShape& shape) {
     for (std::int64_t t = 0; t < shape.sequence; ++t) {
       for (std::int64_t j = 0; j < shape.dimension / 2; ++j) {
-        const double angle = static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(shape.dimension));
+        const double angle =
+            static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(shape.dimension));
         cosine.push_back(static_cast<float>(std::cos(angle)));
         sine.push_back(static_cast<float>(std::sin(angle)));
       }
@@ -59,7 +60,8 @@ void check(const RopeShape& shape, bool normed) {
   const std::int64_t D = shape.dimension, all = shape.heads + 2 * shape.kv_heads, rotated = shape.heads + shape.kv_heads;
   const Table table(shape);
   const auto qkv = random_vector<E>(shape.n * all * D, 1), gradient = random_vector<E>(shape.n * all * D, 2);
-  const auto q_weight = random_vector<E>(normed ? D : 0, 3, 0.2f, 1.0f), k_weight = random_vector<E>(normed ? D : 0, 4, 0.2f, 1.0f);
+  const auto q_weight = random_vector<E>(normed ? D : 0, 3, 0.2f, 1.0f),
+             k_weight = random_vector<E>(normed ? D : 0, 4, 0.2f, 1.0f);
   const auto wide = widened(qkv), wide_gradient = widened(gradient), wide_q = widened(q_weight), wide_k = widened(k_weight);
   std::vector<double> expected(static_cast<std::size_t>(shape.n * rotated * D)), expected_gradient = wide_gradient;
   std::vector<double> dq(static_cast<std::size_t>(D), 0.5), dk(static_cast<std::size_t>(D), 0.5);
@@ -67,9 +69,9 @@ void check(const RopeShape& shape, bool normed) {
     for (std::int64_t head = 0; head < rotated; ++head) {
       const std::int64_t at = (row * all + head) * D, position = row % shape.sequence;
       const bool query = head < shape.heads;
-      const Head one = reference(wide.data() + at, wide_gradient.data() + at, query ? wide_q : wide_k,
-                                 table.cosine.data() + position * D / 2, table.sine.data() + position * D / 2, D,
-                                 static_cast<double>(shape.epsilon));
+      const Head one =
+          reference(wide.data() + at, wide_gradient.data() + at, query ? wide_q : wide_k, table.cosine.data() + position * D / 2,
+                    table.sine.data() + position * D / 2, D, static_cast<double>(shape.epsilon));
       for (std::int64_t i = 0; i < D; ++i) {
         expected[static_cast<std::size_t>((row * rotated + head) * D + i)] = one.y[static_cast<std::size_t>(i)];
         expected_gradient[static_cast<std::size_t>(at + i)] = one.dx[static_cast<std::size_t>(i)];
