@@ -1,0 +1,46 @@
+// One reservation of exact size in which a plan's buffers live at fixed offsets: private memory on huge pages where there are any.
+// Not here: what lies where (packing.h), memory of an accelerator or pinned for it (runtime.h).
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "memory/parallel.h"
+#include "memory/types.h"
+
+namespace spillway {
+
+class Arena {
+ public:
+  // Zeroed pages, which the system backs when they are first touched: never more than `bytes` rounded up to a page. The base is
+  // a multiple of 2 MiB, so that every whole 2 MiB inside may be one huge page. `name` is for messages.
+  Arena(Bytes bytes, std::string name);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+
+  std::byte* data() const noexcept { return data_; }
+  std::byte* at(Bytes offset) const;  // offset in [0, bytes()]
+  Bytes bytes() const noexcept { return bytes_; }
+  const std::string& name() const noexcept { return name_; }
+
+  // Has every page backed now, so that no page fault falls into a step. What was written stays.
+  void prefault(const ThreadPool& pool) const;
+
+  // What a released buffer holds from then on in debug builds: all bits set, which is a NaN in every float type.
+  void fill_garbage(Bytes offset, Bytes bytes) const;
+
+  // Under AddressSanitizer a touch of a poisoned range ends the program with the place; else these do nothing.
+  void poison(Bytes offset, Bytes bytes) const;
+  void unpoison(Bytes offset, Bytes bytes) const;
+
+ private:
+  void check_range(Bytes offset, Bytes bytes) const;
+  void release() noexcept;
+
+  std::byte* data_ = nullptr;
+  Bytes bytes_ = 0;
+  std::string name_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,103 @@
+// AdamW on the host: one fused pass over the state of a run of parameters, in the three forms in which state is stored.
+// Not here: the gradient norm and the clip factor (optimizer_ops.h), when an update runs (executor.h).
+//
+// Legend: P elements of a run. Arrays are given from the run's first element.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "memory/bfloat16.h"
+#include "memory/parallel.h"
+
+namespace spillway {
+
+// --- The split master -----------------------------------------------------------------------------------------------------
+// master bits = (high << 16) + low, modulo 2^32: every fp32 value comes back bit for bit. `high` is the master rounded to
+// nearest, ties away from zero: the even rule would need low = +0x8000, which is not a signed 16-bit number. A few NaNs have a
+// high half that is none (0x7fff8000 and beyond); arithmetic on x86 produces none of them.
+
+struct SplitMaster {
+  BFloat16 high;
+  std::int16_t low;
+};
+constexpr SplitMaster split_master(float master) {
+  const auto bits = std::bit_cast<std::uint32_t>(master);
+  return {{static_cast<std::uint16_t>((bits + 0x8000u) >> 16)}, static_cast<std::int16_t>(static_cast<std::uint16_t>(bits))};
+}
+constexpr float join_master(BFloat16 high, std::int16_t low) {
+  return std::bit_cast<float>((static_cast<std::uint32_t>(high.bits) << 16) + static_cast<std::uint32_t>(std::int32_t{low}));
+}
+
+// --- State ----------------------------------------------------------------------------------------------------------------
+
+template <typename Moment>
+struct SplitState {
+  BFloat16* high;     // [P]
+  std::int16_t* low;  // [P]
+  Moment* m;          // [P]
+  Moment* v;          // [P]
+};
+template <typename Moment>
+struct SplitSource {
+  const BFloat16* high;     // [P]
+  const std::int16_t* low;  // [P]
+  const Moment* m;          // [P]
+  const Moment* v;          // [P]
+};
+using ExactState = SplitState<float>;
+using ExactSource = SplitSource<float>;
+using CompactState = SplitState<BFloat16>;
+using CompactSource = SplitSource<BFloat16>;
+
+struct Fp32State {
+  float* weight;  // [P]
+  float* m;       // [P]
+  float* v;       // [P]
+};
+struct Fp32Source {
+  const float* weight;  // [P]
+  const float* m;       // [P]
+  const float* v;       // [P]
+};
+
+template <typename Moment>
+constexpr SplitSource<Moment> source_of(const SplitState<Moment>& state) {
+  return {state.high, state.low, state.m, state.v};
+}
+constexpr Fp32Source source_of(const Fp32State& state) { return {state.weight, state.m, state.v}; }
+
+// --- The update -----------------------------------------------------------------------------------------------------------
+
+struct AdamWSettings {
+  std::int64_t step = 1;  // t, from 1
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  double gradient_scale = 1;  // the clip factor
+  std::uint64_t seed = 0;     // of stochastic rounding
+};
+
+enum class Decay : std::uint8_t { off, on };
+
+// Elements [begin, begin + count) of a block. `block` and the element's index in it are what stochastic rounding draws from, so a
+// run may be cut anywhere without changing a bit.
+struct AdamWRun {
+  std::uint64_t block = 0;
+  std::int64_t begin = 0, count = 0;
+  Decay decay = Decay::on;
+};
+
+// out = one step from `in` with gradient [P]; complete on return. Each array of `out` is the same as that of `in` or overlaps no
+// array of `in`. All arithmetic is fp32, without fused multiply-add, in this order, so that the bits are the same on every machine:
+//   g *= gradient_scale;  m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g * g;
+//   w *= 1 - lr * weight_decay;  w -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+// In compact form w is updated by m and v as computed, and they are then stored in bf16 by stochastic rounding.
+void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in,
+                const float* gradient, const ExactState& out);
+void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in,
+                const BFloat16* gradient, const ExactState& out);
+void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const CompactSource& in,
+                const BFloat16* gradient, const CompactState& out);
+void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in,
+                const float* gradient, const Fp32State& out);
+
+}  // namespace spillway
