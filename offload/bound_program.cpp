@@ -1,0 +1,66 @@
+#include "offload/bound_program.h"
+
+#include <algorithm>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+void bind_operands(const Plan& plan, const Program& program, std::byte* device, BoundOp& bound) {
+  const Op& op = *bound.op;
+  int gradients = 0;
+  for (const Operand& operand : op.operands) {
+    std::byte* address = nullptr;
+    if (operand.buffer >= 0) {
+      const Buffer& buffer = buffer_of(plan, program, operand.buffer);
+      if (buffer.tier == Tier::device) address = device + buffer.offset + operand.begin;
+      Bytes& end = bound.end[static_cast<int>(buffer.tier)];
+      end = std::max(end, buffer.offset + (buffer.slots - 1) * buffer.bytes + operand.begin + operand.bytes);
+    }
+    switch (operand.role) {
+      case Role::value: bound.values.push_back(address); break;
+      case Role::weights: bound.weights.push_back(address); break;
+      case Role::gradient:
+        bound.gradients.push_back(reinterpret_cast<float*>(address));
+        if (gradients < 2) bound.gradient[gradients++] = address;
+        break;
+      case Role::workspace: bound.workspace = address; break;
+      case Role::state: bound.state[static_cast<int>(operand.kind)] = address; break;
+      case Role::nvme:
+      case Role::memory:
+      case Role::control: break;
+    }
+  }
+  for (std::size_t i = 0; i + 1 < op.operands.size() && (op.kind == OpKind::read || op.kind == OpKind::write); i += 2) {
+    const Operand& nvme = op.operands[op.kind == OpKind::read ? i : i + 1];
+    const Operand& memory = op.operands[op.kind == OpKind::read ? i + 1 : i];
+    const Buffer& home = buffer_of(plan, program, nvme.buffer);
+    SPILLWAY_CHECK(nvme.role == Role::nvme && nvme.bytes == memory.bytes, "operation {} moves {} bytes to {}", bound.id, nvme.bytes, memory.bytes);
+    const Bytes begin = home.offset + nvme.begin;
+    bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)}, .two_slots = home.slots == 2, .slot = nvme.slot,
+                              .memory = device + buffer_of(plan, program, memory.buffer).offset + memory.begin, .bytes = nvme.bytes});
+  }
+}
+
+}  // namespace
+
+BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device, const std::vector<std::unique_ptr<UnitOps>>& units) {
+  BoundProgram bound;
+  bound.operations = static_cast<int>(program.ops.size());
+  std::vector<std::uint32_t> place(program.ops.size());
+  std::array<std::uint32_t, kLanes> count{};
+  for (std::size_t id = 0; id < program.ops.size(); ++id) place[id] = ++count[static_cast<int>(program.ops[id].lane)];
+  for (std::size_t id = 0; id < program.ops.size(); ++id) {
+    const Op& op = program.ops[id];
+    BoundOp& made = bound.lanes[static_cast<int>(op.lane)].emplace_back();
+    made.op = &op;
+    made.id = static_cast<int>(id);
+    for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
+    if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
+    bind_operands(plan, program, device, made);
+  }
+  return bound;
+}
+
+}  // namespace spillway

@@ -1,0 +1,55 @@
+// A program of the plan with its addresses: what each lane runs, resolved once so that a step looks nothing up.
+// Not here: running it (executor.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "memory/plan.h"
+#include "models/unit_ops.h"
+
+namespace spillway {
+
+struct BoundWait {
+  Lane lane;
+  std::uint32_t place;   // operations of the lane that must be complete, counted from the beginning of the run
+  bool step_before;      // place counts from the beginning of the run before
+};
+
+struct BoundSegment {
+  Bytes nvme_offset[2];  // by slot
+  bool two_slots;
+  Slot slot;
+  std::byte* memory;
+  Bytes bytes;
+};
+
+struct BoundOp {
+  const Op* op = nullptr;
+  int id = 0;
+  std::vector<BoundWait> waits;
+  // forward, recompute, backward
+  UnitOps* unit = nullptr;
+  std::vector<std::byte*> values;
+  std::vector<const std::byte*> weights;
+  std::vector<float*> gradients;
+  std::byte* workspace = nullptr;
+  // read, write
+  std::vector<BoundSegment> segments;
+  // update, gradient_add, gradient_finish
+  std::array<std::byte*, kStateKinds> state{};
+  std::array<std::byte*, 2> gradient{};
+  // Highest byte of each tier that the operation touches, for the recorded peak.
+  std::array<Bytes, kTiers> end{};
+};
+
+struct BoundProgram {
+  std::array<std::vector<BoundOp>, kLanes> lanes;
+  int operations = 0;
+};
+
+// `device` is the base of the device arena. The plan and the units must outlive the result.
+BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device, const std::vector<std::unique_ptr<UnitOps>>& units);
+
+}  // namespace spillway

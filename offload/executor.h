@@ -1,0 +1,80 @@
+// Runs a plan: each lane takes its operations in the plan's order and starts each when what it waits for is complete.
+// Nothing is allocated, placed or decided while it runs; what it records has the plan's operation ids.
+// Not here: what to train on and when to stop (trainer/).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "memory/parallel.h"
+#include "memory/plan.h"
+#include "memory/timeline.h"
+#include "models/unit_ops.h"
+#include "nvme/store.h"
+
+namespace spillway {
+
+struct ExecutorOptions {
+  const Plan* plan = nullptr;               // validated; must outlive the executor, as all below
+  const CompiledModel* model = nullptr;     // of the plan's graph
+  const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
+  const ThreadPool* pool = nullptr;
+  Store* store = nullptr;                   // null where the plan uses no NVMe
+  std::uint64_t seed = 0;                   // of stochastic rounding
+};
+
+// What one step's update is told.
+struct StepSettings {
+  std::int64_t step = 1;                    // from 1; also Adam's t
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  double clip = 0;                          // 0: off; must be off or on as in the plan
+  std::int64_t counted_tokens = 1;          // positions with loss in all micro-batches
+};
+
+// Fills inputs and targets [n] of a micro-batch.
+using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+
+struct StepOutcome {
+  std::int64_t step = 0;
+  double loss = 0, grad_norm = 0;
+  std::string stopped;                      // not empty: the loss or a gradient was not finite; nothing of this step was applied...
+  bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
+  double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;
+  std::array<Bytes, kTiers> peak{};         // highest byte touched on each tier so far
+  Timeline timeline;
+};
+
+class Executor {
+ public:
+  explicit Executor(const ExecutorOptions& options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Elements [begin, begin + bytes / element size) of a block's array. `begin` is a multiple of kBlockElements, `data` aligned to
+  // kExtentAlignment and a multiple of it in size. Only while no step is under way, and with no update pending (flush() first).
+  void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data);
+  void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data);
+
+  // Starts a step and returns once its tokens are filled; up to two steps may be under way.
+  void submit(const StepSettings& settings, const FillTokens& fill);
+  // Returns when the oldest step under way is complete (its writes, too, are with the device). Throws what a lane threw; then
+  // nothing more runs. Where the plan defers the update, that of this step has not run yet.
+  StepOutcome wait();
+
+  // Applies an update that waits for the next forward. Only while no step is under way.
+  void flush();
+  // Sum of the losses of one micro-batch's targets. Only while no step is under way; flushes first.
+  double evaluate(const FillTokens& fill);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spillway

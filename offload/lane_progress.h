@@ -1,0 +1,42 @@
+// How far each lane has come: one counter a lane, because a lane completes its operations in order.
+// Not here: which operation waits for which (the plan).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+class LaneProgress {
+ public:
+  // Operations that the lane has completed since reset(), over all runs of the program.
+  bool reached(Lane lane, std::uint32_t count) const noexcept { return passed(at(lane).load(std::memory_order_acquire), count); }
+  // Returns when the lane has completed `count`. What the operations wrote is visible then.
+  void wait(Lane lane, std::uint32_t count) const noexcept {
+    const auto& completed = at(lane);
+    for (std::uint32_t seen = completed.load(std::memory_order_acquire); !passed(seen, count); seen = completed.load(std::memory_order_acquire)) {
+      completed.wait(seen, std::memory_order_acquire);
+    }
+  }
+  void complete(Lane lane) noexcept {
+    counters_[static_cast<int>(lane)].completed.fetch_add(1, std::memory_order_acq_rel);
+    counters_[static_cast<int>(lane)].completed.notify_all();
+  }
+  void reset() noexcept {
+    for (Counter& counter : counters_) counter.completed.store(0, std::memory_order_release);
+  }
+
+ private:
+  // The kernel's own wait works on 32 bits; counts wrap, and are never further apart than the operations of a few steps.
+  static bool passed(std::uint32_t completed, std::uint32_t count) noexcept { return static_cast<std::int32_t>(completed - count) >= 0; }
+  struct alignas(64) Counter {
+    std::atomic<std::uint32_t> completed{0};
+  };
+  const std::atomic<std::uint32_t>& at(Lane lane) const noexcept { return counters_[static_cast<int>(lane)].completed; }
+  std::array<Counter, kLanes> counters_;
+};
+
+}  // namespace spillway

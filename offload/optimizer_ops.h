@@ -1,0 +1,44 @@
+// The operations of the update lane: gradients are finished, their norm is taken, state is updated.
+// Not here: AdamW's arithmetic (host_adamw.h), when they run (executor.h).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/parallel.h"
+#include "memory/plan.h"
+#include "offload/bound_program.h"
+
+namespace spillway {
+
+struct UpdateSettings {
+  std::int64_t step = 1;                    // Adam's t
+  double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  double gradient_scale = 1;                // the clip factor
+  std::uint64_t seed = 0;
+};
+
+class OptimizerOps {
+ public:
+  OptimizerOps(const UnitGraph& graph, StateForm form, const ThreadPool& pool);
+
+  // first += second, over the pieces of the block.
+  void add_gradients(const BoundOp& op) const;
+  // Sums of squares of the block's pieces into `sums` [pieces of all blocks]; in compact form the gradient is rounded to bf16 first,
+  // and the sums are those of the rounded one. False where a sum is not finite.
+  bool finish_gradient(const BoundOp& op, double* sums);
+  // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
+  double norm(const double* sums);
+  void update(const BoundOp& op, const UpdateSettings& settings) const;
+
+ private:
+  const UnitGraph& graph_;
+  const StateForm form_;
+  const ThreadPool& pool_;
+  std::vector<int> first_piece_;            // [blocks + 1]
+  std::vector<double> tensor_sums_;         // [tensors]
+  std::vector<std::byte> scratch_;          // partial sums of the largest piece
+};
+
+}  // namespace spillway

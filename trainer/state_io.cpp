@@ -1,0 +1,125 @@
+#include "trainer/state_io.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "memory/arena.h"
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
+#include "models/weights_io.h"
+#include "offload/host_adamw.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kChunk = 1 << 20;  // elements
+static_assert(kChunk % kBlockElements == 0);
+
+constexpr std::array<StateKind, kStateKinds> kKinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
+
+std::string array_name(const ParameterBlock& block, StateKind kind) {
+  constexpr std::array<const char*, kStateKinds> names = {"weight", "low", "m", "v"};
+  return block.name + "/" + names[static_cast<std::size_t>(kind)];
+}
+
+ElementType type_of(StateForm form, StateKind kind) {
+  if (bytes_per_element(form, kind) == 4) return ElementType::f32;
+  return kind == StateKind::low ? ElementType::u16 : ElementType::bf16;
+}
+
+// Visits every array of every block in chunks of at most kChunk elements.
+void for_each_chunk(const Plan& plan, const UnitGraph& graph,
+                    const std::function<void(int block, StateKind kind, std::int64_t begin, std::int64_t elements)>& visit) {
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    for (const StateKind kind : kKinds) {
+      if (bytes_per_element(plan.choices.form, kind) == 0) continue;
+      const std::int64_t elements = graph.blocks[block].elements;
+      for (std::int64_t begin = 0; begin < elements; begin += kChunk) visit(block, kind, begin, std::min(kChunk, elements - begin));
+    }
+  }
+}
+
+std::span<std::byte> bytes_of(Arena& arena, Bytes begin, Bytes bytes) { return {arena.data() + begin, static_cast<std::size_t>(bytes)}; }
+
+}  // namespace
+
+void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed) {
+  std::optional<SafetensorsReader> reader;
+  if (!model.directory.empty()) {
+    reader.emplace(model.directory);
+    check_weights(*reader, model.config, graph);
+  }
+  const StateForm form = plan.choices.form;
+  Arena staging(8 * kChunk, "weights on their way in");
+  auto* master = reinterpret_cast<float*>(staging.data());
+  auto* high = reinterpret_cast<BFloat16*>(staging.data() + 4 * kChunk);
+  auto* low = reinterpret_cast<std::uint16_t*>(staging.data() + 6 * kChunk);
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    const ParameterBlock& parameters = graph.blocks[block];
+    for (std::int64_t begin = 0; begin < parameters.elements; begin += kChunk) {
+      const std::int64_t elements = std::min(kChunk, parameters.elements - begin);
+      const std::span<float> range(master, static_cast<std::size_t>(elements));
+      if (reader) {
+        read_block_range(*reader, parameters, begin, range);
+      } else {
+        initial_block_range(model.config, parameters, seed, begin, range);
+      }
+      if (form == StateForm::fp32) {
+        executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
+      } else {
+        split_masters(elements, master, high, low);
+        executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
+        executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
+      }
+    }
+  }
+  // Moments begin at zero, as the store's fresh files and the arena's fresh pages do.
+}
+
+void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+  std::vector<TensorToWrite> tensors;
+  for (const ParameterBlock& block : graph.blocks) {
+    for (const StateKind kind : kKinds) {
+      if (bytes_per_element(plan.choices.form, kind) > 0) tensors.push_back({array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
+    }
+  }
+  SafetensorsWriter writer(file, tensors);
+  Arena staging(4 * kChunk, "state on its way out");
+  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
+    const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
+    executor.read_state(block, kind, begin, data);
+    writer.append(array_name(graph.blocks[block], kind), data);
+  });
+  writer.finish();
+}
+
+void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+  const SafetensorsReader reader(file);
+  const PosixFile data_file = PosixFile::open_to_read(file);
+  Arena staging(4 * kChunk, "state on its way in");
+  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
+    const std::string name = array_name(graph.blocks[block], kind);
+    const StoredTensor* tensor = reader.find(name);
+    const ElementType wanted = type_of(plan.choices.form, kind);
+    if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph.blocks[block].elements) {
+      throw InputError(fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", file,
+                                   tensor == nullptr ? "nothing" : fmt::format("{} elements of {}", tensor->elements, name_of(tensor->type)), name,
+                                   graph.blocks[block].elements, name_of(wanted)),
+                       "Load it with the model, --dtype and --state that it was saved with.");
+    }
+    const Bytes each = bytes_per_element(plan.choices.form, kind);
+    const auto data = bytes_of(staging, 0, elements * each);
+    data_file.read(tensor->offset + begin * each, data);
+    executor.write_state(block, kind, begin, data);
+  });
+}
+
+}  // namespace spillway

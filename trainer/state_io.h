@@ -1,0 +1,25 @@
+// State into and out of an executor: from a model's weights, from a seed, to and from a checkpoint. All in bounded memory.
+// Not here: the run directory around a checkpoint (run_directory.h), the arrays' places (memory/plan.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "memory/plan.h"
+#include "models/catalogue/catalogue.h"
+#include "models/unit_ops.h"
+#include "offload/executor.h"
+
+namespace spillway {
+
+// Fills a fresh executor: weights from the model's directory, or drawn from the seed where it has none; moments are zero.
+// InputError where the files do not fit the model.
+void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed);
+
+// One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the same
+// model and state form reads it. The executor must be idle, with no update pending.
+void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
+// InputError where the file is of another model or state form; IoError where it is damaged.
+void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
+
+}  // namespace spillway
