@@ -9,6 +9,7 @@
 
 #include "memory/bfloat16.h"
 #include "memory/parallel.h"
+#include "memory/unit.h"
 
 namespace spillway {
 
@@ -76,14 +77,12 @@ struct AdamWSettings {
   std::uint64_t seed = 0;     // of stochastic rounding
 };
 
-enum class Decay : std::uint8_t { off, on };
-
 // Elements [begin, begin + count) of a block. `block` and the element's index in it are what stochastic rounding draws from, so a
 // run may be cut anywhere without changing a bit.
 struct AdamWRun {
   std::uint64_t block = 0;
   std::int64_t begin = 0, count = 0;
-  Decay decay = Decay::on;
+  Decay decay = Decay::applied;
 };
 
 // out = one step from `in` with gradient [P]; complete on return. Each array of `out` is the same as that of `in` or overlaps no
