@@ -1,0 +1,80 @@
+// Causal attention of many heads on the CPU: blocks of keys with an online softmax, so that memory grows with T, not T^2.
+// Query heads share key/value heads in groups (Hq a multiple of Hkv); a window may bound how far back a query sees.
+// The work is cut by shape alone and every sum has a fixed order: the bits never depend on the number of threads.
+// Nothing here allocates: `scratch` comes from the caller, whose size a *_scratch_bytes function gives.
+// Not here: the projections around it (models/ops.h) and rotary positions.
+//
+// Legend: B sequences, Tq queries and Tk keys of a sequence, Hq / Hkv query / key-value heads, D head dimension.
+//         `E` is the compute type: float or BFloat16. Matrices are row-major, a row a token, with strides in elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/bfloat16.h"
+#include "memory/parallel.h"
+#include "memory/types.h"
+
+namespace spillway::ops {
+
+struct AttentionShape {
+  std::int64_t sequences = 0;   // B
+  std::int64_t queries = 0;     // Tq
+  std::int64_t keys = 0;        // Tk; in training the same as Tq
+  std::int64_t heads = 0;       // Hq
+  std::int64_t kv_heads = 0;    // Hkv
+  std::int64_t head_dim = 0;    // D
+  std::int64_t key_offset = 0;  // query t stands at position key_offset + t of the keys; at most Tk - Tq
+  std::int64_t window = 0;      // keys that a query sees, its own among them; 0: all up to its own
+  float scale = 1.0f;           // on q.k, positive
+
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+};
+
+// `instruction_set` is the best this machine has; `widened` computes bf16 in fp32, as machines without bf16 instructions do.
+enum class AttentionPath : std::uint8_t { instruction_set, widened };
+
+// Rows of a matrix that may be part of a wider one; sequence b begins at row b * Tq (queries) or b * Tk (keys, values).
+template <typename E>
+struct AttentionRows {
+  E* data = nullptr;
+  std::int64_t stride = 0;  // elements between rows
+};
+
+template <typename E>
+struct AttentionInputs {
+  AttentionRows<const E> q;  // [B*Tq, Hq*D]
+  AttentionRows<const E> k;  // [B*Tk, Hkv*D]
+  AttentionRows<const E> v;  // [B*Tk, Hkv*D]
+};
+
+Bytes attention_forward_scratch_bytes(const AttentionShape& shape, DType type, int threads);
+// `scratch` is aligned to 64 bytes, here and below; its contents are undefined before and after.
+template <typename E>
+void attention_forward(const ThreadPool& pool, const AttentionShape& shape, const AttentionInputs<E>& in,
+                       AttentionRows<E> o /*[B*Tq, Hq*D]*/, float* lse /*[B, Hq, Tq]: log of the softmax's denominator*/,
+                       std::byte* scratch, AttentionPath path = AttentionPath::instruction_set);
+
+// What the forward left, and the gradient of its output.
+template <typename E>
+struct AttentionOutputs {
+  AttentionRows<const E> o;    // [B*Tq, Hq*D]
+  const float* lse = nullptr;  // [B, Hq, Tq]
+  AttentionRows<const E> d_o;  // [B*Tq, Hq*D]
+};
+
+// Written, not added to. They may be parts of one matrix.
+template <typename E>
+struct AttentionGradients {
+  AttentionRows<E> dq;  // [B*Tq, Hq*D]
+  AttentionRows<E> dk;  // [B*Tk, Hkv*D]
+  AttentionRows<E> dv;  // [B*Tk, Hkv*D]
+};
+
+Bytes attention_backward_scratch_bytes(const AttentionShape& shape, DType type, int threads);
+template <typename E>
+void attention_backward(const ThreadPool& pool, const AttentionShape& shape, const AttentionInputs<E>& in,
+                        const AttentionOutputs<E>& out, const AttentionGradients<E>& gradients, std::byte* scratch,
+                        AttentionPath path = AttentionPath::instruction_set);
+
+}  // namespace spillway::ops
