@@ -1,0 +1,121 @@
+#include "memory/arena.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "memory/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define SPILLWAY_POISON(address, bytes) __asan_poison_memory_region(address, bytes)
+#define SPILLWAY_UNPOISON(address, bytes) __asan_unpoison_memory_region(address, bytes)
+#else
+#define SPILLWAY_POISON(address, bytes) static_cast<void>(address), static_cast<void>(bytes)
+#define SPILLWAY_UNPOISON(address, bytes) static_cast<void>(address), static_cast<void>(bytes)
+#endif
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kHugePage = 2 * kMiB;
+
+std::size_t size(Bytes bytes) { return static_cast<std::size_t>(bytes); }
+
+// Touching writes what is there back, for kernels before 5.14, which know no MADV_POPULATE_WRITE.
+void back_pages(std::byte* begin, Bytes bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(begin, size(bytes), MADV_POPULATE_WRITE) == 0) return;
+#endif
+  for (Bytes at = 0; at < bytes; at += kExtentAlignment) {
+    volatile std::byte* place = begin + at;
+    *place = *place;
+  }
+}
+
+}  // namespace
+
+Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {
+  SPILLWAY_CHECK(bytes >= 0, "arena {} of {} bytes", name_, bytes);
+  if (bytes == 0) return;
+  // Room to move the base to a multiple of 2 MiB; what lies outside goes back at once.
+  const Bytes used = round_up(bytes, sysconf(_SC_PAGESIZE));
+  const Bytes reserved = used + kHugePage;
+  void* mapped = mmap(nullptr, size(reserved), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    throw BudgetError(fmt::format("{}: {} bytes of memory could not be reserved: {}", name_, bytes, std::strerror(errno)),
+                      "Give the tier a smaller budget (--device-memory, --host-memory), or end what else uses the machine's memory.");
+  }
+  auto* first = static_cast<std::byte*>(mapped);
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  const Bytes before = round_up(static_cast<Bytes>(address), kHugePage) - static_cast<Bytes>(address);
+  data_ = first + before;
+  if (before > 0) munmap(first, size(before));
+  if (reserved > before + used) munmap(data_ + used, size(reserved - before - used));
+  // Refused where the system has no huge pages; small ones are right too, and slower.
+  madvise(data_, size(used), MADV_HUGEPAGE);
+}
+
+Arena::~Arena() { release(); }
+
+Arena::Arena(Arena&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), name_(std::move(other.name_)) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  if (this != &other) {
+    release();
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    name_ = std::move(other.name_);
+  }
+  return *this;
+}
+
+void Arena::release() noexcept {
+  if (data_ == nullptr) return;
+  SPILLWAY_UNPOISON(data_, size(bytes_));  // the addresses will be another mapping's
+  if (munmap(data_, size(round_up(bytes_, sysconf(_SC_PAGESIZE)))) != 0) {
+    fmt::print(stderr, "warning: {}: {} bytes could not be returned to the system: {}\n", name_, bytes_, std::strerror(errno));
+  }
+  data_ = nullptr;
+}
+
+void Arena::check_range(Bytes offset, Bytes bytes) const {
+  SPILLWAY_CHECK(offset >= 0 && bytes >= 0 && offset <= bytes_ && bytes <= bytes_ - offset, "{}: bytes {} to {} of {}", name_, offset,
+                 offset + bytes, bytes_);
+}
+
+std::byte* Arena::at(Bytes offset) const {
+  check_range(offset, 0);
+  return data_ + offset;
+}
+
+void Arena::prefault(const ThreadPool& pool) const {
+  constexpr Bytes kTask = 16 * kHugePage;
+  pool.parallel_for((bytes_ + kTask - 1) / kTask, [&](std::int64_t task, int) {
+    const Bytes begin = task * kTask;
+    back_pages(data_ + begin, std::min(kTask, bytes_ - begin));
+  });
+}
+
+void Arena::fill_garbage(Bytes offset, Bytes bytes) const {
+  check_range(offset, bytes);
+  std::memset(data_ + offset, 0xff, size(bytes));
+}
+
+void Arena::poison(Bytes offset, Bytes bytes) const {
+  check_range(offset, bytes);
+  SPILLWAY_POISON(data_ + offset, size(bytes));
+}
+
+void Arena::unpoison(Bytes offset, Bytes bytes) const {
+  check_range(offset, bytes);
+  SPILLWAY_UNPOISON(data_ + offset, size(bytes));
+}
+
+}  // namespace spillway

@@ -1,0 +1,207 @@
+// The CPU as a device: a stream is a thread with a ring of operations, an event two counters, device and host memory are arenas.
+#include <sys/sysinfo.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "memory/arena.h"
+#include "memory/error.h"
+#include "memory/runtime.h"
+
+namespace spillway {
+
+Allocation::Allocation(Owner owner, std::byte* data, Bytes bytes, std::string name)
+    : owner_(std::move(owner)), data_(data), bytes_(bytes), name_(std::move(name)) {}
+
+namespace {
+
+// Counts wrap and are compared by their distance; the kernel's own wait works on 32 bits.
+class CpuEvent final : public Event {
+ public:
+  bool complete() const override { return reached(issued_.load(std::memory_order_acquire)); }
+  void synchronize() override { wait_for(issued_.load(std::memory_order_acquire)); }
+
+  std::uint32_t issue(const void* stream) {
+    const void* before = nullptr;
+    const bool first = stream_.compare_exchange_strong(before, stream);
+    SPILLWAY_CHECK(first || before == stream, "an event was recorded on a second stream");
+    return issued_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  }
+  std::uint32_t issued() const noexcept { return issued_.load(std::memory_order_acquire); }
+  void finish(std::uint32_t ticket) noexcept {
+    completed_.store(ticket, std::memory_order_release);
+    completed_.notify_all();
+  }
+  void wait_for(std::uint32_t ticket) const noexcept {
+    for (auto seen = completed_.load(std::memory_order_acquire); static_cast<std::int32_t>(seen - ticket) < 0;
+         seen = completed_.load(std::memory_order_acquire)) {
+      completed_.wait(seen, std::memory_order_acquire);
+    }
+  }
+
+ private:
+  bool reached(std::uint32_t ticket) const noexcept {
+    return static_cast<std::int32_t>(completed_.load(std::memory_order_acquire) - ticket) >= 0;
+  }
+  std::atomic<const void*> stream_{nullptr};
+  std::atomic<std::uint32_t> issued_{0}, completed_{0};
+};
+
+class CpuStream final : public Stream {
+ public:
+  CpuStream() : thread_([this] { work(); }) {}
+  ~CpuStream() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    work_came_.notify_one();
+    thread_.join();
+  }
+  CpuStream(const CpuStream&) = delete;
+  CpuStream& operator=(const CpuStream&) = delete;
+
+  void run(void (*function)(void*), void* context) override { enqueue({.call = function, .target = context}); }
+  void copy_async(std::byte* target, const std::byte* source, Bytes bytes) override {
+    SPILLWAY_CHECK(bytes >= 0, "a copy of {} bytes", bytes);
+    if (bytes > 0) enqueue({.kind = Kind::copy, .target = target, .source = source, .number = static_cast<std::uint64_t>(bytes)});
+  }
+  void record(Event& event) override {
+    auto& mine = dynamic_cast<CpuEvent&>(event);
+    enqueue({.kind = Kind::record, .target = &mine, .number = mine.issue(this)});
+  }
+  void wait(Event& event) override {
+    auto& mine = dynamic_cast<CpuEvent&>(event);
+    enqueue({.kind = Kind::wait, .target = &mine, .number = mine.issued()});
+  }
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t last = enqueued_;
+    work_done_.wait(lock, [&] { return done_ >= last; });
+  }
+  void* native_handle() const noexcept override { return nullptr; }
+
+ private:
+  enum class Kind : std::uint8_t { call, copy, record, wait };
+  struct Operation {
+    Kind kind = Kind::call;
+    void (*call)(void*) = nullptr;
+    void* target = nullptr;  // context, copy's target or event
+    const void* source = nullptr;
+    std::uint64_t number = 0;  // bytes or ticket
+  };
+  static constexpr std::size_t kRing = 4096;
+
+  void enqueue(const Operation& operation) {
+    {
+      std::unique_lock lock(mutex_);
+      SPILLWAY_CHECK(enqueued_ - done_ < kRing || std::this_thread::get_id() != thread_.get_id(),
+                     "a stream's own function enqueues on it and the {} places are taken", kRing);
+      work_done_.wait(lock, [&] { return enqueued_ - done_ < kRing; });
+      ring_[enqueued_++ % kRing] = operation;
+    }
+    work_came_.notify_one();
+  }
+
+  // A function that throws ends the process here: it has no caller to tell.
+  void work() noexcept {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_came_.wait(lock, [&] { return done_ < enqueued_ || ending_; });
+      if (done_ == enqueued_) return;
+      const Operation operation = ring_[done_ % kRing];
+      lock.unlock();
+      execute(operation);
+      lock.lock();
+      ++done_;
+      work_done_.notify_all();
+    }
+  }
+
+  static void execute(const Operation& operation) {
+    switch (operation.kind) {
+      case Kind::call: return operation.call(operation.target);
+      case Kind::copy: std::memcpy(operation.target, operation.source, operation.number); return;
+      case Kind::record: return static_cast<CpuEvent*>(operation.target)->finish(static_cast<std::uint32_t>(operation.number));
+      case Kind::wait: return static_cast<CpuEvent*>(operation.target)->wait_for(static_cast<std::uint32_t>(operation.number));
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_came_, work_done_;
+  std::array<Operation, kRing> ring_;
+  std::uint64_t enqueued_ = 0, done_ = 0;
+  bool ending_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+// --- the machine's memory -------------------------------------------------------------------------------------------------
+
+// The number in a file that holds nothing else, or -1.
+Bytes number_in(const std::string& path) {
+  std::ifstream file(path);
+  Bytes value = 0;
+  return file >> value ? value : -1;
+}
+
+Bytes available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  for (Bytes kib = 0; file >> key >> kib; std::getline(file, unit)) {
+    if (key == "MemAvailable:") return kib * kKiB;
+  }
+  return 0;
+}
+
+// The control group of this process, version 2: a limit may stand at any level above it.
+MemoryInfo limited_by_control_groups(MemoryInfo info) {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!line.starts_with("0::")) continue;
+    for (std::string group = line.substr(3); !group.empty(); group.erase(group.rfind('/'))) {
+      const std::string folder = "/sys/fs/cgroup" + (group == "/" ? "" : group);
+      const Bytes limit = number_in(folder + "/memory.max"), used = number_in(folder + "/memory.current");
+      if (limit >= 0 && used >= 0) {
+        info.total = std::min(info.total, limit);
+        info.free = std::min(info.free, std::max<Bytes>(0, limit - used));
+      }
+      if (group.find('/') == std::string::npos) break;
+    }
+  }
+  return info;
+}
+
+class CpuRuntime final : public Runtime {
+ public:
+  Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
+    SPILLWAY_CHECK(tier != Tier::nvme, "{}: {} bytes of NVMe asked of the device runtime", name, bytes);
+    auto arena = std::make_unique<Arena>(bytes, name);
+    std::byte* data = arena->data();
+    return {Allocation::Owner(arena.release(), [](void* owned) { delete static_cast<Arena*>(owned); }), data, bytes, name};
+  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  std::string describe() const override {
+    return fmt::format("CPU, {} threads, {:.1f} GiB", std::thread::hardware_concurrency(),
+                       static_cast<double>(memory_info().total) / static_cast<double>(kGiB));
+  }
+  MemoryInfo memory_info() const override {
+    struct sysinfo machine {};
+    if (::sysinfo(&machine) != 0) return {};
+    return limited_by_control_groups({available_memory(), static_cast<Bytes>(machine.totalram) * machine.mem_unit});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> Runtime::make_cpu() { return std::make_unique<CpuRuntime>(); }
+
+}  // namespace spillway
