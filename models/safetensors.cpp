@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <system_error>
 #include <type_traits>
 #include <unordered_map>
 
@@ -120,7 +121,8 @@ void SafetensorsReader::Impl::open_index(const std::filesystem::path& index) {
   }
   for (const auto& [shard_name, names] : expected) {
     const std::filesystem::path shard = index.parent_path() / shard_name;
-    if (!std::filesystem::exists(shard)) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(shard, ignored)) {
       throw InputError(
           fmt::format("{}: the shard {}, with {} of the model's tensors, is missing", file, shown_name(shard_name), names.size()),
           "Fetch the missing file; every shard that the index names must be there.");
@@ -191,15 +193,16 @@ void SafetensorsReader::Impl::read(const StoredTensor& tensor, std::int64_t firs
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& file_or_directory) : impl_(std::make_unique<Impl>()) {
   impl_->opened = file_or_directory;
-  if (!std::filesystem::is_directory(file_or_directory)) {
+  std::error_code ignored;  // what cannot be looked at is opened, and the opening says why it fails
+  if (!std::filesystem::is_directory(file_or_directory, ignored)) {
     if (file_or_directory.string().ends_with(".index.json")) {
       impl_->open_index(file_or_directory);
     } else {
       impl_->open_file(file_or_directory);
     }
-  } else if (std::filesystem::exists(file_or_directory / "model.safetensors")) {
+  } else if (std::filesystem::exists(file_or_directory / "model.safetensors", ignored)) {
     impl_->open_file(file_or_directory / "model.safetensors");
-  } else if (std::filesystem::exists(file_or_directory / "model.safetensors.index.json")) {
+  } else if (std::filesystem::exists(file_or_directory / "model.safetensors.index.json", ignored)) {
     impl_->open_index(file_or_directory / "model.safetensors.index.json");
   } else {
     throw InputError(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "memory/error.h"
@@ -65,7 +66,12 @@ const CatalogueEntry* find(std::string_view name) {
 std::filesystem::path weights_of(const std::filesystem::path& directory) {
   std::vector<std::string> unread;
   bool safetensors = false;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  if (error)
+    throw IoError(fmt::format("{}: cannot be listed: {}", directory.string(), error.message()),
+                  "Check the permissions of the directory.");
+  for (const auto& entry : entries) {
     const std::string name = entry.path().filename().string();
     if (name == "model.safetensors" || name == "model.safetensors.index.json") safetensors = true;
     if (name.ends_with(".safetensors") || (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||

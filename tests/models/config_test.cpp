@@ -6,7 +6,9 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -317,6 +319,55 @@ TEST(Config, RefusesTextThatIsNoConfiguration) {
   std::string many = "{\"model_type\": \"llama\"";
   for (int i = 0; i < 20'000; ++i) many += ",\"k" + std::to_string(i) + "\": 1";
   EXPECT_THAT(refusal(many + "}"), HasSubstr("more than 10000 keys"));
+}
+
+// Thousands of damaged files, the same ones every time: each must be read or be refused in our own words, and what is read has
+// sizes that make sense.
+TEST(Config, SurvivesMutation) {
+  const std::string seeds[] = {
+      with(small("llama"),
+           {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}}})
+          .dump(),
+      with(small("qwen2"), {{"use_sliding_window", true},
+                            {"sliding_window", 8},
+                            {"layer_types", {"full_attention", "sliding_attention", "full_attention", "full_attention"}}})
+          .dump(),
+      small("gpt2").dump()};
+  const std::string_view pieces[] = {
+      "{",    "}",      "[",         "]", "\"", ",", ":", "-1", "0", "1e400", "null", "true", "18446744073709551615",
+      "\xff", "1e-320", "2147483648"};
+  std::mt19937_64 random(7);
+  int read = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = seeds[round % 3];
+    for (int change = 1 + static_cast<int>(random() % 3); change > 0 && !text.empty(); --change) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text[at] = static_cast<char>('0' + random() % 10);
+          break;
+        case 2:
+          text.erase(at, 1 + random() % 8);
+          break;
+        default:
+          text.insert(at, pieces[random() % std::size(pieces)]);
+          break;
+      }
+    }
+    try {
+      const ModelConfig config = parse_model_config(text, "config.json");
+      ++read;
+      ASSERT_GT(parameter_count(config), 0) << text;
+      ASSERT_EQ(config.heads % config.kv_heads, 0) << text;
+      ASSERT_EQ(static_cast<std::int64_t>(config.windows.size()), config.layers) << text;
+      ASSERT_NO_THROW(static_cast<void>(parse_model_config(config_json(config, DType::bfloat16), "exported"))) << text;
+    } catch (const InputError&) {
+    }
+  }
+  EXPECT_GT(read, 100);
 }
 
 TEST(Config, MissingAndOversizedFiles) {
