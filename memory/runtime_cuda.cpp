@@ -1,0 +1,228 @@
+// The device runtime on CUDA: thin over the runtime library. Every call names itself in its error.
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "memory/arena.h"
+#include "memory/error.h"
+#include "memory/runtime.h"
+
+namespace spillway {
+namespace {
+
+std::string reason(cudaError_t error) { return fmt::format("{} (CUDA error {})", cudaGetErrorString(error), static_cast<int>(error)); }
+
+// What the device reports while training: our bug or a broken device; either way the run cannot go on.
+void check(cudaError_t error, const char* call, Bytes bytes = 0) {
+  if (error == cudaSuccess) return;
+  const std::string what = bytes > 0 ? fmt::format("{} of {} bytes", call, bytes) : std::string(call);
+  throw Error(1, fmt::format("{} failed: {}", what, reason(error)),
+              "See `nvidia-smi` and the kernel's log for the device's state, or use --device cpu.");
+}
+
+void log(cudaError_t error, const char* call) noexcept {
+  if (error != cudaSuccess) fmt::print(stderr, "warning: {} failed: {}\n", call, reason(error));
+}
+
+// The current device belongs to the thread, and callers are several.
+void select_device(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
+
+class StreamHandle {
+ public:
+  explicit StreamHandle(int device) {
+    select_device(device);
+    // Not blocking: it does not wait for the default stream, which nothing here uses.
+    check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  ~StreamHandle() {
+    if (handle_ == nullptr) return;
+    log(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
+    log(cudaStreamDestroy(handle_), "cudaStreamDestroy");
+  }
+  StreamHandle(StreamHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  StreamHandle& operator=(StreamHandle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  cudaStream_t get() const noexcept { return handle_; }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+};
+
+class EventHandle {
+ public:
+  explicit EventHandle(int device) {
+    select_device(device);
+    check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  ~EventHandle() {
+    if (handle_ != nullptr) log(cudaEventDestroy(handle_), "cudaEventDestroy");
+  }
+  EventHandle(EventHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  EventHandle& operator=(EventHandle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  cudaEvent_t get() const noexcept { return handle_; }
+
+ private:
+  cudaEvent_t handle_ = nullptr;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(int device) : device_(device), handle_(device) {}
+
+  bool complete() const override {
+    select_device(device_);
+    const cudaError_t state = cudaEventQuery(handle_.get());
+    if (state == cudaErrorNotReady) return false;
+    check(state, "cudaEventQuery");
+    return true;
+  }
+  void synchronize() override {
+    select_device(device_);
+    check(cudaEventSynchronize(handle_.get()), "cudaEventSynchronize");
+  }
+  // CUDA itself would allow another stream; the CPU's runtime does not, so that a program means the same on both.
+  cudaEvent_t record_on(const void* stream) {
+    const void* before = nullptr;
+    const bool first = stream_.compare_exchange_strong(before, stream);
+    SPILLWAY_CHECK(first || before == stream, "an event was recorded on a second stream");
+    return handle_.get();
+  }
+  cudaEvent_t get() const noexcept { return handle_.get(); }
+
+ private:
+  int device_;
+  EventHandle handle_;
+  std::atomic<const void*> stream_{nullptr};
+};
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(int device) : device_(device), handle_(device) {}
+
+  void run(void (*function)(void*), void* context) override {
+    select_device(device_);
+    check(cudaLaunchHostFunc(handle_.get(), function, context), "cudaLaunchHostFunc");
+  }
+  void copy_async(std::byte* target, const std::byte* source, Bytes bytes) override {
+    SPILLWAY_CHECK(bytes >= 0, "a copy of {} bytes", bytes);
+    if (bytes == 0) return;
+    select_device(device_);
+    check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(bytes), cudaMemcpyDefault, handle_.get()), "cudaMemcpyAsync", bytes);
+  }
+  void record(Event& event) override {
+    select_device(device_);
+    check(cudaEventRecord(dynamic_cast<CudaEvent&>(event).record_on(this), handle_.get()), "cudaEventRecord");
+  }
+  void wait(Event& event) override {
+    select_device(device_);
+    check(cudaStreamWaitEvent(handle_.get(), dynamic_cast<CudaEvent&>(event).get(), 0), "cudaStreamWaitEvent");
+  }
+  void synchronize() override {
+    select_device(device_);
+    check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
+  }
+  void* native_handle() const noexcept override { return handle_.get(); }
+
+ private:
+  int device_;
+  StreamHandle handle_;
+};
+
+// Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes.
+class PinnedMemory {
+ public:
+  PinnedMemory(Bytes bytes, const std::string& name) : arena_(bytes, name) {
+    if (bytes == 0) return;
+    const cudaError_t error = cudaHostRegister(arena_.data(), static_cast<std::size_t>(bytes), cudaHostRegisterPortable);
+    if (error == cudaSuccess) return;
+    cudaGetLastError();  // it is sticky until read
+    throw BudgetError(fmt::format("{}: cudaHostRegister of {} bytes of host memory failed: {}", name, bytes, reason(error)),
+                      "Give a smaller --host-memory; where the limit of locked memory binds (ulimit -l), raise it.");
+  }
+  ~PinnedMemory() {
+    if (arena_.data() != nullptr) log(cudaHostUnregister(arena_.data()), "cudaHostUnregister");
+  }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  std::byte* data() const noexcept { return arena_.data(); }
+
+ private:
+  Arena arena_;
+};
+
+class CudaRuntime final : public Runtime {
+ public:
+  CudaRuntime(int device, const cudaDeviceProp& properties) : device_(device), name_(properties.name) {
+    major_ = properties.major;
+    minor_ = properties.minor;
+  }
+
+  Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
+    SPILLWAY_CHECK(tier != Tier::nvme && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes, name_of(tier));
+    select_device(device_);
+    if (tier == Tier::host) {
+      auto pinned = std::make_unique<PinnedMemory>(bytes, name);
+      std::byte* data = pinned->data();
+      return {Allocation::Owner(pinned.release(), [](void* owned) { delete static_cast<PinnedMemory*>(owned); }), data, bytes, name};
+    }
+    void* data = nullptr;
+    const cudaError_t error = bytes == 0 ? cudaSuccess : cudaMalloc(&data, static_cast<std::size_t>(bytes));
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      const MemoryInfo info = memory_info();
+      throw BudgetError(fmt::format("{}: cudaMalloc of {} bytes failed with {} of {} bytes free: {}", name, bytes, info.free, info.total,
+                                    reason(error)),
+                        "Give a smaller --device-memory, or end what else uses the device.");
+    }
+    return {Allocation::Owner(data, [](void* owned) { log(cudaFree(owned), "cudaFree"); }), static_cast<std::byte*>(data), bytes, name};
+  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(device_); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(device_); }
+  std::string describe() const override {
+    return fmt::format("CUDA device {}: {}, compute capability {}.{}, {:.1f} GiB", device_, name_, major_, minor_,
+                       static_cast<double>(memory_info().total) / static_cast<double>(kGiB));
+  }
+  MemoryInfo memory_info() const override {
+    select_device(device_);
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return {static_cast<Bytes>(free), static_cast<Bytes>(total)};
+  }
+
+ private:
+  int device_;
+  std::string name_;
+  int major_ = 0, minor_ = 0;
+};
+
+// While the device is being found, a failure is the user's to mend.
+void check_usable(cudaError_t error, const char* call, int index) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw InputError(fmt::format("CUDA device {} cannot be used: {}: {}", index, call, reason(error)),
+                   "See whether `nvidia-smi` lists the device, or use --device cpu.");
+}
+
+}  // namespace
+
+std::unique_ptr<Runtime> Runtime::make_cuda(int index) {
+  int devices = 0;
+  check_usable(cudaGetDeviceCount(&devices), "cudaGetDeviceCount", index);
+  if (index < 0 || index >= devices) {
+    throw InputError(fmt::format("CUDA device {} does not exist: this machine has {}", index, devices),
+                     devices == 0 ? "Use --device cpu." : fmt::format("Use --device cuda:0 to cuda:{}, or --device cpu.", devices - 1));
+  }
+  cudaDeviceProp properties{};
+  check_usable(cudaSetDevice(index), "cudaSetDevice", index);
+  check_usable(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties", index);
+  return std::make_unique<CudaRuntime>(index, properties);
+}
+
+}  // namespace spillway

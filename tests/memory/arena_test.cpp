@@ -1,0 +1,124 @@
+// The arena must be aligned, zeroed, of exact size, and give everything back.
+#include "memory/arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+Bytes process_bytes(const std::string& wanted) {
+  std::ifstream file("/proc/self/status");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with(wanted)) return std::stoll(line.substr(wanted.size())) * kKiB;
+  }
+  return -1;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsResidentBytes = false;  // shadow memory is resident as well
+#else
+constexpr bool kCountsResidentBytes = true;
+#endif
+
+TEST(Arena, IsAlignedZeroedAndWritable) {
+  const Bytes bytes = 5 * kMiB + 12345;
+  const Arena arena(bytes, "device");
+  EXPECT_EQ(arena.bytes(), bytes);
+  EXPECT_EQ(arena.name(), "device");
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.data()) % (2 * kMiB), 0u);
+  for (const Bytes at : {Bytes{0}, 2 * kMiB, bytes - 1}) {
+    EXPECT_EQ(*arena.at(at), std::byte{0});
+    *arena.at(at) = std::byte{7};
+  }
+  EXPECT_EQ(arena.at(bytes), arena.data() + bytes);
+}
+
+TEST(Arena, PrefaultBacksExactlyItsSizeAndKeepsWhatIsThere) {
+  const ThreadPool pool(2);
+  pool.parallel_for(8, [](std::int64_t, int) {});  // its threads' own memory comes first
+  const Bytes bytes = 64 * kMiB + 4096;
+  const Bytes before = process_bytes("VmRSS:");
+  {
+    const Arena arena(bytes, "device");
+    *arena.at(40 * kMiB) = std::byte{9};
+    arena.prefault(pool);
+    EXPECT_EQ(*arena.at(40 * kMiB), std::byte{9});
+    if (kCountsResidentBytes) {
+      const Bytes backed = process_bytes("VmRSS:") - before;
+      EXPECT_GE(backed, bytes - kMiB);
+      EXPECT_LE(backed, bytes + 2 * kMiB);
+    }
+  }
+  if (kCountsResidentBytes) EXPECT_LE(process_bytes("VmRSS:"), before + kMiB);
+}
+
+TEST(Arena, AddressSpaceIsExact) {
+  if (!kCountsResidentBytes) GTEST_SKIP();
+  const Bytes before = process_bytes("VmSize:");
+  const Arena arena(100 * kMiB + 4096, "device");
+  EXPECT_LE(process_bytes("VmSize:") - before, 102 * kMiB);
+}
+
+TEST(Arena, MovesAndEmptyOnes) {
+  Arena first(kMiB, "first");
+  std::byte* const data = first.data();
+  Arena second(std::move(first));
+  EXPECT_EQ(second.data(), data);
+  Arena third(2 * kMiB, "third");
+  third = std::move(second);
+  EXPECT_EQ(third.data(), data);
+  EXPECT_EQ(third.bytes(), kMiB);
+  EXPECT_EQ(third.name(), "first");
+  const Arena none(0, "none");
+  EXPECT_EQ(none.data(), nullptr);
+  none.prefault(ThreadPool(1));
+  none.fill_garbage(0, 0);
+}
+
+TEST(Arena, GarbageIsNotANumber) {
+  const Arena arena(kMiB, "device");
+  arena.fill_garbage(4096, 8192);
+  float value = 0;
+  std::memcpy(&value, arena.at(4096), sizeof(value));
+  EXPECT_TRUE(std::isnan(value));
+  EXPECT_EQ(*arena.at(4095), std::byte{0});
+  EXPECT_EQ(*arena.at(4096 + 8192), std::byte{0});
+}
+
+TEST(Arena, TooMuchIsABudgetErrorThatNamesIt) {
+  try {
+    const Arena arena(Bytes{1} << 62, "host staging");
+    FAIL() << "4 EiB were reserved";
+  } catch (const BudgetError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("host staging"), testing::HasSubstr("4611686018427387904")));
+    EXPECT_THAT(error.help(), testing::HasSubstr("--host-memory"));
+  }
+}
+
+TEST(ArenaDeathTest, RangesOutsideAreOurBug) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const Arena arena(kMiB, "device");
+  EXPECT_ANY_THROW(arena.at(kMiB + 1));
+  EXPECT_ANY_THROW(arena.fill_garbage(kMiB - 1, 2));
+  EXPECT_ANY_THROW(arena.poison(-1, 1));
+#if defined(__SANITIZE_ADDRESS__)
+  arena.poison(4096, 4096);
+  EXPECT_DEATH(*static_cast<volatile std::byte*>(arena.at(5000)) = std::byte{1}, "use-after-poison");
+  arena.unpoison(4096, 4096);
+  *arena.at(5000) = std::byte{1};
+#endif
+}
+
+}  // namespace
+}  // namespace spillway
