@@ -13,6 +13,7 @@
 
 #include "memory/error.h"
 #include "models/cpu/gemm_slices.h"
+#include "models/cpu/matmul_description.h"
 #include "models/cpu/transpose.h"
 #include "models/ops.h"
 
@@ -60,8 +61,7 @@ std::unique_ptr<Product> compile(const dnnl::engine& engine, int threads, const 
   attributes.set_post_ops(post_ops);
 
   auto product = std::make_unique<Product>();
-  const dnnl::matmul::desc description = slice.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-  const dnnl::matmul::primitive_desc compiled(description, attributes, engine);
+  const auto compiled = describe_matmul(engine, a, b, slice.has_bias ? bias : dnnl::memory::desc(), c, attributes);
   product->primitive = dnnl::matmul(compiled);
   product->scratchpad_bytes = static_cast<Bytes>(compiled.scratchpad_desc().get_size());
   for (int worker = 0; worker < threads; ++worker) {
@@ -84,7 +84,7 @@ void keep_library_single_threaded() { omp_set_num_threads(1); }
 bool multiplies_bf16(const dnnl::engine& engine) {
   try {
     const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
-    const dnnl::matmul::primitive_desc compiled(dnnl::matmul::desc(shape, shape, shape), engine);
+    const auto compiled = describe_matmul(engine, shape, shape, dnnl::memory::desc(), shape);
     return std::string_view(compiled.impl_info_str()).starts_with("brg");
   } catch (const dnnl::error&) {
     return false;
