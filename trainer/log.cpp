@@ -82,6 +82,12 @@ class Descriptor {
   int fd_;
 };
 
+// A device in the place of the log may never end.
+void refuse_unless_regular(int fd, const std::string& path) {
+  struct stat status = {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) throw IoError(fmt::format("{}: is not a regular file", path));
+}
+
 // Visits whole lines with the offset of their end; stops where `visit` says so. Returns the end of the last whole line visited.
 template <typename Visit>
 std::int64_t for_each_line(int fd, const std::string& path, const Visit& visit) {
@@ -157,8 +163,9 @@ StepRecord parse_log_line(std::string_view line, const std::string& where) {
 }
 
 std::vector<StepRecord> read_log(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw IoError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  refuse_unless_regular(file.get(), path);
   std::vector<StepRecord> records;
   for_each_line(file.get(), path, [&](std::string_view line, std::int64_t number) {
     records.push_back(parse_log_line(line, fmt::format("{} line {}", path, number)));
@@ -168,8 +175,9 @@ std::vector<StepRecord> read_log(const std::string& path) {
 }
 
 LogWriter::LogWriter(std::string path, std::int64_t last_step) : path_(std::move(path)) {
-  Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
   if (file.get() < 0) throw IoError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+  refuse_unless_regular(file.get(), path_);
   std::int64_t keep = 0;
   if (last_step > 0) {
     keep = for_each_line(file.get(), path_, [&](std::string_view line, std::int64_t number) {

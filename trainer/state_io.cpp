@@ -47,7 +47,7 @@ void for_each_chunk(const Plan& plan, const UnitGraph& graph,
   }
 }
 
-std::span<std::byte> bytes_of(Arena& arena, Bytes begin, Bytes bytes) { return {arena.data() + begin, static_cast<std::size_t>(bytes)}; }
+std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) { return {arena.data() + begin, static_cast<std::size_t>(bytes)}; }
 
 }  // namespace
 
@@ -58,10 +58,10 @@ void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& gra
     check_weights(*reader, model.config, graph);
   }
   const StateForm form = plan.choices.form;
-  Arena staging(8 * kChunk, "weights on their way in");
+  const Arena staging(8 * kChunk, "weights on their way in");
   auto* master = reinterpret_cast<float*>(staging.data());
   auto* high = reinterpret_cast<BFloat16*>(staging.data() + 4 * kChunk);
-  auto* low = reinterpret_cast<std::uint16_t*>(staging.data() + 6 * kChunk);
+  auto* low = reinterpret_cast<std::int16_t*>(staging.data() + 6 * kChunk);
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
     const ParameterBlock& parameters = graph.blocks[block];
     for (std::int64_t begin = 0; begin < parameters.elements; begin += kChunk) {
@@ -75,7 +75,11 @@ void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& gra
       if (form == StateForm::fp32) {
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
       } else {
-        split_masters(elements, master, high, low);
+        for (std::int64_t i = 0; i < elements; ++i) {
+          const SplitMaster split = split_master(master[i]);
+          high[i] = split.high;
+          low[i] = split.low;
+        }
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
         executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
       }
@@ -92,7 +96,7 @@ void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
     }
   }
   SafetensorsWriter writer(file, tensors);
-  Arena staging(4 * kChunk, "state on its way out");
+  const Arena staging(4 * kChunk, "state on its way out");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
     executor.read_state(block, kind, begin, data);
@@ -104,7 +108,7 @@ void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
   const SafetensorsReader reader(file);
   const PosixFile data_file = PosixFile::open_to_read(file);
-  Arena staging(4 * kChunk, "state on its way in");
+  const Arena staging(4 * kChunk, "state on its way in");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const std::string name = array_name(graph.blocks[block], kind);
     const StoredTensor* tensor = reader.find(name);

@@ -1,0 +1,9 @@
+// The subcommands, one file each. `argv[0]` is the subcommand's name; the result is the exit code; failures are thrown as Error.
+#pragma once
+
+namespace spillway {
+
+int plan_command(int argc, const char* const* argv);
+int train_command(int argc, const char* const* argv);
+
+}  // namespace spillway

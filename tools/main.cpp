@@ -1,0 +1,65 @@
+// The command `spillway`: finds the subcommand and turns what goes wrong into one error line and an exit code.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "memory/error.h"
+#include "tools/commands.h"
+
+namespace spillway {
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(int argc, const char* const* argv);
+  std::string_view does;
+};
+
+constexpr Command kCommands[] = {
+    {"plan", plan_command, "say before anything runs where every byte will live and how long a step will take"},
+    {"train", train_command, "plan, then train"},
+};
+
+std::string usage() {
+  std::string text = "spillway: trains language models that do not fit the machine\n\nusage: spillway COMMAND [flags]\n\n";
+  for (const Command& command : kCommands) text += fmt::format("  {:<8}{}\n", command.name, command.does);
+  return text + "\n`spillway COMMAND --help` lists the flags of a command.\n";
+}
+
+int dispatch(int argc, const char* const* argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "help") {
+    fmt::print("{}", usage());
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.run(argc - 1, argv + 1);
+  }
+  throw InputError(name.empty() ? "no command is given" : fmt::format("there is no command '{}'", name), usage());
+}
+
+int fail(int exit_code, std::string_view message, std::string_view help) {
+  fmt::print(stderr, "error: {}\n", message);
+  if (!help.empty()) fmt::print(stderr, "{}\n", help);
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace spillway
+
+int main(int argc, char** argv) {
+  try {
+    return spillway::dispatch(argc, argv);
+  } catch (const spillway::Error& error) {
+    return spillway::fail(error.exit_code(), error.what(), error.help());
+  } catch (const std::bad_alloc&) {
+    return spillway::fail(3, "the process is out of memory outside the plan", "Give it at least 150 MiB beside --device-memory.");
+  } catch (const std::exception& error) {
+    return spillway::fail(1, fmt::format("unexpected: {}", error.what()), "This is a bug in spillway; please report it with the command line.");
+  }
+}

@@ -1,0 +1,32 @@
+#include "trainer/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kStateFile = "/state.safetensors";
+
+}  // namespace
+
+void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  executor.flush();
+  save_state(executor, plan, graph, directory.begin_checkpoint(step) + kStateFile);
+  directory.commit_checkpoint(step);
+}
+
+LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run_directory);
+  if (steps.empty()) {
+    throw InputError(fmt::format("--load {}: the run has no checkpoint", run_directory), "Train with --save DIR first; a run saves at --save-interval and when it ends.");
+  }
+  return {steps.back(), checkpoint_path(run_directory, steps.back())};
+}
+
+void load_checkpoint(const LoadedCheckpoint& checkpoint, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  load_state(executor, plan, graph, checkpoint.path + kStateFile);
+}
+
+}  // namespace spillway

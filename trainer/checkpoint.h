@@ -1,0 +1,23 @@
+// A checkpoint of a run: its state and where it stands. The run directory keeps several.
+// Not here: the arrays of the state (state_io.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/run_directory.h"
+#include "trainer/state_io.h"
+
+namespace spillway {
+
+void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph);
+
+// The newest checkpoint of the run directory that has any; its step. InputError where it has none.
+struct LoadedCheckpoint {
+  std::int64_t step = 0;
+  std::string path;
+};
+LoadedCheckpoint newest_checkpoint(const std::string& run_directory);
+void load_checkpoint(const LoadedCheckpoint& checkpoint, Executor& executor, const Plan& plan, const UnitGraph& graph);
+
+}  // namespace spillway

@@ -1,0 +1,293 @@
+#include "trainer/plan_file.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "memory/error.h"
+#include "memory/packing.h"
+#include "memory/schedule.h"
+#include "memory/waits.h"
+#include "models/posix_file.h"
+#include "models/strict_json.h"
+#include "trainer/host.h"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view form_name(StateForm form) {
+  return form == StateForm::exact ? "exact" : form == StateForm::compact ? "compact" : "fp32";
+}
+
+double flops_of(const Work& work) { return work.gemm_flops + work.attention_flops; }
+
+// Of a step of the plan's graph without what is computed twice.
+double flops_per_token(const UnitGraph& graph) {
+  double flops = 0;
+  for (const Unit& unit : graph.units) flops += flops_of(unit.forward_work) + flops_of(unit.backward_work);
+  return flops / static_cast<double>(graph.rows);
+}
+
+template <typename T>
+Json runs_of(const std::vector<T>& values) {  // [[value, count], ...]
+  Json runs = Json::array();
+  for (std::size_t i = 0; i < values.size();) {
+    std::size_t end = i;
+    while (end < values.size() && values[end] == values[i]) ++end;
+    runs.push_back({static_cast<int>(values[i]), end - i});
+    i = end;
+  }
+  return runs;
+}
+
+Json choices_json(const Choices& choices) {
+  return {{"graph", choices.graph == 0 ? "tiled" : "fused"},
+          {"order", name_of(choices.order)},
+          {"update", name_of(choices.update)},
+          {"micro_batches", choices.micro_batches},
+          {"clip", choices.clip},
+          {"state", form_name(choices.form)},
+          {"slots", choices.slots},
+          {"lookahead", choices.lookahead},
+          {"update_chunk", choices.update_chunk},
+          {"weight_tier", runs_of(choices.weight_tier)},
+          {"optimizer_tier", runs_of(choices.optimizer_tier)},
+          {"gradient_tier", runs_of(choices.gradient_tier)},
+          {"saved", runs_of(choices.saved)},
+          {"boundary", runs_of(choices.boundary)}};
+}
+
+Json tiers_json(const Plan& plan, const Budgets& budgets) {
+  const std::array<Bytes, kTiers> budget = {budgets.device, budgets.host, budgets.nvme};
+  Json tiers;
+  for (int t = 0; t < kTiers; ++t) {
+    Json at_rest;
+    for (int c = 0; c < kCategories; ++c) at_rest[std::string(name_of(static_cast<Category>(c)))] = plan.at_rest[t][c];
+    tiers[std::string(name_of(static_cast<Tier>(t)))] = {{"budget_bytes", budget[t]}, {"peak_bytes", plan.peak[t]}, {"at_rest", at_rest}};
+  }
+  return tiers;
+}
+
+struct LaneWork {
+  double flops = 0, bytes = 0;
+};
+
+Json lanes_json(const Plan& plan, const Prediction& prediction) {
+  std::array<LaneWork, kLanes> work{};
+  for (const Op& op : plan.step.ops) {
+    work[static_cast<int>(op.lane)].flops += flops_of(op.work);
+    work[static_cast<int>(op.lane)].bytes += op.lane == Lane::update ? op.work.bytes : static_cast<double>(op.bytes);
+  }
+  Json lanes = Json::array();
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const double busy = prediction.busy_s[lane];
+    if (busy <= 0) continue;
+    const bool computes = static_cast<Lane>(lane) == Lane::compute;
+    const double amount = computes ? work[lane].flops : work[lane].bytes;
+    lanes.push_back({{"name", name_of(static_cast<Lane>(lane))}, {"work", amount}, {"unit", computes ? "flops" : "bytes"}, {"rate", amount / busy}, {"busy_s", busy}});
+  }
+  return lanes;
+}
+
+Json ops_json(const Plan& plan, const UnitGraph& graph, const Prediction& prediction) {
+  Json ops = Json::array();
+  for (std::size_t id = 0; id < plan.step.ops.size(); ++id) {
+    const Op& op = plan.step.ops[id];
+    Json made = {{"id", id}, {"kind", name_of(op.kind)}, {"lane", name_of(op.lane)}};
+    if (op.unit >= 0) made["unit"] = graph.units[op.unit].name;
+    if (op.block >= 0) made["block"] = graph.blocks[op.block].name;
+    if (op.micro_batch >= 0) made["micro_batch"] = op.micro_batch;
+    if (op.bytes > 0) made["bytes"] = op.bytes;
+    if (op.condition == Condition::pending) made["condition"] = "pending";
+    Json waits = Json::array(), buffers = Json::array();
+    for (const Wait& wait : op.waits) waits.push_back({wait.op, wait.step});
+    for (const Operand& operand : op.operands) {
+      if (operand.buffer < 0) continue;
+      const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
+      buffers.push_back({{"name", buffer.name}, {"tier", name_of(buffer.tier)}, {"offset", buffer.offset + operand.begin}, {"bytes", operand.bytes}});
+    }
+    made["waits"] = waits;
+    made["buffers"] = buffers;
+    made["begin_s"] = prediction.timeline.spans[id].begin_s;
+    made["end_s"] = prediction.timeline.spans[id].end_s;
+    ops.push_back(std::move(made));
+  }
+  return ops;
+}
+
+}  // namespace
+
+std::string plan_flags(const RunOptions& options, const PreparedModel& model, const Budgets& budgets) {
+  std::string flags = fmt::format("--model {} --micro-batch-size {} --global-batch-size {} --seq-length {} --dtype {}", options.model.model,
+                                  options.batch.micro_batch_size, options.batch.global_batch_size, model.seq_length(), name_of(options.precision.dtype));
+  const auto add = [&](std::string_view text) { flags += " " + std::string(text); };
+  if (options.precision.state == StateChoice::compact) add("--state compact");
+  add(fmt::format("--clip-grad {}", options.optimizer.clip_grad));
+  add(fmt::format("--device cpu --device-memory {}", budgets.device));
+  for (const NvmeDirectory& directory : options.memory.nvme) {
+    add(directory.size ? fmt::format("--nvme {}={}", directory.path, *directory.size) : fmt::format("--nvme {}", directory.path));
+  }
+  const auto tier = [&](std::string_view flag, TierChoice choice) {
+    constexpr std::string_view names[] = {"auto", "device", "host", "nvme"};
+    if (choice != TierChoice::automatic) add(fmt::format("{} {}", flag, names[static_cast<int>(choice)]));
+  };
+  tier("--parameter-tier", options.memory.parameter_tier);
+  tier("--optimizer-tier", options.memory.optimizer_tier);
+  if (options.memory.activation_tier != ActivationChoice::automatic) {
+    constexpr std::string_view names[] = {"auto", "device", "recompute", "host", "nvme"};
+    add(fmt::format("--activation-tier {}", names[static_cast<int>(options.memory.activation_tier)]));
+  }
+  return flags;
+}
+
+std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  const Budgets& budgets = run.request.budgets;
+  Json json;
+  json["fits"] = run.outcome.plan.has_value();
+  const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
+  json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"flops_per_token", flops_per_token(graph)},
+                   {"dtype", name_of(graph.dtype)}, {"tokens_per_step", graph.rows * run.request.micro_batches}};
+  json["process_overhead_bytes"] = kProcessOverhead;
+  json["profile"] = run.machine.name;
+  if (!run.outcome.plan) {
+    json["short_tier"] = name_of(run.outcome.short_tier);
+    json["needed_bytes"] = run.outcome.needed;
+    json["budget_bytes"] = run.outcome.budget;
+    json["lacking_bytes"] = run.outcome.needed - run.outcome.budget;
+    json["would_fit"] = run.would_fit;
+    return json.dump(1) + "\n";
+  }
+  const Plan& plan = *run.outcome.plan;
+  const Prediction& prediction = run.outcome.prediction;
+  json["tiers"] = tiers_json(plan, budgets);
+  json["lanes"] = lanes_json(plan, prediction);
+  json["predicted"] = {{"step_s", prediction.step_s},
+                       {"tokens_per_s", static_cast<double>(graph.rows * run.request.micro_batches) / prediction.step_s},
+                       {"bound_s", prediction.bound_s},
+                       {"binding_lane", name_of(prediction.binding_lane)}};
+  Bytes read = 0, written = 0;
+  for (const Op& op : plan.step.ops) {
+    if (op.kind == OpKind::read) read += op.bytes;
+    if (op.kind == OpKind::write) written += op.bytes;
+  }
+  json["nvme_per_step"] = {{"read_bytes", read}, {"written_bytes", written}};
+  std::string flags = plan_flags(options, model, budgets);
+  flags += fmt::format(" --order {} --update {} --durability {}", name_of(plan.choices.order), name_of(plan.choices.update), plan.choices.slots == 2 ? "step" : "checkpoint");
+  json["flags"] = flags;
+  json["choices"] = choices_json(plan.choices);
+  json["ops"] = ops_json(plan, graph, prediction);
+  return json.dump(1) + "\n";
+}
+
+namespace {
+
+// Reads with names of keys in every complaint.
+class Fields {
+ public:
+  Fields(const nlohmann::json& json, std::string file) : json_(json), file_(std::move(file)) {}
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    throw InputError(fmt::format("{}: choices.{} {}", file_, key, why), "Make the file with `spillway plan --format json --out FILE`.");
+  }
+  const nlohmann::json& at(const std::string& key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) refuse(key, "is missing");
+    return *found;
+  }
+  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const {
+    const nlohmann::json& value = at(key);
+    if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
+      refuse(key, fmt::format("is {}, not an integer from {} to {}", value.dump(), least, most));
+    }
+    return value.get<std::int64_t>();
+  }
+  template <typename T>
+  T one_of(const std::string& key, std::initializer_list<std::pair<std::string_view, T>> names) const {
+    const nlohmann::json& value = at(key);
+    for (const auto& [name, meaning] : names) {
+      if (value.is_string() && value.get<std::string>() == name) return meaning;
+    }
+    refuse(key, fmt::format("is {}", value.dump()));
+  }
+  template <typename T>
+  std::vector<T> runs(const std::string& key, std::size_t size, std::initializer_list<int> allowed) const {
+    std::vector<T> values;
+    const nlohmann::json& runs = at(key);
+    if (!runs.is_array()) refuse(key, "is not an array");
+    for (const nlohmann::json& run : runs) {
+      if (!run.is_array() || run.size() != 2 || !run[0].is_number_integer() || !run[1].is_number_integer()) refuse(key, fmt::format("has the entry {}", run.dump()));
+      const std::int64_t value = run[0].get<std::int64_t>(), count = run[1].get<std::int64_t>();
+      if (std::find(allowed.begin(), allowed.end(), value) == allowed.end() || count < 1 || count > static_cast<std::int64_t>(size - values.size())) {
+        refuse(key, fmt::format("has the entry {}", run.dump()));
+      }
+      values.insert(values.end(), static_cast<std::size_t>(count), static_cast<T>(value));
+    }
+    if (values.size() != size) refuse(key, fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
+    return values;
+  }
+
+ private:
+  const nlohmann::json& json_;
+  std::string file_;
+};
+
+}  // namespace
+
+PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request) {
+  const nlohmann::json json = parse_strict_json(read_text_file(file, Bytes{1} << 28), file, 1 << 27);
+  if (!json.is_object() || !json.contains("choices") || !json["choices"].is_object() || !json.contains("tiers")) {
+    throw InputError(fmt::format("{}: not a plan that fits: it has no choices", file), "Make the file with `spillway plan --format json --out FILE`.");
+  }
+  const Fields fields(json["choices"], file);
+  Choices choices;
+  choices.graph = fields.one_of<int>("graph", {{"tiled", 0}, {"fused", 1}});
+  const UnitGraph& graph = graph_of(graphs, choices);
+  choices.order = fields.one_of<Order>("order", {{"horizontal", Order::horizontal}, {"vertical", Order::vertical}});
+  choices.update = fields.one_of<UpdateTime>("update", {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
+  choices.form = fields.one_of<StateForm>("state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
+  choices.micro_batches = static_cast<int>(fields.integer("micro_batches", 1, 1 << 20));
+  if (!fields.at("clip").is_boolean()) fields.refuse("clip", "is not true or false");
+  choices.clip = fields.at("clip").get<bool>();
+  choices.slots = static_cast<int>(fields.integer("slots", 1, 2));
+  choices.lookahead = static_cast<int>(fields.integer("lookahead", 0, 1 << 20));
+  choices.update_chunk = fields.integer("update_chunk", kBlockElements, std::int64_t{1} << 40);
+  if (choices.update_chunk % kBlockElements != 0) fields.refuse("update_chunk", fmt::format("is no multiple of {}", kBlockElements));
+  choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), {0, 2});
+  choices.optimizer_tier = fields.runs<Tier>("optimizer_tier", graph.blocks.size(), {0, 2});
+  choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
+  choices.saved = fields.runs<Saved>("saved", graph.units.size(), {0, 1, 2});
+  choices.boundary = fields.runs<Boundary>("boundary", graph.units.size(), {0, 1});
+  if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
+    throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file, choices.micro_batches,
+                                 form_name(choices.form), choices.clip ? "on" : "off", request.micro_batches, form_name(request.form), request.clip ? "on" : "off"),
+                     "Give train the flags that the plan was made with.");
+  }
+  PlanOutcome outcome;
+  Plan plan = build_schedule(graph, choices);
+  if (request.evaluates) plan.evaluate = build_evaluation(*graphs.tiled, plan);
+  pack(plan);
+  derive_waits(plan);
+  for (int t = 0; t < kTiers; ++t) {
+    const std::string tier(name_of(static_cast<Tier>(t)));
+    const nlohmann::json peak = json["tiers"].value(nlohmann::json::json_pointer("/" + tier + "/peak_bytes"), nlohmann::json());
+    if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
+      throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch", file, tier, peak.dump(), plan.peak[t]),
+                       "The file was edited or is of another model, batch or version: plan again.");
+    }
+  }
+  const std::array<Bytes, kTiers> budget = {request.budgets.device, request.budgets.host, request.budgets.nvme};
+  for (int t = 0; t < kTiers; ++t) {
+    if (plan.peak[t] <= budget[t]) continue;
+    outcome.short_tier = static_cast<Tier>(t);
+    outcome.needed = plan.peak[t];
+    outcome.budget = budget[t];
+    return outcome;
+  }
+  outcome.prediction = simulate(plan, graph, machine);
+  outcome.plan = std::move(plan);
+  return outcome;
+}
+
+}  // namespace spillway

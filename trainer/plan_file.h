@@ -1,0 +1,23 @@
+// plan.json: what the plan is, for people and scripts, and enough to make exactly it again.
+// Not here: the table (plan_report.h).
+#pragma once
+
+#include <string>
+
+#include "memory/planner.h"
+#include "trainer/options.h"
+#include "trainer/prepared_run.h"
+
+namespace spillway {
+
+// The fields of the command line's contract. `flags` is the command line that gives this plan on the same machine profile.
+std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
+
+// The plan of a file made by plan_json, compiled again from its choices. InputError where it is of another model, batch or state
+// form, does not fit the budgets, or does not come out with the peaks that the file names.
+PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request);
+
+// The run flags that matter to the plan, as typed on a command line.
+std::string plan_flags(const RunOptions& options, const PreparedModel& model, const Budgets& budgets);
+
+}  // namespace spillway

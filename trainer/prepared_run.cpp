@@ -1,0 +1,156 @@
+#include "trainer/prepared_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.h"
+#include "models/build.h"
+#include "nvme/store.h"
+#include "trainer/host.h"
+#include "trainer/plan_file.h"
+#include "trainer/probe.h"
+#include "trainer/progress.h"
+
+namespace spillway {
+namespace {
+
+void refuse_devices_that_are_not_here(const MemoryOptions& memory) {
+  if (memory.device == DeviceChoice::cuda) {
+    throw InputError("--device cuda: this version computes on the CPU only; the CUDA device runtime is there, its kernels are not",
+                     "Run with --device cpu.");
+  }
+}
+
+BuildOptions build_options(const RunOptions& options, std::int64_t sequence, HeadMode head, const ThreadPool& pool, ops::MatmulEngine& engine) {
+  return {.dtype = options.precision.dtype, .micro_batch = options.batch.micro_batch_size, .sequence = sequence, .head = head, .pool = pool, .engine = engine};
+}
+
+ResolvedModel resolved(const RunOptions& options) {
+  refuse_devices_that_are_not_here(options.memory);
+  return resolve_model(options.model.model);
+}
+
+std::optional<Tier> forced(TierChoice choice) {
+  switch (choice) {
+    case TierChoice::automatic: return std::nullopt;
+    case TierChoice::device:
+    case TierChoice::host: return Tier::device;  // one memory, with --device cpu
+    case TierChoice::nvme: return Tier::nvme;
+  }
+  return std::nullopt;
+}
+
+SavedRequest forced(ActivationChoice choice) {
+  switch (choice) {
+    case ActivationChoice::automatic: return SavedRequest::automatic;
+    case ActivationChoice::device:
+    case ActivationChoice::host: return SavedRequest::device;
+    case ActivationChoice::recompute: return SavedRequest::recompute;
+    case ActivationChoice::nvme: return SavedRequest::nvme;
+  }
+  return SavedRequest::automatic;
+}
+
+std::vector<StoreDirectory> directories_of(const MemoryOptions& memory) {
+  std::vector<StoreDirectory> directories;
+  for (const NvmeDirectory& directory : memory.nvme) directories.push_back({directory.path, directory.size.value_or(0)});
+  return directories;
+}
+
+Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
+
+}  // namespace
+
+PreparedModel::PreparedModel(const RunOptions& options)
+    : model_(resolved(options)), seq_length_(seq_length_for(options, model_.config.max_positions)), pool_(usable_threads()), engine_(pool_.threads()),
+      tiled_(build_model(model_.config, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_))),
+      fused_(build_model(model_.config, build_options(options, seq_length_, HeadMode::fused, pool_, engine_))) {}
+
+Budgets budgets_for(const RunOptions& options) {
+  Budgets budgets;
+  const Bytes margin = kProcessOverhead + 256 * kMiB;
+  budgets.device = options.memory.device_memory.value_or(std::max<Bytes>(0, available_memory() - margin));
+  const auto directories = directories_of(options.memory);
+  if (!directories.empty()) budgets.nvme = store_capacity(directories);
+  return budgets;
+}
+
+PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
+  PlanRequest request;
+  request.budgets = budgets;
+  request.micro_batches = static_cast<int>(options.micro_batches());
+  request.clip = options.optimizer.clip_grad > 0;
+  if (options.precision.dtype == DType::float32) {
+    request.form = StateForm::fp32;
+    if (options.precision.state == StateChoice::compact) {
+      throw InputError("--state compact with --dtype fp32: compact state is made of bf16 halves", "Use --dtype bf16, or --state exact.");
+    }
+  } else {
+    request.form = options.precision.state == StateChoice::compact ? StateForm::compact : StateForm::exact;
+  }
+  if (options.memory.order != OrderChoice::automatic) {
+    request.order = options.memory.order == OrderChoice::horizontal ? Order::horizontal : Order::vertical;
+  }
+  switch (options.memory.update) {
+    case UpdateChoice::automatic: break;
+    case UpdateChoice::after: request.update = UpdateTime::after; break;
+    case UpdateChoice::in_backward: request.update = UpdateTime::in_backward; break;
+    case UpdateChoice::in_next_forward: request.update = UpdateTime::in_next_forward; break;
+  }
+  request.parameter_tier = forced(options.memory.parameter_tier);
+  request.optimizer_tier = forced(options.memory.optimizer_tier);
+  request.activations = forced(options.memory.activation_tier);
+  request.durability = options.memory.durability == DurabilityChoice::step         ? Durability::step
+                       : options.memory.durability == DurabilityChoice::checkpoint ? Durability::checkpoint
+                                                                                   : Durability::automatic;
+  request.expected_clip_rate = options.optimizer.expected_clip_rate;
+  request.evaluates = !options.data.eval_data.empty();
+  return request;
+}
+
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model) {
+  PlannedRun run;
+  run.machine = profile_for(options, model.pool());
+  run.request = plan_request(options, budgets_for(options));
+  if (!options.memory.plan.empty()) {
+    run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
+  } else {
+    run.outcome = make_plan(model.graphs(), run.machine, run.request);
+  }
+  if (!run.outcome.refusal.empty()) throw InputError(run.outcome.refusal);
+  if (run.outcome.plan) return run;
+  // What is offered is planned first: a larger budget on the tier that lacks, then with a directory for what spills.
+  PlanRequest larger = run.request;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Bytes& budget = run.outcome.short_tier == Tier::nvme ? larger.budgets.nvme : larger.budgets.device;
+    budget = std::max(whole_mib(attempt == 0 ? run.outcome.needed : budget + budget / 4), budget);
+    const PlanOutcome outcome = make_plan(model.graphs(), run.machine, larger);
+    if (!outcome.plan) continue;
+    run.would_fit.push_back(run.outcome.short_tier == Tier::nvme ? fmt::format("--nvme with {} MiB free", budget / kMiB)
+                                                                 : fmt::format("--device-memory {}MiB", budget / kMiB));
+    break;
+  }
+  if (run.request.budgets.nvme == 0) {
+    PlanRequest spilling = run.request;
+    spilling.budgets.nvme = Bytes{1} << 50;
+    const PlanOutcome outcome = make_plan(model.graphs(), run.machine, spilling);
+    if (outcome.plan) {
+      run.would_fit.push_back(fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
+    }
+  }
+  return run;
+}
+
+void throw_does_not_fit(const PlannedRun& run) {
+  const PlanOutcome& outcome = run.outcome;
+  std::string help;
+  for (const std::string& flags : run.would_fit) help += (help.empty() ? "These fit: " : ", or ") + flags;
+  if (help.empty()) help = "Use shorter sequences, smaller micro-batches or --state compact.";
+  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few", name_of(outcome.short_tier),
+                                outcome.needed, rounded_size(outcome.needed), outcome.budget, rounded_size(outcome.budget),
+                                outcome.needed - outcome.budget),
+                    help + ".");
+}
+
+}  // namespace spillway

@@ -1,0 +1,59 @@
+// From options to a plan: the model, the machine, the budgets and the search, as plan, train and verify share them.
+// Not here: running the plan (trainer.h), showing it (plan_report.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "memory/parallel.h"
+#include "memory/planner.h"
+#include "models/catalogue/catalogue.h"
+#include "models/ops.h"
+#include "models/unit_ops.h"
+#include "trainer/options.h"
+
+namespace spillway {
+
+// The model compiled for each way through the vocabulary, and what it computes with. Does not move: units refer to the pool.
+class PreparedModel {
+ public:
+  explicit PreparedModel(const RunOptions& options);
+  PreparedModel(const PreparedModel&) = delete;
+  PreparedModel& operator=(const PreparedModel&) = delete;
+
+  const ResolvedModel& model() const noexcept { return model_; }
+  std::int64_t seq_length() const noexcept { return seq_length_; }
+  const ThreadPool& pool() const noexcept { return pool_; }
+  const CompiledModel& tiled() const noexcept { return tiled_; }
+  const CompiledModel& of(const Plan& plan) const noexcept { return plan.choices.graph == 0 ? tiled_ : fused_; }
+  GraphCandidates graphs() const noexcept { return {&tiled_.graph, &fused_.graph}; }
+
+ private:
+  ResolvedModel model_;
+  std::int64_t seq_length_;
+  ThreadPool pool_;
+  ops::MatmulEngine engine_;
+  CompiledModel tiled_, fused_;
+};
+
+// Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created.
+Budgets budgets_for(const RunOptions& options);
+
+PlanRequest plan_request(const RunOptions& options, const Budgets& budgets);
+
+struct PlannedRun {
+  MachineProfile machine;
+  PlanRequest request;
+  PlanOutcome outcome;
+  // Where nothing fits: flags that do, each of which was planned.
+  std::vector<std::string> would_fit;
+};
+
+// Plans, or takes --plan FILE. InputError where a forced combination cannot be exact.
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model);
+
+// The error of a run that does not fit: the tier, what lacks, what would fit.
+[[noreturn]] void throw_does_not_fit(const PlannedRun& run);
+
+}  // namespace spillway

@@ -1,0 +1,200 @@
+#include "trainer/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "memory/error.h"
+#include "nvme/store.h"
+#include "offload/executor.h"
+#include "trainer/checkpoint.h"
+#include "trainer/data.h"
+#include "trainer/interrupt.h"
+#include "trainer/log.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/plan_file.h"
+#include "trainer/plan_report.h"
+#include "trainer/prepared_run.h"
+#include "trainer/progress.h"
+#include "trainer/run_directory.h"
+
+namespace spillway {
+namespace {
+
+std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, const LogSink& log) {
+  const Bytes bytes = plan.peak[static_cast<int>(Tier::nvme)];
+  if (bytes == 0) return nullptr;
+  StoreOptions store;
+  for (const NvmeDirectory& directory : options.memory.nvme) store.directories.push_back({directory.path, directory.size.value_or(0)});
+  store.bytes = bytes;
+  store.log = log;
+  return std::make_unique<Store>(std::move(store));
+}
+
+class TrainingRun {
+ public:
+  explicit TrainingRun(const ResolvedOptions& resolved)
+      : options_(resolved.options), model_(options_), planned_(planned(options_, model_)), plan_(*planned_.outcome.plan), compiled_(model_.of(plan_)),
+        data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)), schedule_(options_.schedule, options_.batch.train_iters),
+        progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
+    validate(plan_, compiled_.graph);
+    if (!options_.checkpoint.load.empty()) loaded_ = newest_checkpoint(options_.checkpoint.load);
+    if (!options_.data.eval_data.empty()) {
+      DataRequest request = evaluation_data(options_, model_.seq_length(), model_.model().config.vocab);
+      request.micro_batches = 1;  // evaluation takes one at a time
+      eval_data_.emplace(request);
+    }
+    if (!options_.checkpoint.save.empty()) {
+      const bool goes_on = loaded_ && options_.checkpoint.save == options_.checkpoint.load;
+      directory_.emplace(options_.checkpoint.save, goes_on ? ExistingRun::go_on : ExistingRun::refuse);
+      directory_->write("run.json", to_json(with_absolute_paths(options_)).dump(1) + "\n");
+      directory_->write("plan.json", plan_json(planned_, model_, options_));
+      log_.emplace(directory_->log_path(), loaded_ ? loaded_->step : 0);
+    }
+    for (const std::string& note : model_.model().config.notes) progress_.message("note: " + note);
+    const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
+    std::array<TierUse, kTiers> tiers;
+    for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
+    progress_.message(plan_summary(planned_, model_));
+    progress_.message(data_.summary());
+    progress_.set_tiers(tiers);
+    store_ = open_store(options_, plan_, [this](std::string_view message) { progress_.message(message); });
+    executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &compiled_, .evaluation = &model_.tiled(), .pool = &model_.pool(), .store = store_.get(), .seed = options_.model.seed});
+    if (loaded_) {
+      load_checkpoint(*loaded_, *executor_, plan_, compiled_.graph);
+      saved_step_ = loaded_->step;
+      progress_.message(fmt::format("loaded {} (step {})", loaded_->path, loaded_->step));
+    } else {
+      initialise_state(*executor_, plan_, compiled_.graph, model_.model(), options_.model.seed);
+    }
+  }
+
+  int run() {
+    const std::int64_t first = saved_step_, last = options_.batch.train_iters;
+    // A step whose update may be taken back must be over before the next begins.
+    const bool pipelines = !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip);
+    std::int64_t submitted = first;
+    for (std::int64_t step = first; step < last; ++step) {  // from 0
+      if (submitted == step) submit(submitted++);
+      if (pipelines && submitted < last && !pauses_after(step) && !interrupt_.requested()) submit(submitted++);
+      const StepOutcome outcome = executor_->wait();
+      if (!outcome.stopped.empty()) stop(outcome, submitted > step + 1);
+      record(outcome);
+      // A step that is under way is finished before the run pauses.
+      if (submitted > step + 1) continue;
+      if (interrupt_.requested()) {
+        save(step + 1);
+        progress_.message(fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
+        return kExitInterrupted;
+      }
+      if (saves_after(step)) save(step + 1);
+    }
+    save(last);
+    return 0;
+  }
+
+ private:
+  static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
+    PlannedRun run = plan_run(options, model);
+    if (!run.outcome.plan) throw_does_not_fit(run);
+    return run;
+  }
+
+  bool saves_after(std::int64_t step) const {
+    const std::int64_t interval = options_.checkpoint.save_interval;
+    return interval > 0 && (step + 1) % interval == 0;
+  }
+  bool evaluates_after(std::int64_t step) const {
+    return eval_data_ && ((step + 1) % options_.log.eval_interval == 0 || step + 1 == options_.batch.train_iters);
+  }
+  bool pauses_after(std::int64_t step) const { return saves_after(step) || evaluates_after(step); }
+
+  void submit(std::int64_t step) {
+    const OptimizerOptions& optimizer = options_.optimizer;
+    const StepSettings settings{.step = step + 1, .lr = schedule_.lr(step), .beta1 = optimizer.adam_beta1, .beta2 = optimizer.adam_beta2,
+                                .epsilon = optimizer.adam_eps, .weight_decay = optimizer.weight_decay, .clip = optimizer.clip_grad,
+                                .counted_tokens = data_.counted_tokens(step)};
+    executor_->submit(settings, [&](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { data_.fill(step, mb, tokens, targets); });
+  }
+
+  void record(const StepOutcome& outcome) {
+    StepRecord record;
+    record.step = outcome.step;
+    record.loss = outcome.loss;
+    record.grad_norm = outcome.grad_norm;
+    record.lr = schedule_.lr(outcome.step - 1);
+    record.tokens = data_.counted_tokens(outcome.step - 1);
+    record.step_s = outcome.seconds;
+    record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
+    record.device_peak_bytes = outcome.peak[static_cast<int>(Tier::device)];
+    record.nvme_read_bytes = outcome.nvme_read_bytes;
+    record.nvme_written_bytes = outcome.nvme_written_bytes;
+    record.bound_s = planned_.outcome.prediction.bound_s;
+    record.binding_lane = name_of(planned_.outcome.prediction.binding_lane);
+    record.overlap_efficiency = record.bound_s / record.step_s;
+    if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
+    if (log_) log_->append(record);
+    progress_.step(record);
+  }
+
+  double evaluate() {
+    double sum = 0;
+    std::int64_t counted = 0;
+    const std::int64_t batches = std::max<std::int64_t>(1, eval_data_->sequences() / options_.batch.micro_batch_size);
+    for (std::int64_t batch = 0; batch < batches; ++batch) {
+      counted += eval_data_->counted_tokens(batch);
+      sum += executor_->evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { eval_data_->fill(batch, 0, tokens, targets); });
+    }
+    return sum / static_cast<double>(counted);
+  }
+
+  void save(std::int64_t step) {
+    if (!directory_ || step == saved_step_) return;
+    save_checkpoint(*directory_, step, *executor_, plan_, compiled_.graph);
+    directory_->prune_checkpoints(options_.checkpoint.keep_last);
+    saved_step_ = step;
+  }
+
+  // The numbers are gone: nothing of this step was applied, so what there is now is the last good state.
+  [[noreturn]] void stop(const StepOutcome& outcome, bool another_under_way) {
+    if (another_under_way) executor_->wait();
+    const std::int64_t good = outcome.step - 1;
+    std::string kept = "Without --save nothing is kept.";
+    if (directory_ && outcome.state_intact) {
+      save(good);
+      kept = fmt::format("The state after step {} is kept in {}/checkpoints.", good, directory_->path());
+    } else if (directory_) {
+      kept = fmt::format("Some updates of the step had been made already; the last good state is that of step {} in {}/checkpoints.", saved_step_, directory_->path());
+    }
+    throw InputError(fmt::format("step {}: {}; training stopped", outcome.step, outcome.stopped), kept + " A lower --lr, a longer --lr-warmup-iters or --clip-grad may help; look at the data of this step, too.");
+  }
+
+  const RunOptions& options_;
+  PreparedModel model_;
+  PlannedRun planned_;
+  const Plan& plan_;
+  const CompiledModel& compiled_;
+  BatchSampler data_;
+  std::optional<BatchSampler> eval_data_;
+  LrSchedule schedule_;
+  InterruptHandler interrupt_;
+  std::optional<LoadedCheckpoint> loaded_;
+  std::optional<RunDirectory> directory_;
+  std::optional<LogWriter> log_;
+  Progress progress_;
+  std::unique_ptr<Store> store_;
+  std::optional<Executor> executor_;
+  std::int64_t saved_step_ = 0;
+};
+
+}  // namespace
+
+int train(const ResolvedOptions& resolved) {
+  require_model(resolved.options);
+  require_data(resolved.options);
+  return TrainingRun(resolved).run();
+}
+
+}  // namespace spillway
