@@ -31,7 +31,8 @@ std::string describe_self() {
 }
 
 bool same_file(int fd, const std::string& path) {
-  struct stat by_descriptor {}, by_path {};
+  struct stat by_descriptor {
+  }, by_path{};
   return fstat(fd, &by_descriptor) == 0 && stat(path.c_str(), &by_path) == 0 && by_descriptor.st_ino == by_path.st_ino &&
          by_descriptor.st_dev == by_path.st_dev;
 }

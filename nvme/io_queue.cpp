@@ -19,7 +19,8 @@ std::unique_ptr<IoQueue> make_io_queue(const IoQueueOptions& options) {
     throw IoError(fmt::format("io_uring is refused by this system: {} (errno {})", reason, refused),
                   "Leave the choice of queue open: threads that read and write do the same work.");
   }
-  if (options.log) options.log(fmt::format("io_uring is refused by this system ({}): NVMe goes through {} threads", reason, options.depth));
+  if (options.log)
+    options.log(fmt::format("io_uring is refused by this system ({}): NVMe goes through {} threads", reason, options.depth));
   return make_thread_queue(options);
 }
 

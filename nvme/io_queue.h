@@ -1,6 +1,7 @@
 // A queue of block requests to a few files: submit, then collect completions in whatever order they come.
-// Two implementations: io_uring (registered files and memory), and a pool of threads that call pread and pwrite where it is refused.
-// Not here: which file holds what (store.h), and finishing what came back short or interrupted (store_channel.h): results are handed up.
+// Two implementations: io_uring (registered files and memory), and a pool of threads that call pread and pwrite where it is
+// refused. Not here: which file holds what (store.h), and finishing what came back short or interrupted (store_channel.h):
+// results are handed up.
 #pragma once
 
 #include <chrono>
@@ -60,13 +61,15 @@ class IoQueue {
 struct IoQueueOptions {
   IoQueueKind kind = IoQueueKind::automatic;
   int depth = 16;
-  std::span<const int> files;                       // open descriptors, which must outlive the queue
-  std::span<const std::span<std::byte>> registered;  // memory that most requests lie in, registered with the kernel where it permits
+  std::span<const int> files;  // open descriptors, which must outlive the queue
+  std::span<const std::span<std::byte>>
+      registered;  // memory that most requests lie in, registered with the kernel where it permits
   LogSink log;
 };
 
-// `automatic` takes io_uring, or threads where the system refuses it, and says so by the log sink. Where io_uring is asked for by name
-// and refused: IoError. Memory that cannot be registered (the limit on locked memory) only costs some CPU time: nothing is said.
+// `automatic` takes io_uring, or threads where the system refuses it, and says so by the log sink. Where io_uring is asked for by
+// name and refused: IoError. Memory that cannot be registered (the limit on locked memory) only costs some CPU time: nothing is
+// said.
 std::unique_ptr<IoQueue> make_io_queue(const IoQueueOptions& options);
 
 }  // namespace spillway

@@ -95,7 +95,8 @@ class IoUringQueue final : public IoQueue {
       io_uring_cqe* cqe = nullptr;
       const int rc = io_uring_wait_cqe_timeout(ring_->get(), &cqe, &limit);
       if (rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN) {
-        throw IoError(fmt::format("io_uring: waiting for {} requests failed: {}", in_flight_, std::generic_category().message(-rc)));
+        throw IoError(
+            fmt::format("io_uring: waiting for {} requests failed: {}", in_flight_, std::generic_category().message(-rc)));
       }
       count += reap(completions);
     }
@@ -181,7 +182,7 @@ class IoUringQueue final : public IoQueue {
   bool files_registered_ = false;
   std::vector<iovec> fixed_;  // empty where registration was refused
   int in_flight_ = 0;
-  int broken_ = 0;                        // errno with which the kernel stopped taking entries
+  int broken_ = 0;                          // errno with which the kernel stopped taking entries
   std::vector<std::uint64_t> unsubmitted_;  // tags of entries in the ring that the kernel has not taken yet
   std::vector<IoCompletion> failed_;        // requests that could not be started
 };

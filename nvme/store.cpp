@@ -46,8 +46,9 @@ std::string list_of(std::span<const StoreDirectory> directories, std::span<const
 struct Store::Impl {
   explicit Impl(StoreOptions given) : options(std::move(given)) {
     SPILLWAY_CHECK(!options.directories.empty(), "a store without directories");
-    SPILLWAY_CHECK(options.block_bytes >= kExtentAlignment && options.block_bytes % kExtentAlignment == 0 && options.block_bytes <= kGiB,
-                   "blocks of {} bytes", options.block_bytes);
+    SPILLWAY_CHECK(
+        options.block_bytes >= kExtentAlignment && options.block_bytes % kExtentAlignment == 0 && options.block_bytes <= kGiB,
+        "blocks of {} bytes", options.block_bytes);
     for (const StoreDirectory& directory : options.directories) check_store_directory(directory.path);
     check_distinct(options.directories);
     files.reserve(options.directories.size());
@@ -64,9 +65,9 @@ struct Store::Impl {
     const std::vector<Bytes> caps = fresh_caps(options.directories);
     const Bytes capacity = StripeMap::capacity(caps, options.stripe_bytes);
     if (options.bytes > capacity) {
-      throw BudgetError(
-          fmt::format("the store needs {} bytes, its directories have {} ({})", options.bytes, capacity, list_of(options.directories, caps)),
-          "Raise the caps of --nvme DIR=SIZE, free space, or add another directory.");
+      throw BudgetError(fmt::format("the store needs {} bytes, its directories have {} ({})", options.bytes, capacity,
+                                    list_of(options.directories, caps)),
+                        "Raise the caps of --nvme DIR=SIZE, free space, or add another directory.");
     }
     map.emplace(caps, options.stripe_bytes, options.bytes);
     for (std::size_t f = 0; f < files.size(); ++f) files[f].create(map->file_bytes(static_cast<int>(f)), options.log);
@@ -82,8 +83,8 @@ struct Store::Impl {
     if (fits) map.emplace(sizes, options.stripe_bytes, options.bytes);
     for (std::size_t f = 0; f < files.size(); ++f) {
       if (fits && sizes[f] == map->file_bytes(static_cast<int>(f))) continue;
-      throw IoError(fmt::format("the store's files do not hold {} bytes in stripes of {}: {}", options.bytes, options.stripe_bytes,
-                                list_of(options.directories, sizes)),
+      throw IoError(fmt::format("the store's files do not hold {} bytes in stripes of {}: {}", options.bytes,
+                                options.stripe_bytes, list_of(options.directories, sizes)),
                     "Give the same directories, in the same order, as the run that kept them.");
     }
   }
@@ -91,7 +92,8 @@ struct Store::Impl {
   void make_direct() {
     for (StoreFile& file : files) {
       if (!file.make_direct() && options.log) {
-        options.log(fmt::format("{}: this file system refuses direct I/O: the page cache takes part, outside the memory budget", file.path()));
+        options.log(fmt::format("{}: this file system refuses direct I/O: the page cache takes part, outside the memory budget",
+                                file.path()));
       }
     }
   }
@@ -145,7 +147,8 @@ void Store::keep() noexcept {
 Bytes Store::bytes() const noexcept { return impl_->options.bytes; }
 
 StoreTraffic Store::traffic() const noexcept {
-  return {impl_->traffic.read_bytes.load(std::memory_order_relaxed), impl_->traffic.written_bytes.load(std::memory_order_relaxed)};
+  return {impl_->traffic.read_bytes.load(std::memory_order_relaxed),
+          impl_->traffic.written_bytes.load(std::memory_order_relaxed)};
 }
 
 }  // namespace spillway

@@ -32,9 +32,9 @@ struct StoreOptions {
   StoreContent content = StoreContent::fresh;
   IoQueueKind queue = IoQueueKind::automatic;
   DirectIo direct = DirectIo::automatic;  // automatic: O_DIRECT, or buffered (said once) where the file system refuses it
-  Bytes block_bytes = kMiB;               // largest request
-  Bytes stripe_bytes = kMiB;              // consecutive bytes in one directory where there are several
-  int depth = 16;                         // requests in flight, per channel
+  Bytes block_bytes = 2 * kMiB;   // largest request: below this and this depth, disks were slower and calls cost more CPU time
+  Bytes stripe_bytes = 2 * kMiB;  // consecutive bytes in one directory where there are several; less than a block cuts blocks
+  int depth = 16;                 // requests in flight, per channel
   std::chrono::milliseconds timeout{120'000};  // after which a request counts as hung
   LogSink log;
   // For tests: wraps the queue of every channel.
@@ -50,12 +50,13 @@ struct StoreTraffic {
 // whichever is less. Throws as Store does where a directory is missing or not writable.
 Bytes store_capacity(std::span<const StoreDirectory> directories, Bytes stripe_bytes = StoreOptions{}.stripe_bytes);
 
-// The directories are locked for this process while the store lives. Fresh files go when it is destroyed, unless keep() was called;
-// existing ones stay. What a killed process leaves is reclaimed by the next fresh store there; kept files are not (IoError). Channels must be destroyed before the store.
+// The directories are locked for this process while the store lives. Fresh files go when it is destroyed, unless keep() was
+// called; existing ones stay. What a killed process leaves is reclaimed by the next fresh store there; kept files are not
+// (IoError). Channels must be destroyed before the store.
 class Store {
  public:
-  // Throws InputError (a directory that is missing or named twice), BudgetError (caps too small for `bytes`), or IoError (in use by
-  // another process, not writable, read-only, full): each names the directory, and nothing is left behind.
+  // Throws InputError (a directory that is missing or named twice), BudgetError (caps too small for `bytes`), or IoError (in use
+  // by another process, not writable, read-only, full): each names the directory, and nothing is left behind.
   explicit Store(StoreOptions options);
   ~Store();
   Store(Store&&) noexcept;

@@ -42,10 +42,8 @@ IoTicket StoreChannel::Impl::start(IoDirection direction, std::span<const IoSegm
   }
   const auto free = std::find_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.ticket == 0; });
   SPILLWAY_CHECK(free != operations_.end(), "{} operations are started and not waited for", operations_.size());
-  *free = {.ticket = ++last_ticket_,
-           .direction = direction,
-           .unissued_segments = static_cast<int>(segments.size()),
-           .in_flight = 0};
+  *free = {
+      .ticket = ++last_ticket_, .direction = direction, .unissued_segments = static_cast<int>(segments.size()), .in_flight = 0};
   if (!segments.empty()) {
     issue_order_[(issue_begin_ + issue_size_++) % issue_order_.size()] = static_cast<int>(free - operations_.begin());
   }
@@ -166,10 +164,12 @@ void StoreChannel::Impl::collect(std::chrono::milliseconds limit) {
     const Request& request = requests_[static_cast<std::size_t>(broken)];
     const bool read = request.io.direction == IoDirection::read;
     fail(request,
-         broken_result < 0 ? fmt::format("{} (errno {})", std::generic_category().message(static_cast<int>(-broken_result)), -broken_result)
-                           : fmt::format("{} bytes moved, {} times in a row{}", broken_result, kMaxAttempts,
-                                         read ? ": the file ends there" : ""),
-         broken_result == -ENOSPC || broken_result == -EDQUOT ? "Free space in that directory, or give another one to --nvme." : "");
+         broken_result < 0
+             ? fmt::format("{} (errno {})", std::generic_category().message(static_cast<int>(-broken_result)), -broken_result)
+             : fmt::format("{} bytes moved, {} times in a row{}", broken_result, kMaxAttempts,
+                           read ? ": the file ends there" : ""),
+         broken_result == -ENOSPC || broken_result == -EDQUOT ? "Free space in that directory, or give another one to --nvme."
+                                                              : "");
   }
   submit_batch();
   if (count == 0 || Clock::now() - last_check_ > std::chrono::seconds(1)) check_for_hung_requests();
@@ -229,11 +229,13 @@ StoreChannel::~StoreChannel() = default;
 StoreChannel::StoreChannel(StoreChannel&&) noexcept = default;
 StoreChannel& StoreChannel::operator=(StoreChannel&&) noexcept = default;
 
-IoTicket StoreChannel::start(IoDirection direction, std::span<const IoSegment> segments) { return impl_->start(direction, segments); }
+IoTicket StoreChannel::start(IoDirection direction, std::span<const IoSegment> segments) {
+  return impl_->start(direction, segments);
+}
 bool StoreChannel::poll(IoTicket ticket) { return impl_->poll(ticket); }
 void StoreChannel::wait(IoTicket ticket) { impl_->wait(ticket); }
 void StoreChannel::read(std::span<const IoSegment> segments) { wait(start(IoDirection::read, segments)); }
 void StoreChannel::write(std::span<const IoSegment> segments) { wait(start(IoDirection::write, segments)); }
-IoQueueKind StoreChannel::kind() const noexcept { return impl_->queue_->kind(); }
+IoQueueKind StoreChannel::kind() const noexcept { return impl_->kind(); }
 
 }  // namespace spillway

@@ -33,7 +33,7 @@ struct StoreChannel::Impl {
   bool poll(IoTicket ticket);
   void wait(IoTicket ticket);
 
-  std::unique_ptr<IoQueue> queue_;
+  IoQueueKind kind() const noexcept { return queue_->kind(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -68,17 +68,19 @@ struct StoreChannel::Impl {
   [[noreturn]] void fail(const Request& request, const std::string& reason, const std::string& help);
   void throw_if_failed() const;
 
+  std::unique_ptr<IoQueue> queue_;
   ChannelContext context_;
   std::vector<Operation> operations_;  // [max_operations]
   std::vector<int> issue_order_;       // [max_operations] ring: indices of operations with segments to issue, oldest first
   std::size_t issue_begin_ = 0;
   std::size_t issue_size_ = 0;
-  std::vector<IoSegment> segments_;  // [max_segments] ring: those to issue, in the order of their operations; the first may be begun
+  std::vector<IoSegment>
+      segments_;  // [max_segments] ring: those to issue, in the order of their operations; the first may be begun
   std::size_t segment_begin_ = 0;
   std::size_t segment_size_ = 0;
-  std::vector<Request> requests_;   // [depth]; a request's tag is its index
-  std::vector<int> free_requests_;  // [depth]
-  std::vector<IoRequest> batch_;    // [depth]
+  std::vector<Request> requests_;          // [depth]; a request's tag is its index
+  std::vector<int> free_requests_;         // [depth]
+  std::vector<IoRequest> batch_;           // [depth]
   std::vector<IoCompletion> completions_;  // [depth]
   std::uint64_t last_ticket_ = 0;
   Clock::time_point last_check_;

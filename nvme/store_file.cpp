@@ -36,7 +36,8 @@ Bytes free_bytes(const std::string& directory) {
 void check_store_directory(const std::string& directory) {
   struct stat info {};
   if (stat(directory.c_str(), &info) != 0) {
-    throw InputError(fmt::format("--nvme {}: {}", directory, text_of(errno)), "Create the directory first, on the disk that is to be used.");
+    throw InputError(fmt::format("--nvme {}: {}", directory, text_of(errno)),
+                     "Create the directory first, on the disk that is to be used.");
   }
   if (!S_ISDIR(info.st_mode)) throw InputError(fmt::format("--nvme {}: not a directory", directory));
   if (access(directory.c_str(), W_OK | X_OK) != 0) {
@@ -90,7 +91,8 @@ StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, cons
                   "Remove it if that run is not to go on, or give another directory.");
   }
   if (unlink(path_.c_str()) != 0) throw IoError(fmt::format("cannot remove {}: {}", path_, text_of(errno)));
-  if (log) log(fmt::format("--nvme {}: removed {} bytes that {} left when it died", directory_, info.st_size, lock_->dead_owner()));
+  if (log)
+    log(fmt::format("--nvme {}: removed {} bytes that {} left when it died", directory_, info.st_size, lock_->dead_owner()));
 }
 
 StoreFile::~StoreFile() {
@@ -113,8 +115,9 @@ void StoreFile::create(Bytes bytes, const LogSink& log) {
   keep_ = false;
   if (bytes == 0) return;
   const auto full = [&](const std::string& reason) {
-    return IoError(fmt::format("--nvme {}: needs {} bytes, {} are available: {}", directory_, bytes, free_bytes(directory_), reason),
-                   "Free space there, spread the run over more directories (--nvme is repeatable), or use --state compact.");
+    return IoError(
+        fmt::format("--nvme {}: needs {} bytes, {} are available: {}", directory_, bytes, free_bytes(directory_), reason),
+        "Free space there, spread the run over more directories (--nvme is repeatable), or use --state compact.");
   };
   // Asked first: file systems fill up before they refuse, to the harm of others on the disk.
   if (bytes > free_bytes(directory_)) throw full("the disk is full");

@@ -46,8 +46,8 @@ class StoreFile {
   pid_t owner_ = 0;
 };
 
-// [directories]: what each has to give: its cap or its free space, whichever is less. Directories on one file system share its free
-// space, those with caps first; files that a killed run left count as free.
+// [directories]: what each has to give: its cap or its free space, whichever is less. Directories on one file system share its
+// free space, those with caps first; files that a killed run left count as free.
 std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories);
 
 }  // namespace spillway

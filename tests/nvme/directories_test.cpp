@@ -99,7 +99,8 @@ TEST_F(StoreDirectories, caps_that_are_too_small_are_a_budget_error) {
   StoreOptions given = options(2, 10 * kMiB);
   for (StoreDirectory& directory : given.directories) directory.cap_bytes = 4 * kMiB;
   EXPECT_EQ(store_capacity(given.directories), 8 * kMiB);
-  EXPECT_THAT(message_of<BudgetError>([&] { Store store(given); }), HasSubstr("needs 10485760 bytes, its directories have 8388608"));
+  EXPECT_THAT(message_of<BudgetError>([&] { Store store(given); }),
+              HasSubstr("needs 10485760 bytes, its directories have 8388608"));
   for (const StoreDirectory& directory : given.directories) EXPECT_TRUE(empty(directory.path));
 }
 
@@ -111,11 +112,11 @@ TEST_F(StoreDirectories, two_on_one_disk_share_its_free_space) {
 }
 
 TEST_F(StoreDirectories, files_exist_at_full_size_and_go_with_the_store) {
-  StoreOptions given = options(2, 6 * kMiB);
+  StoreOptions given = options(2, 8 * kMiB);
   const std::filesystem::path file = std::filesystem::path(given.directories[0].path) / "spillway-store.bin";
   {
     Store store(given);
-    EXPECT_EQ(std::filesystem::file_size(file), 3 * kMiB);
+    EXPECT_EQ(std::filesystem::file_size(file), 4 * kMiB);
     Store moved = std::move(store);
     EXPECT_TRUE(std::filesystem::exists(file));
   }
@@ -160,8 +161,8 @@ TEST_F(StoreDirectories, what_a_killed_run_left_is_reclaimed_and_told) {
   {
     Store store(given);
     ASSERT_EQ(messages_.size(), 2U);
-    EXPECT_THAT(messages_[0],
-                AllOf(HasSubstr("d0"), HasSubstr("removed 4194304 bytes"), HasSubstr("process " + std::to_string(child) + " on host")));
+    EXPECT_THAT(messages_[0], AllOf(HasSubstr("d0"), HasSubstr("removed 4194304 bytes"),
+                                    HasSubstr("process " + std::to_string(child) + " on host")));
   }
   for (const StoreDirectory& directory : given.directories) EXPECT_TRUE(empty(directory.path));
 }

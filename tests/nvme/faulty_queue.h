@@ -27,7 +27,8 @@ struct FaultPlan {
 
 class FaultyQueue final : public IoQueue {
  public:
-  FaultyQueue(std::unique_ptr<IoQueue> inner, FaultPlan plan) : inner_(std::move(inner)), plan_(std::move(plan)), random_(plan_.seed) {}
+  FaultyQueue(std::unique_ptr<IoQueue> inner, FaultPlan plan)
+      : inner_(std::move(inner)), plan_(std::move(plan)), random_(plan_.seed) {}
 
   void submit(std::span<const IoRequest> requests) override {
     for (IoRequest request : requests) {

@@ -16,7 +16,6 @@
 namespace spillway {
 namespace {
 
-
 // From here on, the process gets `error` for the system call; with a mask, only where argument 2 has a bit of it.
 bool refuse_system_call(unsigned number, unsigned error, unsigned mask_of_argument_2 = 0) {
   sock_filter with_mask[] = {

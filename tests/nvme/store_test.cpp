@@ -45,7 +45,8 @@ TEST_P(StoreQueues, reads_back_what_was_written_by_odd_segments) {
       given.stripe_bytes = 64 * kKiB;
       given.block_bytes = 96 * kKiB;
       given.depth = 5;
-      for (std::size_t i = 0; i < given.directories.size(); ++i) given.directories[i].cap_bytes = (14 - 4 * static_cast<Bytes>(i)) * kMiB;
+      for (std::size_t i = 0; i < given.directories.size(); ++i)
+        given.directories[i].cap_bytes = (14 - 4 * static_cast<Bytes>(i)) * kMiB;
       Store store(given);
       const Buffer out(store.bytes()), in(store.bytes());
       const std::vector<std::span<std::byte>> arenas{out.span(), in.span()};

@@ -30,9 +30,11 @@ void expect_one_to_one(const StripeMap& map, int files) {
 
 TEST(StripeMap, maps_one_to_one_for_all_caps) {
   const Bytes stripe = 4 * kPage;
-  for (const std::vector<Bytes>& stripes : {std::vector<Bytes>{64}, {20, 20}, {3, 50}, {50, 3}, {7, 1, 9, 30}, {5, 5, 5}, {0, 9, 4}}) {
+  for (const std::vector<Bytes>& stripes :
+       {std::vector<Bytes>{64}, {20, 20}, {3, 50}, {50, 3}, {7, 1, 9, 30}, {5, 5, 5}, {0, 9, 4}}) {
     std::vector<Bytes> caps;
-    for (Bytes count : stripes) caps.push_back(count * stripe + (caps.empty() ? 0 : kPage));  // what exceeds whole stripes is not used
+    for (Bytes count : stripes)
+      caps.push_back(count * stripe + (caps.empty() ? 0 : kPage));  // what exceeds whole stripes is not used
     const Bytes capacity = StripeMap::capacity(caps, stripe);
     for (Bytes bytes = kPage; bytes <= capacity; bytes += 3 * kPage) {
       SCOPED_TRACE(bytes);

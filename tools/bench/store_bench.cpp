@@ -1,5 +1,6 @@
 // How fast the NVMe store reads, writes, and does both at once, by each queue. tools/bench/store_vs_fio.py compares it with fio.
-// Flags beside Google Benchmark's: --nvme=DIR (repeatable), --bytes=N, --block-bytes=N, --stripe-bytes=N, --depth=N, --seconds=S, and
+// Flags beside Google Benchmark's: --nvme=DIR (repeatable), --bytes=N, --block-bytes=N, --stripe-bytes=N, --depth=N, --seconds=S,
+// and
 // --keep=1: the files stay, for the next run to use.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -33,10 +34,10 @@ struct BenchOptions {
   bool keep = false;
 };
 
-// One lane: operations of 16 MiB, two in flight, over [begin, end) of the store again and again.
+// One lane: operations of 64 MiB (about a layer), two in flight, over [begin, end) of the store again and again.
 class Lane {
  public:
-  static constexpr Bytes kOperationBytes = 16 * kMiB;
+  static constexpr Bytes kOperationBytes = 64 * kMiB;
   static constexpr Bytes kSegmentBytes = 4 * kMiB;
   static constexpr int kInFlight = 2;
 
@@ -64,7 +65,8 @@ class Lane {
       std::vector<IoSegment> segments;
       const Bytes stop = std::min(end, at + kOperationBytes);
       for (Bytes offset = at; offset < stop; offset += kSegmentBytes) {
-        segments.push_back({offset, memory_.get() + slot * kOperationBytes + (offset - at), std::min(kSegmentBytes, stop - offset)});
+        segments.push_back(
+            {offset, memory_.get() + slot * kOperationBytes + (offset - at), std::min(kSegmentBytes, stop - offset)});
       }
       in_flight.emplace_back(channel_->start(direction, segments), stop - at);
       at = stop == end ? begin : stop;
@@ -134,7 +136,8 @@ void run_load(benchmark::State& state, const BenchOptions& options, IoQueueKind 
     state.SetIterationTime(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   state.SetBytesProcessed(moved);
-  state.counters["cpu_us_per_MiB"] = (process_cpu_seconds() - cpu_before) * 1e6 / (static_cast<double>(moved) / static_cast<double>(kMiB));
+  state.counters["cpu_us_per_MiB"] =
+      (process_cpu_seconds() - cpu_before) * 1e6 / (static_cast<double>(moved) / static_cast<double>(kMiB));
 }
 
 // Takes our flags out of argv.
@@ -144,14 +147,22 @@ BenchOptions parse(int& argc, char** argv) {
     const auto equals = argument.find('=');
     if (equals == std::string::npos) return false;
     const std::string name = argument.substr(0, equals), value = argument.substr(equals + 1);
-    if (name == "--nvme") options.directories.push_back({value, 0});
-    else if (name == "--bytes") options.bytes = std::stoll(value);
-    else if (name == "--block-bytes") options.block_bytes = std::stoll(value);
-    else if (name == "--stripe-bytes") options.stripe_bytes = std::stoll(value);
-    else if (name == "--depth") options.depth = std::stoi(value);
-    else if (name == "--seconds") options.seconds = std::stod(value);
-    else if (name == "--keep") options.keep = value == "1";
-    else return false;
+    if (name == "--nvme")
+      options.directories.push_back({value, 0});
+    else if (name == "--bytes")
+      options.bytes = std::stoll(value);
+    else if (name == "--block-bytes")
+      options.block_bytes = std::stoll(value);
+    else if (name == "--stripe-bytes")
+      options.stripe_bytes = std::stoll(value);
+    else if (name == "--depth")
+      options.depth = std::stoi(value);
+    else if (name == "--seconds")
+      options.seconds = std::stod(value);
+    else if (name == "--keep")
+      options.keep = value == "1";
+    else
+      return false;
     return true;
   };
   argc = static_cast<int>(std::remove_if(argv + 1, argv + argc, ours) - argv);
@@ -168,16 +179,16 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   for (const IoQueueKind queue : {IoQueueKind::io_uring, IoQueueKind::threads}) {
-    for (const auto& [load, name] : {std::pair(Load::read, "read"), std::pair(Load::write, "write"), std::pair(Load::mix, "mix")}) {
-      benchmark::RegisterBenchmark(
-          fmt::format("store/{}/{}", name_of(queue), name).c_str(),
-          [&options, queue, load = load](benchmark::State& state) {
-            try {
-              run_load(state, options, queue, load);
-            } catch (const Error& error) {
-              state.SkipWithError(error.what());
-            }
-          })
+    for (const auto& [load, name] :
+         {std::pair(Load::read, "read"), std::pair(Load::write, "write"), std::pair(Load::mix, "mix")}) {
+      benchmark::RegisterBenchmark(fmt::format("store/{}/{}", name_of(queue), name).c_str(),
+                                   [&options, queue, load = load](benchmark::State& state) {
+                                     try {
+                                       run_load(state, options, queue, load);
+                                     } catch (const Error& error) {
+                                       state.SkipWithError(error.what());
+                                     }
+                                   })
           ->Iterations(1)
           ->UseManualTime()
           ->Unit(benchmark::kMillisecond);

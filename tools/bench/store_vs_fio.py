@@ -55,7 +55,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nvme", default=str(ROOT / "build"), metavar="DIR")
     parser.add_argument("--bytes", type=int, default=4 << 30)
-    parser.add_argument("--block", type=int, default=1 << 20)
+    parser.add_argument("--block", type=int, default=2 << 20)
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=5)
