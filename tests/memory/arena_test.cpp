@@ -60,7 +60,9 @@ TEST(Arena, PrefaultBacksExactlyItsSizeAndKeepsWhatIsThere) {
       EXPECT_LE(backed, bytes + 2 * kMiB);
     }
   }
-  if (kCountsResidentBytes) EXPECT_LE(process_bytes("VmRSS:"), before + kMiB);
+  if (kCountsResidentBytes) {
+    EXPECT_LE(process_bytes("VmRSS:"), before + kMiB);
+  }
 }
 
 TEST(Arena, AddressSpaceIsExact) {
