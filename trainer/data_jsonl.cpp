@@ -215,6 +215,8 @@ class JsonlFile final : public SequenceSource {
     row_.ids.clear();
     row_.labels.clear();
     row_ = Row{std::move(row_.ids), std::move(row_.labels)};
+    // The parser takes a zero byte for the end and would not see what follows.
+    if (line.find('\0') != line.npos) throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
     RowReader reader(row_, shape_, text_rows_);
     if (!json::sax_parse(line, &reader) || !reader.finish()) throw InputError(fmt::format("{}: {}", where(), reader.problem()));
     if (row_.ids_found > shape_.seq_length + 1 && long_rows_ == LongRows::refuse) {

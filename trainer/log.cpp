@@ -31,7 +31,10 @@ void add_number(std::string& line, std::string_view key, double value) {
   } else {
     std::array<char, 32> digits;
     char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    line.append(digits.data(), end);
+    const std::string_view text(digits.data(), static_cast<std::size_t>(end - digits.data()));
+    line += text;
+    // Without a point a reader takes it for an integer, and those have no -0.
+    if (text.find_first_of(".e") == text.npos) line += ".0";
   }
 }
 

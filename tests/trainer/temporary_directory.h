@@ -1,10 +1,12 @@
-// A directory of a test's own, removed when it ends, and files in it.
+// A directory of a test's own, removed when it ends, files in it, and a limit to how large they grow.
 // Not here: data that is kept in the repository (tests/data).
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -39,6 +41,27 @@ class TemporaryDirectory {
 
  private:
   std::string path_;
+};
+
+// While it lives, no file of this process grows beyond `bytes`: the nearest thing to a full disk that needs no mount.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    former_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &former_);
+    const rlimit limit = {bytes, former_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &former_);
+    std::signal(SIGXFSZ, former_handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit former_ = {};
+  void (*former_handler_)(int) = nullptr;
 };
 
 inline std::string content_of(const std::string& path) {
