@@ -1,0 +1,509 @@
+// Blocks, heads and tasks of attention; the inner loops are in attention_kernels.h.
+//
+// Forward: keys and values are packed once for each key/value head; then a task is one query block of one head.
+// Backward: a task is one query head, key block by key block, so that dK and dV of a block gather while the head's dQ stays in
+// this worker's cache; the heads of a group are then added in order.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "memory/error.h"
+#include "models/attention_ops.h"
+#include "models/cpu/attention_kernels.h"
+
+namespace spillway::ops {
+namespace {
+
+using namespace attention;
+
+constexpr std::int64_t kKeyBlock = 128;
+constexpr std::int64_t kForwardQueryBlock = 96;
+constexpr std::int64_t kBackwardQueryBlock = 96;
+static_assert(kForwardQueryBlock % kStripRows == 0 && kBackwardQueryBlock % kStripRows == 0);
+constexpr std::int64_t kWaveTasks = 32;  // enough for 16 threads; more would only cost memory
+constexpr float kLog2E = 1.44269504f;
+constexpr float kLn2 = 0.693147181f;
+
+constexpr std::int64_t up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr std::int64_t blocks(std::int64_t value, std::int64_t block) { return (value + block - 1) / block; }
+
+void check(const AttentionShape& s) {
+  SPILLWAY_CHECK(s.sequences >= 1 && s.queries >= 1 && s.heads >= 1 && s.kv_heads >= 1 && s.head_dim >= 1,
+                 "attention over {} sequences of {} queries, {} heads of {} ({} of keys)", s.sequences, s.queries, s.heads,
+                 s.head_dim, s.kv_heads);
+  SPILLWAY_CHECK(s.heads % s.kv_heads == 0, "{} heads are not a multiple of {} key/value heads", s.heads, s.kv_heads);
+  SPILLWAY_CHECK(s.key_offset >= 0 && s.key_offset + s.queries <= s.keys, "{} queries at {} of {} keys", s.queries, s.key_offset,
+                 s.keys);
+  SPILLWAY_CHECK(s.window >= 0 && s.scale > 0, "window {}, scale {}", s.window, s.scale);
+}
+
+std::int64_t unit_elements(DType type) {
+  SPILLWAY_CHECK(type == DType::float32 || type == DType::bfloat16, "attention in {}", name_of(type));
+  return type == DType::float32 ? 1 : 2;
+}
+template <typename E>
+constexpr DType kType = sizeof(E) == 4 ? DType::float32 : DType::bfloat16;
+
+// Hands out pieces of the scratch memory, each at a multiple of 64 bytes; with a null base it only measures.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  template <typename T>
+  T* take(std::int64_t count) {
+    T* piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    used_ += round_up(count * static_cast<Bytes>(sizeof(T)), 64);
+    return piece;
+  }
+  Bytes used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  Bytes used_ = 0;
+};
+
+// The sizes that follow from a shape.
+struct Layout {
+  Layout(const AttentionShape& s, std::int64_t unit_size)
+      : unit(unit_size), Dp(up(s.head_dim, kColumns)), Du(blocks(s.head_dim, unit)), key_blocks(blocks(s.keys, kKeyBlock)) {}
+  std::int64_t unit;                                             // elements of a unit
+  std::int64_t Dp;                                               // D padded
+  std::int64_t Du;                                               // units of D
+  std::int64_t key_blocks;                                       // of a sequence
+  std::int64_t row_units() const { return Dp / unit; }           // of a copied row
+  std::int64_t transposed() const { return Du * kKeyBlock; }     // units of a block of keys, [Du, keys]
+  std::int64_t joined() const { return kKeyBlock / unit * Dp; }  // units of a block of keys, [keys / unit, Dp]
+};
+
+// What of a key block the rows [first, first + rows) see; `first` and `rows` are positions among the keys.
+struct Seen {
+  Sight sight;
+  std::int64_t columns;  // the block's columns up to the last that any row sees, padded
+};
+Seen seen(const AttentionShape& s, std::int64_t first, std::int64_t rows, std::int64_t block_begin) {
+  const std::int64_t begin = s.window == 0 ? -s.keys : first - s.window + 1 - block_begin;
+  const std::int64_t end = first + 1 - block_begin;
+  return {{begin, end}, std::min(kKeyBlock, up(std::max<std::int64_t>(end + rows - 1, 0), kColumns))};
+}
+// The first key that the query at `position` sees.
+std::int64_t first_key(const AttentionShape& s, std::int64_t position) {
+  return s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+}
+
+template <typename E>
+RowBlock<E> key_rows(const AttentionShape& s, const AttentionRows<const E>& rows, std::int64_t b, std::int64_t head,
+                     std::int64_t block) {
+  const std::int64_t begin = block * kKeyBlock, count = std::min(kKeyBlock, s.keys - begin);
+  return {rows.data + (b * s.keys + begin) * rows.stride + head * s.head_dim, rows.stride, count, kKeyBlock, s.head_dim};
+}
+
+template <typename E>
+const Kernels<E>& kernels(AttentionPath path) {
+  if constexpr (sizeof(E) == 4) {
+    return kernels_fp32();
+  } else {
+    const Kernels<E>* native = path == AttentionPath::instruction_set ? kernels_bf16_native() : nullptr;
+    return native == nullptr ? kernels_bf16_widened() : *native;
+  }
+}
+
+// ---- Forward ---------------------------------------------------------------------------------------------------------------
+
+struct ForwardShared {
+  ForwardShared(const AttentionShape& s, const Layout& layout, Carver& carver)
+      : k_transposed(carver.take<Unit>(s.sequences * s.kv_heads * layout.key_blocks * layout.transposed())),
+        v_joined(carver.take<Unit>(s.sequences * s.kv_heads * layout.key_blocks * layout.joined())) {}
+  Unit* k_transposed;  // [B, Hkv, key blocks, Du, kKeyBlock]
+  Unit* v_joined;      // [B, Hkv, key blocks, kKeyBlock / unit, Dp]
+};
+
+template <typename E>
+struct ForwardWorker {
+  ForwardWorker(const Layout& layout, Carver& carver)
+      : q(carver.take<E>(kForwardQueryBlock * layout.Dp)),
+        o(carver.take<float>(kForwardQueryBlock * layout.Dp)),
+        maximum(carver.take<float>(kForwardQueryBlock)),
+        sums(carver.take<float>(kForwardQueryBlock * kColumns)),
+        scores(carver.take<float>(kStripRows * kKeyBlock)),
+        weights(carver.take<E>(kStripRows * kKeyBlock)) {}
+  E* q;            // [kForwardQueryBlock, Dp]
+  float* o;        // [kForwardQueryBlock, Dp]
+  float* maximum;  // [kForwardQueryBlock]
+  float* sums;     // [kForwardQueryBlock, kColumns]
+  float* scores;   // [kStripRows, kKeyBlock]
+  E* weights;      // [kStripRows, kKeyBlock]
+};
+
+template <typename E>
+Bytes forward_worker_bytes(const Layout& layout) {
+  Carver carver(nullptr);
+  ForwardWorker<E>(layout, carver);
+  return carver.used();
+}
+
+template <typename E>
+void forward_block(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const ForwardWorker<E>& w,
+                   const Unit* k_transposed, const Unit* v_joined, const RowBlock<E>& q, std::int64_t first, E* o,
+                   std::int64_t o_stride, float* lse) {
+  kernel.copy_rows(q, w.q, layout.Dp);
+  // Far below every score, yet finite: a row that sees nothing of a block leaves its sums as they are.
+  std::fill_n(w.maximum, q.rows, -1e30f);
+  std::fill_n(w.sums, q.rows * kColumns, 0.0f);
+  const std::int64_t begin = first_key(s, first) / kKeyBlock, end = blocks(first + q.rows, kKeyBlock);
+  for (std::int64_t block = begin; block < end; ++block) {
+    const Unit* k = k_transposed + block * layout.transposed();
+    const Unit* v = v_joined + block * layout.joined();
+    for (std::int64_t row = 0; row < q.rows; row += kStripRows) {
+      const std::int64_t rows = std::min(kStripRows, q.rows - row);
+      const Seen see = seen(s, first + row, rows, block * kKeyBlock);
+      float factors[kStripRows] = {};
+      const Start start = block == begin ? Start::write : Start::scale;
+      if (see.columns == 0 && start != Start::write) continue;
+      kernel.product({.a = reinterpret_cast<const Unit*>(w.q + row * layout.Dp),
+                      .a_row = layout.row_units(),
+                      .a_unit = 1,
+                      .b = k,
+                      .b_stride = kKeyBlock,
+                      .c = w.scores,
+                      .c_stride = kKeyBlock,
+                      .rows = rows,
+                      .columns = see.columns,
+                      .units = layout.Du,
+                      .start = Start::write,
+                      .factors = nullptr});
+      kernel.softmax({.scores = w.scores,
+                      .stride = kKeyBlock,
+                      .rows = rows,
+                      .columns = see.columns,
+                      .sight = see.sight,
+                      .scale = s.scale * kLog2E,
+                      .maximum = w.maximum + row,
+                      .sums = w.sums + row * kColumns,
+                      .factors = factors,
+                      .weights = w.weights});
+      kernel.product({.a = reinterpret_cast<const Unit*>(w.weights),
+                      .a_row = kKeyBlock / layout.unit,
+                      .a_unit = 1,
+                      .b = v,
+                      .b_stride = layout.Dp,
+                      .c = w.o + row * layout.Dp,
+                      .c_stride = layout.Dp,
+                      .rows = rows,
+                      .columns = layout.Dp,
+                      .units = see.columns / layout.unit,
+                      .start = start,
+                      .factors = factors});
+    }
+  }
+  for (std::int64_t row = 0; row < q.rows; ++row) {
+    float sum = 0;
+    for (std::int64_t lane = 0; lane < kColumns; ++lane) sum += w.sums[row * kColumns + lane];
+    kernel.write_row(w.o + row * layout.Dp, 1.0f / sum, s.head_dim, o + row * o_stride);
+    lse[row] = w.maximum[row] * kLn2 + std::log(sum);
+  }
+}
+
+// ---- Backward --------------------------------------------------------------------------------------------------------------
+
+// Sequences whose heads are in work together: their partial sums of dK and dV must be kept.
+std::int64_t wave_sequences(const AttentionShape& s) { return std::min(s.sequences, blocks(kWaveTasks, s.heads)); }
+
+struct BackwardShared {
+  BackwardShared(const AttentionShape& s, const Layout& layout, Carver& carver)
+      : k_transposed(carver.take<Unit>(wave_sequences(s) * s.kv_heads * layout.key_blocks * layout.transposed())),
+        v_transposed(carver.take<Unit>(wave_sequences(s) * s.kv_heads * layout.key_blocks * layout.transposed())),
+        k_joined(carver.take<Unit>(wave_sequences(s) * s.kv_heads * layout.key_blocks * layout.joined())),
+        dk(carver.take<float>(wave_sequences(s) * s.heads * layout.key_blocks * kKeyBlock * layout.Dp)),
+        dv(carver.take<float>(wave_sequences(s) * s.heads * layout.key_blocks * kKeyBlock * layout.Dp)) {}
+  Unit* k_transposed;  // [wave, Hkv, key blocks, Du, kKeyBlock]
+  Unit* v_transposed;  // [wave, Hkv, key blocks, Du, kKeyBlock]
+  Unit* k_joined;      // [wave, Hkv, key blocks, kKeyBlock / unit, Dp]
+  float* dk;           // [wave, Hq, key blocks * kKeyBlock, Dp]
+  float* dv;           // [wave, Hq, key blocks * kKeyBlock, Dp]
+};
+
+constexpr std::int64_t padded_queries(const AttentionShape& s) { return up(s.queries, 2); }
+
+template <typename E>
+struct BackwardWorker {
+  BackwardWorker(const AttentionShape& s, const Layout& layout, Carver& carver)
+      : q(carver.take<E>(padded_queries(s) * layout.Dp)),
+        d_o(carver.take<E>(padded_queries(s) * layout.Dp)),
+        q_joined(carver.take<Unit>(padded_queries(s) / layout.unit * layout.Dp)),
+        d_o_joined(carver.take<Unit>(padded_queries(s) / layout.unit * layout.Dp)),
+        dq(carver.take<float>(padded_queries(s) * layout.Dp)),
+        lse(carver.take<float>(padded_queries(s))),
+        delta(carver.take<float>(padded_queries(s))),
+        scores(carver.take<float>(kStripRows * kKeyBlock)),
+        d_weights(carver.take<float>(kStripRows * kKeyBlock)),
+        p_units(carver.take<Unit>(kBackwardQueryBlock / layout.unit * kKeyBlock)),
+        ds_units(carver.take<Unit>(kBackwardQueryBlock / layout.unit * kKeyBlock)),
+        ds_rows(layout.unit == 1 ? reinterpret_cast<E*>(ds_units) : carver.take<E>(kBackwardQueryBlock * kKeyBlock)) {}
+  E* q;              // [Tq, Dp]
+  E* d_o;            // [Tq, Dp]
+  Unit* q_joined;    // [Tq / unit, Dp]
+  Unit* d_o_joined;  // [Tq / unit, Dp]
+  float* dq;         // [Tq, Dp]
+  float* lse;        // [Tq], to the base 2
+  float* delta;      // [Tq]: sum of d_o * o
+  float* scores;     // [kStripRows, kKeyBlock]
+  float* d_weights;  // [kStripRows, kKeyBlock]
+  Unit* p_units;     // [kBackwardQueryBlock / unit, kKeyBlock]
+  Unit* ds_units;    // [kBackwardQueryBlock / unit, kKeyBlock]
+  E* ds_rows;        // [kBackwardQueryBlock, kKeyBlock]
+};
+
+template <typename E>
+Bytes backward_worker_bytes(const AttentionShape& s, const Layout& layout) {
+  Carver carver(nullptr);
+  BackwardWorker<E>(s, layout, carver);
+  return carver.used();
+}
+
+// One head's keys and values, packed, and where its gradients gather.
+struct HeadBlocks {
+  const Unit* k_transposed;  // [key blocks, Du, kKeyBlock]
+  const Unit* v_transposed;  // [key blocks, Du, kKeyBlock]
+  const Unit* k_joined;      // [key blocks, kKeyBlock / unit, Dp]
+  float* dk;                 // [key blocks * kKeyBlock, Dp]
+  float* dv;                 // [key blocks * kKeyBlock, Dp]
+};
+
+// Queries [begin, begin + rows) against one key block: p and ds into the worker's buffers, dQ into its sum.
+template <typename E>
+void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const BackwardWorker<E>& w,
+                    const HeadBlocks& head, std::int64_t block, std::int64_t begin, std::int64_t rows_total) {
+  const Unit* k = head.k_transposed + block * layout.transposed();
+  const Unit* v = head.v_transposed + block * layout.transposed();
+  for (std::int64_t row = 0; row < rows_total; row += kStripRows) {
+    const std::int64_t rows = std::min(kStripRows, rows_total - row), query = begin + row;
+    const Seen see = seen(s, s.key_offset + query, rows, block * kKeyBlock);
+    const auto product = [&](const E* a, const Unit* b, float* c) {
+      kernel.product({.a = reinterpret_cast<const Unit*>(a + query * layout.Dp),
+                      .a_row = layout.row_units(),
+                      .a_unit = 1,
+                      .b = b,
+                      .b_stride = kKeyBlock,
+                      .c = c,
+                      .c_stride = kKeyBlock,
+                      .rows = rows,
+                      .columns = see.columns,
+                      .units = layout.Du,
+                      .start = Start::write,
+                      .factors = nullptr});
+    };
+    product(w.q, k, w.scores);
+    product(w.d_o, v, w.d_weights);
+    const std::int64_t at = row / layout.unit * kKeyBlock;
+    kernel.gradient({.scores = w.scores,
+                     .d_weights = w.d_weights,
+                     .stride = kKeyBlock,
+                     .rows = rows,
+                     .columns = see.columns,
+                     .sight = see.sight,
+                     .scale = s.scale * kLog2E,
+                     .lse = w.lse + query,
+                     .delta = w.delta + query,
+                     .p_units = w.p_units + at,
+                     .ds_units = w.ds_units + at,
+                     .ds_rows = w.ds_rows + row * kKeyBlock});
+    // The products over queries read whole rows.
+    for (std::int64_t unit = 0; unit < rows / layout.unit && see.columns < kKeyBlock; ++unit) {
+      std::fill(w.p_units + at + unit * kKeyBlock + see.columns, w.p_units + at + (unit + 1) * kKeyBlock, 0u);
+      std::fill(w.ds_units + at + unit * kKeyBlock + see.columns, w.ds_units + at + (unit + 1) * kKeyBlock, 0u);
+    }
+    kernel.product({.a = reinterpret_cast<const Unit*>(w.ds_rows + row * kKeyBlock),
+                    .a_row = kKeyBlock / layout.unit,
+                    .a_unit = 1,
+                    .b = head.k_joined + block * layout.joined(),
+                    .b_stride = layout.Dp,
+                    .c = w.dq + query * layout.Dp,
+                    .c_stride = layout.Dp,
+                    .rows = rows,
+                    .columns = layout.Dp,
+                    .units = see.columns / layout.unit,
+                    .start = Start::add,
+                    .factors = nullptr});
+  }
+}
+
+template <typename E>
+void backward_head(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const BackwardWorker<E>& w,
+                   const HeadBlocks& head) {
+  const std::int64_t Tq = padded_queries(s);
+  std::fill_n(w.dq, Tq * layout.Dp, 0.0f);
+  for (std::int64_t block = 0; block < layout.key_blocks; ++block) {
+    const std::int64_t key_begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - key_begin);
+    float* dk = head.dk + key_begin * layout.Dp;
+    float* dv = head.dv + key_begin * layout.Dp;
+    std::fill_n(dk, keys * layout.Dp, 0.0f);
+    std::fill_n(dv, keys * layout.Dp, 0.0f);
+    // Queries that see anything of the block, from an even one on: pairs of rows stay together.
+    const std::int64_t begin = std::max<std::int64_t>(0, key_begin - s.key_offset) / 2 * 2;
+    const std::int64_t end =
+        s.window == 0 ? Tq : std::min(Tq, up(std::max<std::int64_t>(0, key_begin + keys - 1 + s.window - s.key_offset), 2));
+    for (std::int64_t query = begin; query < end; query += kBackwardQueryBlock) {
+      const std::int64_t rows = std::min(kBackwardQueryBlock, end - query);
+      gradient_block(kernel, s, layout, w, head, block, query, rows);
+      for (std::int64_t key = 0; key < keys; key += kStripRows) {
+        // Queries before this strip of keys do not see it.
+        const std::int64_t skip = std::clamp<std::int64_t>(key_begin + key - s.key_offset - query, 0, rows) / layout.unit;
+        const auto product = [&](const Unit* a, const Unit* b, float* c) {
+          kernel.product({.a = a + skip * kKeyBlock + key,
+                          .a_row = 1,
+                          .a_unit = kKeyBlock,
+                          .b = b + (query / layout.unit + skip) * layout.Dp,
+                          .b_stride = layout.Dp,
+                          .c = c + key * layout.Dp,
+                          .c_stride = layout.Dp,
+                          .rows = std::min(kStripRows, keys - key),
+                          .columns = layout.Dp,
+                          .units = rows / layout.unit - skip,
+                          .start = Start::add,
+                          .factors = nullptr});
+        };
+        product(w.p_units, w.d_o_joined, dv);
+        product(w.ds_units, w.q_joined, dk);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Bytes attention_forward_scratch_bytes(const AttentionShape& shape, DType type, int threads) {
+  check(shape);
+  const Layout layout(shape, unit_elements(type));
+  Carver carver(nullptr);
+  ForwardShared(shape, layout, carver);
+  return carver.used() +
+         threads * (type == DType::float32 ? forward_worker_bytes<float>(layout) : forward_worker_bytes<BFloat16>(layout));
+}
+
+template <typename E>
+void attention_forward(const ThreadPool& pool, const AttentionShape& s, const AttentionInputs<E>& in, AttentionRows<E> o,
+                       float* lse, std::byte* scratch, AttentionPath path) {
+  check(s);
+  const Layout layout(s, unit_elements(kType<E>));
+  const Kernels<E>& kernel = kernels<E>(path);
+  Carver carver(scratch);
+  const ForwardShared shared(s, layout, carver);
+  std::byte* const workers = scratch + carver.used();
+  const Bytes worker_bytes = forward_worker_bytes<E>(layout);
+
+  pool.parallel_for(s.sequences * s.kv_heads * layout.key_blocks, [&](std::int64_t task, int) {
+    const std::int64_t block = task % layout.key_blocks, head = task / layout.key_blocks % s.kv_heads,
+                       b = task / layout.key_blocks / s.kv_heads;
+    kernel.transpose(key_rows(s, in.k, b, head, block), shared.k_transposed + task * layout.transposed(), kKeyBlock);
+    kernel.join_rows(key_rows(s, in.v, b, head, block), shared.v_joined + task * layout.joined(), layout.Dp);
+  });
+
+  const std::int64_t query_blocks = blocks(s.queries, kForwardQueryBlock);
+  pool.parallel_for(s.sequences * s.heads * query_blocks, [&](std::int64_t task, int worker) {
+    const std::int64_t block = task % query_blocks, head = task / query_blocks % s.heads, b = task / query_blocks / s.heads;
+    const std::int64_t begin = block * kForwardQueryBlock, rows = std::min(kForwardQueryBlock, s.queries - begin);
+    const std::int64_t kv = (b * s.kv_heads + head / (s.heads / s.kv_heads)) * layout.key_blocks;
+    Carver own(workers + worker * worker_bytes);
+    const ForwardWorker<E> w(layout, own);
+    const RowBlock<E> q{in.q.data + (b * s.queries + begin) * in.q.stride + head * s.head_dim, in.q.stride, rows, rows,
+                        s.head_dim};
+    forward_block(kernel, s, layout, w, shared.k_transposed + kv * layout.transposed(), shared.v_joined + kv * layout.joined(), q,
+                  s.key_offset + begin, o.data + (b * s.queries + begin) * o.stride + head * s.head_dim, o.stride,
+                  lse + (b * s.heads + head) * s.queries + begin);
+  });
+}
+
+Bytes attention_backward_scratch_bytes(const AttentionShape& shape, DType type, int threads) {
+  check(shape);
+  const Layout layout(shape, unit_elements(type));
+  Carver carver(nullptr);
+  BackwardShared(shape, layout, carver);
+  return carver.used() + threads * (type == DType::float32 ? backward_worker_bytes<float>(shape, layout)
+                                                           : backward_worker_bytes<BFloat16>(shape, layout));
+}
+
+template <typename E>
+void attention_backward(const ThreadPool& pool, const AttentionShape& s, const AttentionInputs<E>& in,
+                        const AttentionOutputs<E>& out, const AttentionGradients<E>& gradients, std::byte* scratch,
+                        AttentionPath path) {
+  check(s);
+  const Layout layout(s, unit_elements(kType<E>));
+  const Kernels<E>& kernel = kernels<E>(path);
+  Carver carver(scratch);
+  const BackwardShared shared(s, layout, carver);
+  std::byte* const workers = scratch + carver.used();
+  const Bytes worker_bytes = backward_worker_bytes<E>(s, layout);
+  const std::int64_t group = s.heads / s.kv_heads, head_floats = layout.key_blocks * kKeyBlock * layout.Dp;
+
+  for (std::int64_t first = 0; first < s.sequences; first += wave_sequences(s)) {
+    const std::int64_t sequences = std::min(wave_sequences(s), s.sequences - first);
+    pool.parallel_for(sequences * s.kv_heads * layout.key_blocks, [&](std::int64_t task, int) {
+      const std::int64_t block = task % layout.key_blocks, head = task / layout.key_blocks % s.kv_heads,
+                         b = first + task / layout.key_blocks / s.kv_heads;
+      const RowBlock<E> k = key_rows(s, in.k, b, head, block);
+      kernel.transpose(k, shared.k_transposed + task * layout.transposed(), kKeyBlock);
+      kernel.transpose(key_rows(s, in.v, b, head, block), shared.v_transposed + task * layout.transposed(), kKeyBlock);
+      kernel.join_rows(k, shared.k_joined + task * layout.joined(), layout.Dp);
+    });
+
+    pool.parallel_for(sequences * s.heads, [&](std::int64_t task, int worker) {
+      const std::int64_t head = task % s.heads, b = first + task / s.heads, Tq = padded_queries(s);
+      const std::int64_t kv = (task / s.heads * s.kv_heads + head / group) * layout.key_blocks;
+      Carver own(workers + worker * worker_bytes);
+      const BackwardWorker<E> w(s, layout, own);
+      const auto query_rows = [&](const AttentionRows<const E>& rows) {
+        return RowBlock<E>{rows.data + b * s.queries * rows.stride + head * s.head_dim, rows.stride, s.queries, Tq, s.head_dim};
+      };
+      const RowBlock<E> q = query_rows(in.q), o = query_rows(out.o), d_o = query_rows(out.d_o);
+      kernel.copy_rows(q, w.q, layout.Dp);
+      kernel.copy_rows(d_o, w.d_o, layout.Dp);
+      kernel.join_rows(q, w.q_joined, layout.Dp);
+      kernel.join_rows(d_o, w.d_o_joined, layout.Dp);
+      for (std::int64_t t = 0; t < Tq; ++t) {
+        // A query that only fills a pair has no weights.
+        const bool real = t < s.queries;
+        w.lse[t] = real ? out.lse[(b * s.heads + head) * s.queries + t] * kLog2E : std::numeric_limits<float>::infinity();
+        w.delta[t] = real ? kernel.dot(o.data + t * o.stride, d_o.data + t * d_o.stride, s.head_dim) : 0.0f;
+      }
+      backward_head(
+          kernel, s, layout, w,
+          HeadBlocks{shared.k_transposed + kv * layout.transposed(), shared.v_transposed + kv * layout.transposed(),
+                     shared.k_joined + kv * layout.joined(), shared.dk + task * head_floats, shared.dv + task * head_floats});
+      E* dq = gradients.dq.data + b * s.queries * gradients.dq.stride + head * s.head_dim;
+      for (std::int64_t t = 0; t < s.queries; ++t) {
+        kernel.write_row(w.dq + t * layout.Dp, s.scale, s.head_dim, dq + t * gradients.dq.stride);
+      }
+    });
+
+    pool.parallel_for(sequences * s.kv_heads * layout.key_blocks, [&](std::int64_t task, int) {
+      const std::int64_t block = task % layout.key_blocks, head = task / layout.key_blocks % s.kv_heads,
+                         b = task / layout.key_blocks / s.kv_heads;
+      const std::int64_t begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - begin);
+      const auto write = [&](float* sums, float factor, const AttentionRows<E>& rows) {
+        float* sum = sums + (b * s.heads + head * group) * head_floats + begin * layout.Dp;
+        for (std::int64_t other = 1; other < group; ++other) {
+          const float* term = sum + other * head_floats;
+          for (std::int64_t i = 0; i < keys * layout.Dp; ++i) sum[i] += term[i];
+        }
+        E* to = rows.data + ((first + b) * s.keys + begin) * rows.stride + head * s.head_dim;
+        for (std::int64_t key = 0; key < keys; ++key) {
+          kernel.write_row(sum + key * layout.Dp, factor, s.head_dim, to + key * rows.stride);
+        }
+      };
+      write(shared.dk, s.scale, gradients.dk);
+      write(shared.dv, 1.0f, gradients.dv);
+    });
+  }
+}
+
+template void attention_forward(const ThreadPool&, const AttentionShape&, const AttentionInputs<float>&, AttentionRows<float>,
+                                float*, std::byte*, AttentionPath);
+template void attention_forward(const ThreadPool&, const AttentionShape&, const AttentionInputs<BFloat16>&,
+                                AttentionRows<BFloat16>, float*, std::byte*, AttentionPath);
+template void attention_backward(const ThreadPool&, const AttentionShape&, const AttentionInputs<float>&,
+                                 const AttentionOutputs<float>&, const AttentionGradients<float>&, std::byte*, AttentionPath);
+template void attention_backward(const ThreadPool&, const AttentionShape&, const AttentionInputs<BFloat16>&,
+                                 const AttentionOutputs<BFloat16>&, const AttentionGradients<BFloat16>&, std::byte*,
+                                 AttentionPath);
+
+}  // namespace spillway::ops

@@ -1,0 +1,113 @@
+// The inner loops of attention over one strip of rows, a table of functions for each compute type and instruction set, so that
+// the blocking (attention.cpp) is written once. Reductions go by units of 32 bits: one fp32 element or a pair of bf16.
+// Not here: blocks, heads, threads.
+//
+// Legend: D head dimension, padded to kColumns where it is a row's length; a strip is at most kStripRows rows.
+#pragma once
+
+#include <cstdint>
+
+#include "memory/bfloat16.h"
+
+namespace spillway::ops::attention {
+
+using Unit = std::uint32_t;
+
+inline constexpr std::int64_t kStripRows = 6;  // rows of a register tile: 6 x 4 accumulators of 16 lanes
+inline constexpr std::int64_t kColumns = 16;   // columns come in multiples of this, rows of memory at multiples of 64 bytes
+
+enum class Start : std::uint8_t {
+  write,  // from zero
+  add,    // from what is there
+  scale,  // from what is there times the row's factor
+};
+
+// c[rows, columns] = start + a[rows, units] b[units, columns]. a's units are anywhere at fixed strides.
+struct Product {
+  const Unit* a;
+  std::int64_t a_row;   // units between a's rows
+  std::int64_t a_unit;  // units between a row's units
+  const Unit* b;        // [units, columns]
+  std::int64_t b_stride;
+  float* c;  // [rows, columns]
+  std::int64_t c_stride;
+  std::int64_t rows;     // <= kStripRows
+  std::int64_t columns;  // a multiple of kColumns
+  std::int64_t units;
+  Start start;
+  const float* factors;  // [rows], for Start::scale
+};
+
+// Row r of a strip of scores sees the columns [begin + r, end + r).
+struct Sight {
+  std::int64_t begin;
+  std::int64_t end;
+  bool all(std::int64_t rows, std::int64_t columns) const { return begin + rows - 1 <= 0 && end >= columns; }
+};
+
+// One step of the online softmax: scores in, weights out, relative to the new maximum. All in powers of 2.
+template <typename E>
+struct SoftmaxStep {
+  float* scores;        // [rows, columns], overwritten
+  std::int64_t stride;  // of scores and weights
+  std::int64_t rows;
+  std::int64_t columns;
+  Sight sight;
+  float scale;     // of the scores, log2(e) included
+  float* maximum;  // [rows], of the scaled scores
+  float* sums;     // [rows, kColumns]: of the weights, by lane
+  float* factors;  // [rows]: what the former sums and outputs are worth now
+  E* weights;      // [rows, columns]
+};
+
+// The softmax again from its log-sum-exp, and its gradient: p = 2^(scale s - lse), ds = p (dp - delta).
+// rows is even; pairs of rows become units: [rows / unit, columns].
+template <typename E>
+struct GradientStep {
+  const float* scores;     // [rows, columns]
+  const float* d_weights;  // [rows, columns]
+  std::int64_t stride;     // of all matrices, in their elements (units for the units)
+  std::int64_t rows;
+  std::int64_t columns;
+  Sight sight;
+  float scale;         // of the scores, log2(e) included
+  const float* lse;    // [rows], to the base 2
+  const float* delta;  // [rows]
+  Unit* p_units;       // [rows / unit, columns]
+  Unit* ds_units;      // [rows / unit, columns]
+  E* ds_rows;          // [rows, columns]; not written where a unit is an element
+};
+
+// Elements of rows somewhere, which become `padded` rows: those beyond `rows` and elements beyond D are zero.
+template <typename E>
+struct RowBlock {
+  const E* data;
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t padded;  // even
+  std::int64_t D;
+};
+
+template <typename E>
+struct Kernels {
+  void (*product)(const Product&);
+  void (*softmax)(const SoftmaxStep<E>&);
+  void (*gradient)(const GradientStep<E>&);
+  // out[padded, ld]
+  void (*copy_rows)(const RowBlock<E>&, E* out, std::int64_t ld);
+  // out[D / unit (rounded up), ld]: the units of row r in column r
+  void (*transpose)(const RowBlock<E>&, Unit* out, std::int64_t ld);
+  // out[padded / unit, ld]: units of elements of neighbouring rows, D of them padded to kColumns
+  void (*join_rows)(const RowBlock<E>&, Unit* out, std::int64_t ld);
+  // out[D] = in[D] * factor
+  void (*write_row)(const float* in, float factor, std::int64_t D, E* out);
+  float (*dot)(const E* x, const E* y, std::int64_t D);
+};
+
+// The best instruction set of this machine.
+const Kernels<float>& kernels_fp32();
+const Kernels<BFloat16>& kernels_bf16_widened();
+// Null where the machine has no bf16 dot products.
+const Kernels<BFloat16>* kernels_bf16_native();
+
+}  // namespace spillway::ops::attention

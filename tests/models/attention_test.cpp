@@ -1,0 +1,292 @@
+// Attention against a plain one in double: every head size, groups, windows, caches, threads, instruction sets.
+#include "models/attention_ops.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "tests/models/kernel_testing.h"
+
+namespace spillway::testing {
+namespace {
+
+using ops::AttentionPath;
+using ops::AttentionShape;
+
+template <typename E>
+constexpr DType dtype_of() {
+  return sizeof(E) == 2 ? DType::bfloat16 : DType::float32;
+}
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+// Operands as rows of wider matrices: queries with a gap after them, keys and values side by side.
+template <typename E>
+struct Problem {
+  static constexpr std::int64_t kGap = 5;
+
+  Problem(const AttentionShape& of, float spread)
+      : shape(of),
+        q_stride(of.heads * of.head_dim + kGap),
+        kv_stride(2 * of.kv_heads * of.head_dim),
+        q(random_vector<E>(of.sequences * of.queries * q_stride, 1, spread)),
+        kv(random_vector<E>(of.sequences * of.keys * kv_stride, 2, spread)),
+        d_o(random_vector<E>(of.sequences * of.queries * q_stride, 3)) {}
+
+  ops::AttentionInputs<E> inputs() const {
+    return {{q.data(), q_stride}, {kv.data(), kv_stride}, {kv.data() + shape.kv_heads * shape.head_dim, kv_stride}};
+  }
+
+  AttentionShape shape;
+  std::int64_t q_stride, kv_stride;
+  std::vector<E> q;    // [B*Tq, Hq*D + gap]
+  std::vector<E> kv;   // [B*Tk, 2*Hkv*D]
+  std::vector<E> d_o;  // [B*Tq, Hq*D + gap]
+};
+
+// The layout of Problem. Beside each result the sum of its terms' absolute values, from which the tolerance follows.
+struct Reference {
+  std::vector<double> o, o_size, lse, dq, dq_size, dkv, dkv_size;
+  double largest_score = 0;
+};
+
+template <typename E>
+Reference reference(const Problem<E>& problem) {
+  const AttentionShape& s = problem.shape;
+  const std::int64_t D = s.head_dim, values = s.kv_heads * D;
+  const auto q = widened(problem.q), kv = widened(problem.kv), d_o = widened(problem.d_o);
+  Reference r;
+  for (auto* out : {&r.o, &r.o_size, &r.dq, &r.dq_size}) out->resize(q.size());
+  for (auto* out : {&r.dkv, &r.dkv_size}) out->resize(kv.size());
+  r.lse.resize(at(s.sequences * s.heads * s.queries));
+  for (std::int64_t b = 0; b < s.sequences; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      for (std::int64_t t = 0; t < s.queries; ++t) {
+        const std::int64_t position = s.key_offset + t;
+        const std::int64_t first = s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+        const std::int64_t row = (b * s.queries + t) * problem.q_stride + h * D;
+        const auto key_row = [&](std::int64_t key) {
+          return (b * s.keys + key) * problem.kv_stride + h / (s.heads / s.kv_heads) * D;
+        };
+        std::vector<double> p;
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+        for (std::int64_t key = first; key <= position; ++key) {
+          double score = 0;
+          for (std::int64_t d = 0; d < D; ++d) score += q[at(row + d)] * kv[at(key_row(key) + d)];
+          p.push_back(score * static_cast<double>(s.scale));
+          largest = std::max(largest, p.back());
+          r.largest_score = std::max(r.largest_score, std::abs(p.back()));
+        }
+        for (double& weight : p) sum += weight = std::exp(weight - largest);
+        r.lse[at((b * s.heads + h) * s.queries + t)] = largest + std::log(sum);
+        double delta = 0, delta_size = 0;
+        for (std::int64_t d = 0; d < D; ++d) {
+          for (std::int64_t key = first; key <= position; ++key) {
+            const double term = p[at(key - first)] / sum * kv[at(key_row(key) + values + d)];
+            r.o[at(row + d)] += term;
+            r.o_size[at(row + d)] += std::abs(term);
+          }
+          delta += r.o[at(row + d)] * d_o[at(row + d)];
+          delta_size += r.o_size[at(row + d)] * std::abs(d_o[at(row + d)]);
+        }
+        for (std::int64_t key = first; key <= position; ++key) {
+          const double weight = p[at(key - first)] / sum, scale = static_cast<double>(s.scale);
+          double dp = 0, dp_size = 0;
+          for (std::int64_t d = 0; d < D; ++d) {
+            const double term = d_o[at(row + d)] * kv[at(key_row(key) + values + d)];
+            dp += term;
+            dp_size += std::abs(term);
+            r.dkv[at(key_row(key) + values + d)] += weight * d_o[at(row + d)];
+            r.dkv_size[at(key_row(key) + values + d)] += std::abs(weight * d_o[at(row + d)]);
+          }
+          const double ds = weight * (dp - delta) * scale, ds_size = weight * (dp_size + delta_size) * scale;
+          for (std::int64_t d = 0; d < D; ++d) {
+            r.dq[at(row + d)] += ds * kv[at(key_row(key) + d)];
+            r.dq_size[at(row + d)] += ds_size * std::abs(kv[at(key_row(key) + d)]);
+            r.dkv[at(key_row(key) + d)] += ds * q[at(row + d)];
+            r.dkv_size[at(key_row(key) + d)] += ds_size * std::abs(q[at(row + d)]);
+          }
+        }
+      }
+    }
+  }
+  return r;
+}
+
+template <typename E>
+struct Results {
+  std::vector<E> o, dq, dkv;
+  std::vector<float> lse;
+};
+
+constexpr float kUntouched = 7.0f;
+
+template <typename E>
+Results<E> run(const Problem<E>& problem, int threads, AttentionPath path) {
+  const AttentionShape& s = problem.shape;
+  const ThreadPool pool(threads);
+  Results<E> r;
+  r.o.assign(problem.q.size(), from_float<E>(kUntouched));
+  r.dq = r.o;
+  r.dkv.assign(problem.kv.size(), from_float<E>(kUntouched));
+  r.lse.assign(at(s.sequences * s.heads * s.queries), kUntouched);
+  Scratch forward(ops::attention_forward_scratch_bytes(s, dtype_of<E>(), threads));
+  ops::attention_forward<E>(pool, s, problem.inputs(), {r.o.data(), problem.q_stride}, r.lse.data(), forward.data(), path);
+  Scratch backward(ops::attention_backward_scratch_bytes(s, dtype_of<E>(), threads));
+  ops::attention_backward<E>(pool, s, problem.inputs(),
+                             {{r.o.data(), problem.q_stride}, r.lse.data(), {problem.d_o.data(), problem.q_stride}},
+                             {{r.dq.data(), problem.q_stride},
+                              {r.dkv.data(), problem.kv_stride},
+                              {r.dkv.data() + s.kv_heads * s.head_dim, problem.kv_stride}},
+                             backward.data(), path);
+  return r;
+}
+
+// Each |actual - expected| against factor * the sum of the terms' absolute values.
+template <typename E>
+void expect_within(const std::vector<E>& actual, const std::vector<double>& expected, const std::vector<double>& sizes,
+                   double factor, std::int64_t stride, std::int64_t used, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  double worst = 0;
+  std::size_t where = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double value = static_cast<double>(to_float(actual[i]));
+    if (static_cast<std::int64_t>(i) % stride >= used) {
+      ASSERT_EQ(value, static_cast<double>(kUntouched)) << what << ": written in a gap, element " << i;
+      continue;
+    }
+    const double share = std::abs(value - expected[i]) / (factor * sizes[i] + 1e-30);
+    if (!(share <= worst)) {
+      worst = share;
+      where = i;
+    }
+  }
+  EXPECT_LE(worst, 1.0) << what << ": element " << where << " is " << to_float(actual[where]) << ", expected " << expected[where]
+                        << ", terms " << sizes[where];
+}
+
+template <typename E>
+void check(const AttentionShape& s, float spread = 1.0f) {
+  const Problem<E> problem(s, spread);
+  const Reference expected = reference(problem);
+  const std::string name = std::to_string(s.sequences) + " x " + std::to_string(s.queries) + " of " + std::to_string(s.keys) +
+                           " keys, heads " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " of " +
+                           std::to_string(s.head_dim) + ", window " + std::to_string(s.window);
+  // Scores are sums of D products, weights carry the error of their exponent, outputs are sums of Tk products. In bf16 the
+  // weights, the output that delta is made of, the score gradients and the result each round once, by at most half an epsilon.
+  const double exponent = static_cast<double>(s.head_dim + 8) + 4 * expected.largest_score;
+  const double factor =
+      epsilon_of<float>() * (exponent + static_cast<double>(s.keys)) + (sizeof(E) == 2 ? 2 * epsilon_of<E>() : 0.0);
+  for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
+    const Results<E> actual = run(problem, 1, path);
+    const std::int64_t used = s.heads * s.head_dim;
+    expect_within(actual.o, expected.o, expected.o_size, factor, problem.q_stride, used, name + ": o");
+    expect_within(actual.dq, expected.dq, expected.dq_size, factor, problem.q_stride, used, name + ": dq");
+    expect_within(actual.dkv, expected.dkv, expected.dkv_size, factor, problem.kv_stride, problem.kv_stride, name + ": dk, dv");
+    expect_close(actual.lse, expected.lse, epsilon_of<float>() * exponent, epsilon_of<float>() * exponent,
+                 (name + ": lse").c_str());
+  }
+}
+
+AttentionShape training(std::int64_t B, std::int64_t T, std::int64_t heads, std::int64_t kv_heads, std::int64_t D,
+                        std::int64_t window = 0) {
+  return {.sequences = B,
+          .queries = T,
+          .keys = T,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = D,
+          .window = window,
+          .scale = 1.0f / std::sqrt(static_cast<float>(D))};
+}
+
+template <typename E>
+using AttentionTest = KernelTest<E>;
+TYPED_TEST_SUITE(AttentionTest, ComputeTypes);
+
+TYPED_TEST(AttentionTest, SequencesAndHeadSizesOfEveryKind) {
+  for (const std::int64_t T : {1, 2, 7, 33, 65, 130}) {
+    for (const std::int64_t D : {12, 24, 64, 80}) check<TypeParam>(training(2, T, 2, 1, D));
+  }
+  for (const std::int64_t D : {1, 7, 16, 96, 128, 256}) check<TypeParam>(training(1, 37, 2, 2, D));
+}
+
+TYPED_TEST(AttentionTest, ManyBlocks) {
+  check<TypeParam>(training(1, 300, 2, 1, 64));
+  check<TypeParam>(training(1, 512, 1, 1, 16));
+}
+
+TYPED_TEST(AttentionTest, GroupsOfHeads) {
+  check<TypeParam>(training(2, 65, 9, 3, 64));
+  check<TypeParam>(training(1, 40, 6, 6, 24));
+  check<TypeParam>(training(1, 40, 8, 1, 16));
+  // More sequences than are in work together.
+  check<TypeParam>(training(5, 20, 24, 8, 12));
+}
+
+TYPED_TEST(AttentionTest, Windows) {
+  for (const std::int64_t window : {1, 2, 15, 64, 127, 128, 129, 200, 1000}) check<TypeParam>(training(1, 290, 2, 1, 24, window));
+}
+
+TYPED_TEST(AttentionTest, QueriesAfterKeysOfACache) {
+  for (const std::int64_t keys : {1, 16, 33, 128, 200, 301}) {
+    for (const std::int64_t queries : {1, 2, 5, 31, 130}) {
+      if (queries > keys) continue;
+      for (const std::int64_t window : {0, 20}) {
+        AttentionShape shape = training(2, queries, 4, 2, 24, window);
+        shape.keys = keys;
+        shape.key_offset = keys - queries;
+        check<TypeParam>(shape);
+      }
+    }
+  }
+}
+
+TYPED_TEST(AttentionTest, KeysThatNoQuerySees) {
+  AttentionShape shape = training(1, 10, 2, 1, 16);
+  shape.keys = 300;
+  shape.key_offset = 3;
+  check<TypeParam>(shape);
+  shape.key_offset = 280;
+  shape.window = 9;
+  check<TypeParam>(shape);
+}
+
+TYPED_TEST(AttentionTest, LargeScores) {
+  check<TypeParam>(training(1, 140, 2, 1, 64), 8.0f);
+  const Problem<TypeParam> problem(training(1, 140, 2, 1, 64), 1e4f);
+  for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
+    const Results<TypeParam> actual = run(problem, 1, path);
+    for (const TypeParam value : actual.o) EXPECT_TRUE(std::isfinite(to_float(value)));
+    for (const float value : actual.lse) EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+TYPED_TEST(AttentionTest, NotANumberIsNotHidden) {
+  Problem<TypeParam> problem(training(1, 40, 1, 1, 16), 1.0f);
+  problem.q[at(20 * problem.q_stride)] = from_float<TypeParam>(std::numeric_limits<float>::quiet_NaN());
+  for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
+    const Results<TypeParam> actual = run(problem, 1, path);
+    for (std::int64_t t = 0; t < 40; ++t) EXPECT_EQ(std::isnan(to_float(actual.o[at(t * problem.q_stride)])), t == 20) << t;
+    EXPECT_TRUE(std::isnan(to_float(actual.dq[at(20 * problem.q_stride)])));
+    EXPECT_TRUE(std::isnan(to_float(actual.dkv[0])));
+  }
+}
+
+TYPED_TEST(AttentionTest, BitsDoNotDependOnThreads) {
+  for (const AttentionShape& shape : {training(3, 200, 6, 2, 64), training(1, 400, 3, 1, 24, 100)}) {
+    const Problem<TypeParam> problem(shape, 1.0f);
+    for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
+      const Results<TypeParam> expected = run(problem, 1, path);
+      for (const int threads : kPools) {
+        const Results<TypeParam> actual = run(problem, threads, path);
+        expect_same_bits(actual.o, expected.o, "o");
+        expect_same_bits(actual.lse, expected.lse, "lse");
+        expect_same_bits(actual.dq, expected.dq, "dq");
+        expect_same_bits(actual.dkv, expected.dkv, "dk, dv");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway::testing
