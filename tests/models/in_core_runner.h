@@ -1,5 +1,5 @@
 // Trains a compiled model the plainest way: every value in a vector of its own, all units forward and backward, AdamW in scalar
-// loops. What a unit must not read is garbage: values, gradients and workspaces begin as NaNs.
+// loops. What a unit must not read is garbage: values, gradients and workspaces begin as NaNs; what it must not write is guarded.
 // Not here: anything fast, and tiers.
 //
 // Legend: B sequences of T tokens a micro-batch, n = B * T, P elements of a block.
@@ -23,18 +23,25 @@
 
 namespace spillway::testing {
 
-// Bytes at a multiple of 64, as the executor gives them, and not a byte more.
+// Bytes at a multiple of 64, as the executor gives them, and a guard behind them.
 class Buffer {
  public:
   explicit Buffer(Bytes bytes)
-      : bytes_(static_cast<std::size_t>(bytes)), data_(new (std::align_val_t{64}) std::byte[bytes_ + 1]) {
+      : bytes_(static_cast<std::size_t>(bytes)), data_(new (std::align_val_t{64}) std::byte[bytes_ + kGuard]) {
+    std::memset(data_.get() + bytes_, kGuardByte, kGuard);
     spoil();
   }
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }
   void spoil() { std::memset(data_.get(), 0xff, bytes_); }  // NaNs in fp32 and in bf16
+  bool is_guard_whole() const {
+    return std::all_of(data_.get() + bytes_, data_.get() + bytes_ + kGuard,
+                       [](std::byte b) { return b == std::byte{kGuardByte}; });
+  }
 
  private:
+  static constexpr std::size_t kGuard = 64;
+  static constexpr unsigned char kGuardByte = 0xa5;
   struct Free {
     void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{64}); }
   };
@@ -238,6 +245,12 @@ class InCoreRunner {
     call.gradients = gradients;
     call.workspace = workspace.data();
     (model_.ops[u].get()->*pass)(call);
+    SPILLWAY_CHECK(workspace.is_guard_whole(), "{} wrote behind its workspace", unit.name);
+    for (const ValueUse& use : uses) {
+      SPILLWAY_CHECK(values_[static_cast<std::size_t>(use.value)].is_guard_whole(), "{} wrote behind {}", unit.name,
+                     graph().values[static_cast<std::size_t>(use.value)].name);
+    }
+    for (const Buffer& sum : unit_gradients_[u]) SPILLWAY_CHECK(sum.is_guard_whole(), "{} wrote behind a gradient", unit.name);
   }
 
   static UnitCall call_on(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale) {

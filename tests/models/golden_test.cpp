@@ -1,0 +1,226 @@
+// Each family against the numbers that an independent implementation computed (tests/data/golden/README.md): logits, loss, every
+// gradient, the curve of twelve steps. fp32 within that README's tolerances; bf16 within ones that follow from its epsilon.
+//
+// Legend: B sequences of T tokens a step, V vocabulary, H hidden.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/config.h"
+#include "models/safetensors.h"
+#include "tests/models/in_core_runner.h"
+
+namespace spillway::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Tensors = std::map<std::string, std::vector<float>>;
+
+struct GoldenCase {
+  explicit GoldenCase(const std::string& name)
+      : directory(fs::path(SPILLWAY_TEST_DATA) / "golden" / name),
+        config(read_model_config(directory / "config.json")),
+        golden(directory / "golden.safetensors") {
+    numbers = nlohmann::json::parse(std::ifstream(directory / "golden.json"));
+    steps = numbers.at("steps");
+    batch = numbers.at("batch");
+    sequence = numbers.at("seq_len");
+    const StoredTensor* stored = golden.find("tokens");
+    std::vector<std::int32_t> windows(static_cast<std::size_t>(stored->elements));
+    golden.read_int32(*stored, 0, windows);
+    for (std::int64_t row = 0; row < steps * batch; ++row) {
+      const auto begin = windows.begin() + row * (sequence + 1);
+      tokens.insert(tokens.end(), begin, begin + sequence);
+      targets.insert(targets.end(), begin + 1, begin + sequence + 1);
+    }
+    if (const StoredTensor* given = golden.find("targets")) golden.read_int32(*given, 0, targets);
+  }
+
+  std::span<const std::int32_t> of_step(const std::vector<std::int32_t>& all, std::int64_t step) const {
+    return std::span(all).subspan(static_cast<std::size_t>(step * batch * sequence), static_cast<std::size_t>(batch * sequence));
+  }
+  std::vector<float> tensor(const std::string& name) const {
+    const StoredTensor* stored = golden.find(name);
+    if (stored == nullptr) throw Error(1, "no tensor " + name, "");
+    std::vector<float> values(static_cast<std::size_t>(stored->elements));
+    golden.read(*stored, 0, values);
+    return values;
+  }
+  AdamSettings adam(std::int64_t step) const {
+    const auto& optimizer = numbers.at("optimizer");
+    return {.lr = numbers.at("schedule").at("lrs")[static_cast<std::size_t>(step)],
+            .beta1 = optimizer.at("betas")[0],
+            .beta2 = optimizer.at("betas")[1],
+            .epsilon = optimizer.at("eps"),
+            .decay = optimizer.at("weight_decay"),
+            .clip = numbers.at("clip_norm")};
+  }
+
+  fs::path directory;
+  ModelConfig config;
+  SafetensorsReader golden;
+  nlohmann::json numbers;
+  std::int64_t steps = 0, batch = 0, sequence = 0;
+  std::vector<std::int32_t> tokens, targets;  // [S,B,T]
+};
+
+double norm_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float v : values) sum += static_cast<double>(v) * v;
+  return std::sqrt(sum);
+}
+
+double relative_difference(const std::vector<float>& ours, const std::vector<float>& theirs) {
+  if (ours.size() != theirs.size()) return HUGE_VAL;
+  double sum = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double d = static_cast<double>(ours[i]) - theirs[i];
+    if (std::isnan(d)) return HUGE_VAL;
+    sum += d * d;
+  }
+  return std::sqrt(sum) / norm_of(theirs);
+}
+
+double relative_difference(double ours, double theirs) { return std::abs(ours - theirs) / std::abs(theirs); }
+
+struct LogitDifference {
+  double largest = 0;   // absolute
+  double relative = 0;  // L2
+};
+
+// The head's product in plain loops, as the units never make the logits whole.
+LogitDifference logit_difference(const GoldenCase& golden, const InCoreRunner& runner) {
+  const std::vector<float> x = runner.value("final norm");
+  const Tensors parameters = runner.parameters();
+  const std::string gpt2_embedding = "transformer.wte.weight", embedding = "model.embed_tokens.weight";
+  const std::string name = parameters.contains("lm_head.weight") ? "lm_head.weight"
+                           : parameters.contains(embedding)      ? embedding
+                                                                 : gpt2_embedding;
+  const std::vector<float>& head = parameters.at(name);
+  const std::vector<float> expected = golden.tensor("logits");
+  const auto V = static_cast<std::size_t>(golden.config.vocab), H = static_cast<std::size_t>(golden.config.hidden);
+  const std::size_t rows = x.size() / H;
+  if (expected.size() != rows * V) return {HUGE_VAL, HUGE_VAL};
+  std::vector<float> logits;
+  double largest = 0;
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t v = 0; v < V; ++v) {
+      double logit = 0;
+      for (std::size_t h = 0; h < H; ++h) logit += static_cast<double>(x[i * H + h]) * head[v * H + h];
+      logits.push_back(static_cast<float>(logit));
+      const double difference = std::abs(logit - expected[i * V + v]);
+      if (!(difference <= largest)) largest = difference;
+    }
+  }
+  return {largest, relative_difference(logits, expected)};
+}
+
+struct Tolerance {
+  double largest_logit, logits, loss, gradients, first_norm, last_norm, curve, parameters;
+};
+
+// Their keys' biases have a true gradient of 0, or nearly: what is stored is rounding noise, which Adam scales up.
+bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
+
+class Golden : public ::testing::TestWithParam<std::string> {
+ protected:
+  ThreadPool pool_{2};
+  ops::MatmulEngine engine_{2};
+
+  BuildOptions options(const GoldenCase& golden, DType dtype, std::int64_t micro_batch, HeadMode head) const {
+    return {dtype, micro_batch, golden.sequence, head, pool_, const_cast<ops::MatmulEngine&>(engine_)};
+  }
+  InCoreRunner loaded(const GoldenCase& golden, DType dtype, std::int64_t micro_batch, HeadMode head) const {
+    InCoreRunner runner(golden.config, options(golden, dtype, micro_batch, head), canonical_cuts(golden.config));
+    runner.load(SafetensorsReader(golden.directory));
+    return runner;
+  }
+
+  void check_first_step(DType dtype, const Tolerance& allow) {
+    const GoldenCase golden(GetParam());
+    InCoreRunner runner = loaded(golden, dtype, golden.batch, HeadMode::tiled);
+    const auto tokens = golden.of_step(golden.tokens, 0), targets = golden.of_step(golden.targets, 0);
+    EXPECT_LT(relative_difference(runner.loss(tokens, targets), golden.numbers.at("loss0")), allow.loss);
+    const LogitDifference logits = logit_difference(golden, runner);
+    EXPECT_LT(logits.largest, allow.largest_logit);
+    EXPECT_LT(logits.relative, allow.logits);
+    EXPECT_LT(relative_difference(runner.backward(tokens, targets), golden.numbers.at("loss0")), allow.loss);
+    EXPECT_LT(relative_difference(runner.gradient_norm(), golden.numbers.at("grad_norm0")), allow.first_norm);
+    double worst = 0;
+    for (const auto& [name, gradient] : runner.gradients()) {
+      const double difference = relative_difference(gradient, golden.tensor("grad." + name));
+      worst = std::max(worst, difference);
+      // Rounding does not cancel as the true gradient of a key's bias does.
+      const bool cancels = dtype == DType::bfloat16 && has_key_bias(name);
+      EXPECT_LT(difference, cancels ? 4 * allow.gradients : allow.gradients) << name;
+    }
+    fmt::print("{} {}: logits {:.1e}, at most {:.1e}; worst gradient {:.1e}\n", GetParam(), name_of(dtype), logits.relative,
+               logits.largest, worst);
+  }
+
+  void check_curve(DType dtype, std::int64_t micro_batch, HeadMode head, const Tolerance& allow) {
+    const GoldenCase golden(GetParam());
+    InCoreRunner runner = loaded(golden, dtype, micro_batch, head);
+    double worst_loss = 0, worst_norm = 0;
+    for (std::int64_t step = 0; step < golden.steps; ++step) {
+      const auto at = static_cast<std::size_t>(step);
+      const double loss = runner.backward(golden.of_step(golden.tokens, step), golden.of_step(golden.targets, step));
+      const double loss_difference = relative_difference(loss, golden.numbers.at("losses")[at]);
+      const double norm_difference = relative_difference(runner.gradient_norm(), golden.numbers.at("grad_norms")[at]);
+      EXPECT_LT(loss_difference, allow.curve) << "step " << step;
+      EXPECT_LT(norm_difference, step == 0 ? allow.first_norm : allow.last_norm) << "step " << step;
+      worst_loss = std::max(worst_loss, loss_difference);
+      worst_norm = std::max(worst_norm, norm_difference);
+      runner.update(golden.adam(step));
+    }
+    double worst_parameter = 0;
+    for (const auto& [name, values] : runner.parameters()) {
+      const double difference = relative_difference(norm_of(values), golden.numbers.at("final_param_norms").at(name));
+      EXPECT_LT(difference, has_key_bias(name) ? 10 * allow.parameters : allow.parameters) << name;
+      if (!has_key_bias(name)) worst_parameter = std::max(worst_parameter, difference);
+    }
+    fmt::print("{} {}: worst of 12 steps: loss {:.1e}, gradient norm {:.1e}; final parameter norms {:.1e}\n", GetParam(),
+               name_of(dtype), worst_loss, worst_norm, worst_parameter);
+  }
+};
+
+constexpr Tolerance kFloat32 = {.largest_logit = 1e-4,
+                                .logits = 1e-4,
+                                .loss = 1e-5,
+                                .gradients = 1e-4,
+                                .first_norm = 1e-4,
+                                .last_norm = 1e-3,
+                                .curve = 2e-4,
+                                .parameters = 1e-4};
+
+// Every weight and every activation is rounded once, to 8 bits: an error of at most epsilon / 2, of epsilon / (2 sqrt 3) in the
+// mean square. About 50 of them lie on a path through 2 or 3 layers and back, and independent errors add as squares: 2 epsilon,
+// in logits and gradients. Three times that is allowed; norms and losses average over many errors, a curve repeats them.
+constexpr double kEpsilon = 0x1p-7;
+constexpr double kLargestLogit = 4.6;
+constexpr Tolerance kBFloat16 = {.largest_logit = 6 * kEpsilon * kLargestLogit,
+                                 .logits = 6 * kEpsilon,
+                                 .loss = kEpsilon / 2,
+                                 .gradients = 6 * kEpsilon,
+                                 .first_norm = 2 * kEpsilon,
+                                 .last_norm = 6 * kEpsilon,
+                                 .curve = kEpsilon,
+                                 .parameters = kEpsilon / 2};
+
+TEST_P(Golden, FirstStepInFloat32) { check_first_step(DType::float32, kFloat32); }
+TEST_P(Golden, FirstStepInBFloat16) { check_first_step(DType::bfloat16, kBFloat16); }
+
+TEST_P(Golden, CurveInFloat32) { check_curve(DType::float32, GoldenCase(GetParam()).batch, HeadMode::tiled, kFloat32); }
+TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) { check_curve(DType::float32, 1, HeadMode::fused, kFloat32); }
+TEST_P(Golden, CurveInBFloat16) { check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, kBFloat16); }
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden,
+                         ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "mistral_window", "llama3_rope",
+                                           "qwen2_window"),
+                         [](const auto& family) { return family.param; });
+
+}  // namespace
+}  // namespace spillway::testing
