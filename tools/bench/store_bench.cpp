@@ -1,7 +1,7 @@
 // How fast the NVMe store reads, writes, and does both at once, by each queue. tools/bench/store_vs_fio.py compares it with fio.
-// Flags beside Google Benchmark's: --nvme=DIR (repeatable), --bytes=N, --block-bytes=N, --stripe-bytes=N, --depth=N, --seconds=S,
-// and
-// --keep=1: the files stay, for the next run to use.
+// Flags beside Google Benchmark's: --nvme=DIR (repeatable), --bytes=N, --block-bytes=N, --stripe-bytes=N, --depth=N,
+// --memory-bytes=N,
+// --seconds=S, and --keep=1: the files stay, for the next run to use.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -30,6 +30,7 @@ struct BenchOptions {
   Bytes block_bytes = StoreOptions{}.block_bytes;
   Bytes stripe_bytes = StoreOptions{}.stripe_bytes;
   int depth = StoreOptions{}.depth;
+  Bytes memory_bytes = 128 * kMiB;  // that a lane reads into or writes from, in turn; a multiple of 4 MiB
   double seconds = 0.5;
   bool keep = false;
 };
@@ -41,12 +42,13 @@ class Lane {
   static constexpr Bytes kSegmentBytes = 4 * kMiB;
   static constexpr int kInFlight = 2;
 
-  explicit Lane(Store& store)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(2 * kMiB, kInFlight * kOperationBytes)), std::free) {
+  Lane(Store& store, Bytes memory_bytes)
+      : memory_bytes_(memory_bytes),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(2 * kMiB, static_cast<std::size_t>(memory_bytes))), std::free) {
     // As the arenas of a run: on huge pages where there are any.
-    madvise(memory_.get(), kInFlight * kOperationBytes, MADV_HUGEPAGE);
-    std::fill_n(memory_.get(), kInFlight * kOperationBytes, std::byte{0x5A});
-    const std::span<std::byte> arena(memory_.get(), kInFlight * kOperationBytes);
+    madvise(memory_.get(), static_cast<std::size_t>(memory_bytes), MADV_HUGEPAGE);
+    std::fill_n(memory_.get(), memory_bytes, std::byte{0x5A});
+    const std::span<std::byte> arena(memory_.get(), static_cast<std::size_t>(memory_bytes));
     channel_.emplace(store.open_channel({.registered = {&arena, 1}}));
   }
 
@@ -55,7 +57,7 @@ class Lane {
     std::vector<std::pair<IoTicket, Bytes>> in_flight;
     Bytes moved = 0;
     Bytes at = begin;
-    int slot = 0;
+    Bytes in_memory = 0;
     auto finish_oldest = [&] {
       channel_->wait(in_flight.front().first);
       moved += in_flight.front().second;
@@ -65,12 +67,11 @@ class Lane {
       std::vector<IoSegment> segments;
       const Bytes stop = std::min(end, at + kOperationBytes);
       for (Bytes offset = at; offset < stop; offset += kSegmentBytes) {
-        segments.push_back(
-            {offset, memory_.get() + slot * kOperationBytes + (offset - at), std::min(kSegmentBytes, stop - offset)});
+        segments.push_back({offset, memory_.get() + in_memory, std::min(kSegmentBytes, stop - offset)});
+        in_memory = (in_memory + kSegmentBytes) % memory_bytes_;
       }
       in_flight.emplace_back(channel_->start(direction, segments), stop - at);
       at = stop == end ? begin : stop;
-      slot = (slot + 1) % kInFlight;
       if (in_flight.size() == kInFlight) finish_oldest();
     } while (Clock::now() < deadline);
     while (!in_flight.empty()) finish_oldest();
@@ -78,6 +79,7 @@ class Lane {
   }
 
  private:
+  Bytes memory_bytes_;
   std::unique_ptr<std::byte, void (*)(void*)> memory_;
   std::optional<StoreChannel> channel_;
 };
@@ -101,7 +103,7 @@ Store open_store(const BenchOptions& options, IoQueueKind queue) {
   Store store(store_options);
   if (store_options.content == StoreContent::fresh) {
     // Blocks never written are not read from the disk at all, and cost more when written first.
-    Lane lane(store);
+    Lane lane(store, options.memory_bytes);
     for (Bytes at = 0; at < options.bytes; at += Lane::kOperationBytes) {
       lane.run(IoDirection::write, at, std::min(options.bytes, at + Lane::kOperationBytes), Clock::now());
     }
@@ -114,9 +116,9 @@ enum class Load { read, write, mix };
 
 void run_load(benchmark::State& state, const BenchOptions& options, IoQueueKind queue, Load load) {
   Store store = open_store(options, queue);
-  Lane first(store);
+  Lane first(store, options.memory_bytes);
   std::optional<Lane> second;
-  if (load == Load::mix) second.emplace(store);
+  if (load == Load::mix) second.emplace(store, options.memory_bytes);
   Bytes moved = 0;
   const double cpu_before = process_cpu_seconds();
   for (auto _ : state) {
@@ -157,6 +159,8 @@ BenchOptions parse(int& argc, char** argv) {
       options.stripe_bytes = std::stoll(value);
     else if (name == "--depth")
       options.depth = std::stoi(value);
+    else if (name == "--memory-bytes")
+      options.memory_bytes = round_up(std::stoll(value), Lane::kSegmentBytes);
     else if (name == "--seconds")
       options.seconds = std::stod(value);
     else if (name == "--keep")

@@ -21,7 +21,8 @@ AIM = 0.90
 
 def ours(arguments, directory, load, queue):
     command = [arguments.program, f"--nvme={directory}", f"--bytes={arguments.bytes}", f"--block-bytes={arguments.block}",
-               f"--depth={arguments.depth}", f"--seconds={arguments.seconds}", "--keep=1",
+               f"--depth={arguments.depth}",
+               f"--memory-bytes={arguments.memory or arguments.block * arguments.depth}", f"--seconds={arguments.seconds}", "--keep=1",
                f"--benchmark_filter=^store/{queue}/{load}/", "--benchmark_format=json"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     row = json.loads(done.stdout)["benchmarks"][0]
@@ -57,6 +58,8 @@ def main():
     parser.add_argument("--bytes", type=int, default=4 << 30)
     parser.add_argument("--block", type=int, default=2 << 20)
     parser.add_argument("--depth", type=int, default=16)
+    parser.add_argument("--memory", type=int, default=0,
+                        help="bytes of memory that the store's lanes use in turn (block x depth, as fio: what stays in caches is faster)")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queue", choices=["io_uring", "threads"], default="io_uring")
