@@ -20,7 +20,7 @@
 namespace spillway {
 
 struct AdamWConstants {
-  float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, bias1, bias2, lr, epsilon;
+  float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
 };
 
 // A piece of a run whose elements share the upper 32 bits of their index.
@@ -107,10 +107,10 @@ HWY_INLINE void store_weight(Float w, const Fp32State& out, std::int64_t i, Part
 
 // --- stochastic rounding --------------------------------------------------------------------------------------------------
 
-// random_bits() of the elements from `first` on.
-HWY_INLINE hn::Vec<Bits> random_lanes(RandomKey key, std::uint32_t first) {
+// random_bits() of each lane's index.
+HWY_INLINE hn::Vec<Bits> random_lanes(RandomKey key, hn::Vec<Bits> index) {
   const Bits d;
-  auto x = hn::Xor(hn::Iota(d, first), hn::Set(d, key.first));
+  auto x = hn::Xor(index, hn::Set(d, key.first));
   x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, kMixFirst));
   x = hn::Mul(hn::Add(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, key.second)), hn::Set(d, kMixSecond));
   return hn::Xor(x, hn::ShiftRight<16>(x));
@@ -132,16 +132,15 @@ HWY_INLINE void store_rounded(Float value, hn::Vec<Bits> random, BFloat16* p, Pa
 }
 
 template <typename PartOrWhole>
-HWY_INLINE void store_moments(Float m, Float v, const AdamWChunk&, std::int64_t i, float* m_out, float* v_out, PartOrWhole part) {
-  simd::store(m, m_out + i, part);
-  simd::store(v, v_out + i, part);
+HWY_INLINE void store_moments(Float m, Float v, RandomKey, hn::Vec<Bits>, float* m_out, float* v_out, PartOrWhole part) {
+  simd::store(m, m_out, part);
+  simd::store(v, v_out, part);
 }
 template <typename PartOrWhole>
-HWY_INLINE void store_moments(Float m, Float v, const AdamWChunk& chunk, std::int64_t i, BFloat16* m_out, BFloat16* v_out,
-                              PartOrWhole part) {
-  const auto random = random_lanes(chunk.key, chunk.first + static_cast<std::uint32_t>(i));
-  store_rounded(m, hn::And(random, hn::Set(Bits(), 0xffff)), m_out + i, part);
-  store_rounded(v, hn::ShiftRight<16>(random), v_out + i, part);
+HWY_INLINE void store_moments(Float m, Float v, RandomKey key, hn::Vec<Bits> index, BFloat16* m_out, BFloat16* v_out, PartOrWhole part) {
+  const auto random = random_lanes(key, index);
+  store_rounded(m, hn::And(random, hn::Set(Bits(), 0xffff)), m_out, part);
+  store_rounded(v, hn::ShiftRight<16>(random), v_out, part);
 }
 
 // --- the update -----------------------------------------------------------------------------------------------------------
@@ -150,16 +149,19 @@ template <typename Source, typename Gradient, typename State>
 void update(const AdamWConstants& k, const AdamWChunk& chunk, const Source& in, const Gradient* gradient, const State& out) {
   const Float scale = splat(k.gradient_scale), beta1 = splat(k.beta1), beta2 = splat(k.beta2);
   const Float one_minus_beta1 = splat(k.one_minus_beta1), one_minus_beta2 = splat(k.one_minus_beta2);
-  const Float decay = splat(k.decay), bias1 = splat(k.bias1), bias2 = splat(k.bias2), lr = splat(k.lr), epsilon = splat(k.epsilon);
+  const Float decay = splat(k.decay), step_size = splat(k.step_size), inverse_bias2 = splat(k.inverse_bias2), epsilon = splat(k.epsilon);
+  // Iota goes through memory, so it is taken once.
+  const auto indices = hn::Iota(Bits(), chunk.first);
   simd::for_vectors(chunk.count, [&](std::int64_t i, auto part) HWY_ATTR {
     const Float g = hn::Mul(simd::load(gradient + i, part), scale);
     const Float m = hn::Add(hn::Mul(beta1, simd::load(in.m + i, part)), hn::Mul(one_minus_beta1, g));
     const Float v = hn::Add(hn::Mul(beta2, simd::load(in.v + i, part)), hn::Mul(hn::Mul(one_minus_beta2, g), g));
-    const Float denominator = hn::Add(hn::Sqrt(hn::Div(v, bias2)), epsilon);
-    const Float step = hn::Div(hn::Mul(lr, hn::Div(m, bias1)), denominator);
+    const Float denominator = hn::Add(hn::Sqrt(hn::Mul(v, inverse_bias2)), epsilon);
+    const Float step = hn::Div(hn::Mul(step_size, m), denominator);
     const Float w = hn::Sub(hn::Mul(load_weight(in, i, part), decay), step);
     store_weight(w, out, i, part);
-    store_moments(m, v, chunk, i, out.m, out.v, part);
+    const auto index = hn::Add(indices, hn::Set(Bits(), static_cast<std::uint32_t>(i)));
+    store_moments(m, v, chunk.key, index, out.m + i, out.v + i, part);
   });
 }
 
@@ -191,9 +193,8 @@ AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
           .beta2 = static_cast<float>(s.beta2),
           .one_minus_beta2 = static_cast<float>(1 - s.beta2),
           .decay = decay == Decay::applied ? static_cast<float>(1 - s.lr * s.weight_decay) : 1.0f,
-          .bias1 = static_cast<float>(1 - std::pow(s.beta1, t)),
-          .bias2 = static_cast<float>(1 - std::pow(s.beta2, t)),
-          .lr = static_cast<float>(s.lr),
+          .step_size = static_cast<float>(s.lr / (1 - std::pow(s.beta1, t))),
+          .inverse_bias2 = static_cast<float>(1 / (1 - std::pow(s.beta2, t))),
           .epsilon = static_cast<float>(s.epsilon)};
 }
 

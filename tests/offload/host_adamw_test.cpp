@@ -77,13 +77,13 @@ BFloat16 rounded_stochastically(float value, std::uint32_t random) {
 
 // The golden formulas in plain fp32.
 void reference_step(const AdamWSettings& s, Decay decay, float g, float& w, float& m, float& v) {
-  const auto bias1 = static_cast<float>(1 - std::pow(s.beta1, static_cast<double>(s.step)));
-  const auto bias2 = static_cast<float>(1 - std::pow(s.beta2, static_cast<double>(s.step)));
+  const auto step_size = static_cast<float>(s.lr / (1 - std::pow(s.beta1, static_cast<double>(s.step))));
+  const auto inverse_bias2 = static_cast<float>(1 / (1 - std::pow(s.beta2, static_cast<double>(s.step))));
   g *= static_cast<float>(s.gradient_scale);
   m = static_cast<float>(s.beta1) * m + static_cast<float>(1 - s.beta1) * g;
   v = static_cast<float>(s.beta2) * v + static_cast<float>(1 - s.beta2) * g * g;
   if (decay == Decay::applied) w *= static_cast<float>(1 - s.lr * s.weight_decay);
-  w -= static_cast<float>(s.lr) * (m / bias1) / (std::sqrt(v / bias2) + static_cast<float>(s.epsilon));
+  w -= step_size * m / (std::sqrt(v * inverse_bias2) + static_cast<float>(s.epsilon));
 }
 
 template <typename T>
