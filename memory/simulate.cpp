@@ -36,9 +36,13 @@ struct Pair {
   double first_speed, second_speed;  // of each while both run
 };
 
+// A machine without NVMe has no rates for it, and a plan for it no such operations.
+double share_of(double mixed, double alone) { return alone > 0 ? mixed / alone : 1; }
+
 std::array<Pair, 2> pairs_of(const MachineProfile& machine) {
   return {{{kCompute, kUpdate, machine.shared_compute, machine.shared_update},
-           {kRead, kWrite, machine.nvme_mixed_read_bytes / machine.nvme_read_bytes, machine.nvme_mixed_write_bytes / machine.nvme_write_bytes}}};
+           {kRead, kWrite, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
+            share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)}}};
 }
 
 // Two lanes that slow each other need at least this long: together where that gains, else one after the other.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "memory/error.h"
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/head.h"
@@ -52,6 +53,10 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
 }  // namespace
 
 void add_gpt2_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
+  if (config.activation == Activation::silu) {
+    throw InputError(fmt::format("{}: activation_function silu is not computed", name_of(config.family)),
+                     "use gelu_new, gelu_pytorch_tanh or gelu");
+  }
   const Embedding embedding = add_embedding(builder, "x 0",
                                             {file_matrix("transformer.wte.weight", config.vocab, config.hidden),
                                              file_matrix("transformer.wpe.weight", config.max_positions, config.hidden)});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "memory/error.h"
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/head.h"
@@ -63,6 +64,10 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
+  if (config.activation != Activation::silu) {
+    throw InputError(fmt::format("{}: an MLP with a gate needs hidden_act silu", name_of(config.family)),
+                     "models of this family were trained with silu");
+  }
   const auto rope = std::make_shared<const RopeAngles>(config, builder.compute().sequence);
   const Embedding embedding =
       add_embedding(builder, "x 0", {file_matrix("model.embed_tokens.weight", config.vocab, config.hidden), std::nullopt});

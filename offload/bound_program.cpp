@@ -16,7 +16,7 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
       if (buffer.tier == Tier::device) address = device + buffer.offset + operand.begin;
       Bytes& end = bound.end[static_cast<int>(buffer.tier)];
-      end = std::max(end, buffer.offset + (buffer.slots - 1) * buffer.bytes + operand.begin + operand.bytes);
+      end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
     }
     switch (operand.role) {
       case Role::value: bound.values.push_back(address); break;

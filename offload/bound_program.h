@@ -40,7 +40,7 @@ struct BoundOp {
   // update, gradient_add, gradient_finish
   std::array<std::byte*, kStateKinds> state{};
   std::array<std::byte*, 2> gradient{};
-  // Highest byte of each tier that the operation touches, for the recorded peak.
+  // End of the highest extent of each tier that the operation touches, for the recorded peak.
   std::array<Bytes, kTiers> end{};
 };
 

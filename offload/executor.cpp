@@ -72,9 +72,9 @@ struct Executor::Impl {
   std::byte* resident(int buffer) const { return device.data() + plan.resident[buffer].offset; }
   double* losses() const { return reinterpret_cast<double*>(resident(plan.loss_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan.factor_buffer)); }
-  std::int32_t* tokens(int slot, int micro_batch, int which) const {
+  std::int32_t* tokens(int token_slot, int micro_batch, int which) const {
     auto* base = reinterpret_cast<std::int32_t*>(resident(plan.token_buffer));
-    return base + ((static_cast<std::int64_t>(slot) * plan.choices.micro_batches + micro_batch) * 2 + which) * graph.rows;
+    return base + ((static_cast<std::int64_t>(token_slot) * plan.choices.micro_batches + micro_batch) * 2 + which) * graph.rows;
   }
 
   // --- runs ---

@@ -55,4 +55,47 @@ double OptimizerOps::norm(const double* sums) {
   return std::sqrt(total);
 }
 
+namespace {
+
+template <typename T>
+T* at(std::byte* base, std::int64_t element) {
+  return reinterpret_cast<T*>(base) + element;
+}
+
+}  // namespace
+
+void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings) const {
+  const std::int64_t chunk_begin = op.op->element_begin, chunk_end = op.op->element_end;
+  const AdamWSettings adamw{.step = settings.step, .lr = settings.lr, .beta1 = settings.beta1, .beta2 = settings.beta2,
+                            .epsilon = settings.epsilon, .weight_decay = settings.weight_decay,
+                            .gradient_scale = settings.gradient_scale, .seed = settings.seed};
+  const auto& state = op.state;
+  const auto of = [&](StateKind kind) { return state[static_cast<std::size_t>(kind)]; };
+  for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) {
+    const std::int64_t begin = std::max(chunk_begin, piece.begin), end = std::min(chunk_end, piece.begin + piece.elements());
+    if (begin >= end) continue;
+    const AdamWRun run{.block = static_cast<std::uint64_t>(op.op->block), .begin = begin, .count = end - begin, .decay = piece.decay};
+    const std::int64_t first = begin - chunk_begin;  // the operands begin with the chunk
+    switch (form_) {
+      case StateForm::exact: {
+        const ExactState out{at<BFloat16>(of(StateKind::weight), first), at<std::int16_t>(of(StateKind::low), first),
+                             at<float>(of(StateKind::m), first), at<float>(of(StateKind::v), first)};
+        host_adamw(pool_, adamw, run, source_of(out), at<const float>(op.gradient[0], first), out);
+        break;
+      }
+      case StateForm::compact: {
+        const CompactState out{at<BFloat16>(of(StateKind::weight), first), at<std::int16_t>(of(StateKind::low), first),
+                               at<BFloat16>(of(StateKind::m), first), at<BFloat16>(of(StateKind::v), first)};
+        host_adamw(pool_, adamw, run, source_of(out), at<const BFloat16>(op.gradient[0], first), out);
+        break;
+      }
+      case StateForm::fp32: {
+        const Fp32State out{at<float>(of(StateKind::weight), first), at<float>(of(StateKind::m), first), at<float>(of(StateKind::v), first)};
+        host_adamw(pool_, adamw, run, source_of(out), at<const float>(op.gradient[0], first), out);
+        break;
+      }
+    }
+  }
+}
+
 }  // namespace spillway

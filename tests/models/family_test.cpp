@@ -309,7 +309,7 @@ TEST(Cuts, FollowFromTheModel) {
 TEST(Build, RefusesWhatCannotBeComputed) {
   const ThreadPool pool(1);
   ops::MatmulEngine engine(1);
-  const ModelConfig config = small_config("mistral");
+  ModelConfig config = small_config("mistral");
   const auto message_of = [&](DType dtype, std::int64_t sequence) -> std::string {
     try {
       build_model(config, {dtype, 1, sequence, HeadMode::tiled, pool, engine});
@@ -322,6 +322,8 @@ TEST(Build, RefusesWhatCannotBeComputed) {
   EXPECT_THAT(message_of(DType::float16, 64), HasSubstr("fp16"));
   EXPECT_THAT(message_of(DType::bfloat16, 0), HasSubstr("no rows"));
   EXPECT_EQ(message_of(DType::bfloat16, 64), "");
+  config.activation = Activation::gelu_tanh;
+  EXPECT_THAT(message_of(DType::bfloat16, 64), HasSubstr("hidden_act silu"));
 }
 
 TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
