@@ -34,7 +34,8 @@ const CLI::App& selected(const CLI::App& app) {
 [[noreturn]] void refuse_extras(const CLI::App& app) {
   const CLI::App& command = selected(app);
   const std::vector<std::string> extras = app.remaining(true);
-  const std::string help = fmt::format("{} --help lists what is allowed", command.get_name().empty() ? "spillway" : "spillway " + command.get_name());
+  const std::string help =
+      fmt::format("{} --help lists what is allowed", command.get_name().empty() ? "spillway" : "spillway " + command.get_name());
   if (extras.empty()) throw InputError("an argument was not expected", help);
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options()) {
@@ -44,13 +45,16 @@ const CLI::App& selected(const CLI::App& app) {
     if (!extra.starts_with("--")) continue;
     const std::string name = extra.substr(2, extra.find('=') == extra.npos ? extra.npos : extra.find('=') - 2);
     const std::string nearest = nearest_name(name, known);
-    throw InputError(fmt::format("found unknown flag --{}", name), nearest.empty() ? help : fmt::format("did you mean --{}?", nearest));
+    throw InputError(fmt::format("found unknown flag --{}", name),
+                     nearest.empty() ? help : fmt::format("did you mean --{}?", nearest));
   }
   if (&command == &app) {  // no subcommand was recognised
     known.clear();
-    for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(subcommand->get_name());
+    for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; }))
+      known.push_back(subcommand->get_name());
     const std::string nearest = nearest_name(extras[0], known);
-    throw InputError(fmt::format("found unknown command {}", extras[0]), nearest.empty() ? help : fmt::format("did you mean {}?", nearest));
+    throw InputError(fmt::format("found unknown command {}", extras[0]),
+                     nearest.empty() ? help : fmt::format("did you mean {}?", nearest));
   }
   throw InputError(fmt::format("found argument \"{}\", which no flag takes", extras[0]), help);
 }
@@ -63,7 +67,8 @@ void add_run_flags(CLI::App& app, RawFlags& flags) {
   for (const Flag& flag : flag_table()) {
     CLI::Option* option = nullptr;
     if (flag.kind == FlagKind::boolean) {
-      option = app.add_flag_callback("--" + flag.name, [&flags, name = flag.name] { flags.given[name] = {"true"}; }, help_of(flag));
+      option = app.add_flag_callback(
+          "--" + flag.name, [&flags, name = flag.name] { flags.given[name] = {"true"}; }, help_of(flag));
     } else {
       option = add_collected(app, flag.name, flags, help_of(flag))->type_name(flag.value);
       if (flag.kind == FlagKind::list) option->allow_extra_args(true);
@@ -73,7 +78,9 @@ void add_run_flags(CLI::App& app, RawFlags& flags) {
   add_collected(app, "config", flags, "read options from a JSON file with keys of the flags' names; a flag wins")
       ->type_name("FILE")
       ->group("Configuration");
-  app.add_flag_callback("--print-config", [&flags] { flags.print_config = true; }, "print every option, its value and where it came from, and exit")
+  app.add_flag_callback(
+         "--print-config", [&flags] { flags.print_config = true; },
+         "print every option, its value and where it came from, and exit")
       ->group("Configuration");
 }
 

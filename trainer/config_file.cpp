@@ -78,8 +78,9 @@ std::map<std::string, std::vector<std::string>> parse_config_text(std::string_vi
     const Flag* flag = find_flag(key);
     if (flag == nullptr) {
       const std::string nearest = nearest_name(key, flag_names());
-      throw InputError(fmt::format("{}: found unknown key {}, allowed: the names of the flags, without dashes", origin, shown_name(key)),
-                       nearest.empty() ? "spillway train --help lists them" : fmt::format("did you mean \"{}\"?", nearest));
+      throw InputError(
+          fmt::format("{}: found unknown key {}, allowed: the names of the flags, without dashes", origin, shown_name(key)),
+          nearest.empty() ? "spillway train --help lists them" : fmt::format("did you mean \"{}\"?", nearest));
     }
     given[key] = texts_of(value, flag->kind, fmt::format("{}: {}", origin, key));
   }

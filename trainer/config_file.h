@@ -9,7 +9,8 @@
 
 namespace spillway {
 
-// Refuses what is not one JSON object, unknown keys (with the nearest known), doubled keys, wrong types and null. `origin` is for messages.
+// Refuses what is not one JSON object, unknown keys (with the nearest known), doubled keys, wrong types and null. `origin` is for
+// messages.
 std::map<std::string, std::vector<std::string>> parse_config_text(std::string_view text, const std::string& origin);
 
 // The same of a file; a file that is not there is an InputError that names `flag`.

@@ -28,9 +28,11 @@ std::vector<std::string> files_in(const fs::path& directory, const std::string& 
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code ignored;
     const fs::path& path = entry->path();
-    if (is_data_file(path) && !path.filename().string().starts_with('.') && entry->is_regular_file(ignored)) files.push_back(path.string());
+    if (is_data_file(path) && !path.filename().string().starts_with('.') && entry->is_regular_file(ignored))
+      files.push_back(path.string());
   }
-  if (error) throw InputError(fmt::format("{}: found directory {}, which cannot be read: {}", flag, directory.string(), error.message()));
+  if (error)
+    throw InputError(fmt::format("{}: found directory {}, which cannot be read: {}", flag, directory.string(), error.message()));
   if (files.empty()) {
     throw InputError(fmt::format("{}: found directory {} without data, allowed: {}", flag, directory.string(), kAllowedFiles));
   }
@@ -45,7 +47,8 @@ std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataR
   if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
   const TextRows text_rows = request.tokenizer == "bytes" ? TextRows::bytes : TextRows::refuse;
   if (extension == ".jsonl") {
-    return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text_rows, shape);
+    return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text_rows,
+                           shape);
   }
   if (extension == ".txt") {
     if (text_rows == TextRows::refuse) {
@@ -96,7 +99,8 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
   SPILLWAY_CHECK(request.seq_length > 0 && request.vocabulary > 0 && request.micro_batch_size > 0 && request.micro_batches > 0,
                  "data for {} positions, {} tokens of vocabulary, {} x {} sequences", request.seq_length, request.vocabulary,
                  request.micro_batches, request.micro_batch_size);
-  if (request.paths.empty()) throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
+  if (request.paths.empty())
+    throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
   std::vector<std::string> files;
   for (const std::string& path : request.paths) {
     std::error_code ignored;
@@ -115,12 +119,14 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
   if (sequences() == 0) {
     std::error_code ignored;
     const bool all_empty = std::ranges::all_of(files, [&](const std::string& file) { return fs::file_size(file, ignored) == 0; });
-    throw InputError(fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request.flag,
-                                 all_empty ? "nothing" : "too few tokens", files[0],
-                                 files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request.seq_length + 1),
-                     all_empty ? "" : "give more data, or shorten --seq-length");
+    throw InputError(
+        fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request.flag,
+                    all_empty ? "nothing" : "too few tokens", files[0],
+                    files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request.seq_length + 1),
+        all_empty ? "" : "give more data, or shorten --seq-length");
   }
-  summary_ = fmt::format("{} file{}, {} sequences of {} positions", files.size(), files.size() == 1 ? "" : "s", sequences(), request.seq_length);
+  summary_ = fmt::format("{} file{}, {} sequences of {} positions", files.size(), files.size() == 1 ? "" : "s", sequences(),
+                         request.seq_length);
   if (too_short > 0) summary_ += fmt::format("; {} file{} too short for one sequence", too_short, too_short == 1 ? "" : "s");
 
   // A step without any loss would divide by zero; better refused now than met at night.
@@ -130,10 +136,11 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
     const std::int64_t global = request.micro_batch_size * request.micro_batches;
     const std::int64_t sequence = sequence_at(step * global);
     const auto file = std::ranges::upper_bound(first_, sequence) - first_.begin() - 1;
-    throw InputError(fmt::format("{}: no position of step {} has a loss: all {} of its sequences, such as {}, have no target but -100",
-                                 request.flag, step + 1, global,
-                                 sources_[static_cast<std::size_t>(file)]->describe(sequence - first_[static_cast<std::size_t>(file)])),
-                     "leave such rows out, raise --global-batch-size, or lengthen --seq-length where --truncate cut the labels off");
+    throw InputError(
+        fmt::format("{}: no position of step {} has a loss: all {} of its sequences, such as {}, have no target but -100",
+                    request.flag, step + 1, global,
+                    sources_[static_cast<std::size_t>(file)]->describe(sequence - first_[static_cast<std::size_t>(file)])),
+        "leave such rows out, raise --global-batch-size, or lengthen --seq-length where --truncate cut the labels off");
   }
 }
 
@@ -147,15 +154,17 @@ std::string BatchSampler::summary() const { return summary_; }
 std::int64_t BatchSampler::sequence_at(std::int64_t position) const {
   const std::int64_t index = position % sequences();
   if (request_.order == DataOrder::sequential) return index;
-  const Permutation permutation(static_cast<std::uint64_t>(sequences()), request_.seed, static_cast<std::uint64_t>(position / sequences()));
+  const Permutation permutation(static_cast<std::uint64_t>(sequences()), request_.seed,
+                                static_cast<std::uint64_t>(position / sequences()));
   return static_cast<std::int64_t>(permutation.at(static_cast<std::uint64_t>(index)));
 }
 
-void BatchSampler::fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+void BatchSampler::fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens,
+                        std::span<std::int32_t> targets) {
   const auto length = static_cast<std::size_t>(request_.seq_length);
   const auto rows = static_cast<std::size_t>(request_.micro_batch_size);
-  SPILLWAY_CHECK(tokens.size() == rows * length && targets.size() == rows * length, "room for {} tokens and {} targets of {} x {}",
-                 tokens.size(), targets.size(), rows, length);
+  SPILLWAY_CHECK(tokens.size() == rows * length && targets.size() == rows * length,
+                 "room for {} tokens and {} targets of {} x {}", tokens.size(), targets.size(), rows, length);
   const std::int64_t position = (step * request_.micro_batches + micro_batch) * request_.micro_batch_size;
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int64_t sequence = sequence_at(position + static_cast<std::int64_t>(row));

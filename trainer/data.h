@@ -1,6 +1,6 @@
-// Batches of token sequences from files. A batch is a pure function of (request, step): resuming needs the step and no other state.
-// Not here: tokenizers other than `bytes`, and any copy of the data in memory (files are read where needed, JSONL rows through an
-// index of 12 bytes a row).
+// Batches of token sequences from files. A batch is a pure function of (request, step): resuming needs the step and no other
+// state. Not here: tokenizers other than `bytes`, and any copy of the data in memory (files are read where needed, JSONL rows
+// through an index of 12 bytes a row).
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,15 @@ class SequenceSource;
 
 class BatchSampler {
  public:
-  // Opens every file and reads all of it once, in bounded memory: a bad token, row or header is an InputError now, not at step 90,000.
+  // Opens every file and reads all of it once, in bounded memory: a bad token, row or header is an InputError now, not at step
+  // 90,000.
   explicit BatchSampler(const DataRequest& request);
   ~BatchSampler();
   BatchSampler(BatchSampler&&) noexcept;
   BatchSampler& operator=(BatchSampler&&) noexcept;
 
-  // Micro-batch `micro_batch` of step `step` (from 0). Positions without loss have the target kNoLoss; padding has token 0. Complete on return.
-  // One caller at a time: it reads through a buffer of its own.
+  // Micro-batch `micro_batch` of step `step` (from 0). Positions without loss have the target kNoLoss; padding has token 0.
+  // Complete on return. One caller at a time: it reads through a buffer of its own.
   void fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens /*[B, T]*/,
             std::span<std::int32_t> targets /*[B, T]*/);
 

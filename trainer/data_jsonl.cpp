@@ -47,7 +47,8 @@ class RowReader {
   bool boolean(bool) { return scalar("a boolean"); }
   bool number_float(number_float_t, const string_t& text) { return scalar(text); }
   bool number_unsigned(number_unsigned_t value) {
-    return number(value > std::numeric_limits<std::int32_t>::max() ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(value));
+    return number(value > std::numeric_limits<std::int32_t>::max() ? std::numeric_limits<std::int64_t>::max()
+                                                                   : static_cast<std::int64_t>(value));
   }
   bool number_integer(number_integer_t value) { return number(value); }
   bool string(string_t& text) {
@@ -93,17 +94,20 @@ class RowReader {
   bool finish() {
     if (row_.has_ids) {
       if (row_.has_labels && row_.labels_found != row_.ids_found) {
-        return refuse(fmt::format("{} labels for {} input_ids", row_.labels_found, row_.ids_found), "as many labels as input_ids");
+        return refuse(fmt::format("{} labels for {} input_ids", row_.labels_found, row_.ids_found),
+                      "as many labels as input_ids");
       }
       return row_.ids_found > 0 || refuse("no input_ids", "at least one");
     }
     if (row_.has_labels) return refuse("\"labels\" without \"input_ids\"", "both");
     if (row_.has_text) {
       if (text_rows_ == TextRows::refuse) {
-        return refuse("\"text\" without --tokenizer bytes", "--tokenizer bytes, or \"input_ids\"; the tokenizers of models are not in this version");
+        return refuse("\"text\" without --tokenizer bytes",
+                      "--tokenizer bytes, or \"input_ids\"; the tokenizers of models are not in this version");
       }
       if (text_token_ >= 0) {
-        return refuse(fmt::format("byte {} in \"text\"", text_token_), fmt::format("below {}, the vocabulary of the model", shape_.vocabulary));
+        return refuse(fmt::format("byte {} in \"text\"", text_token_),
+                      fmt::format("below {}, the vocabulary of the model", shape_.vocabulary));
       }
       row_.ids_found = text_found_;
       return row_.ids_found > 0 || refuse("an empty \"text\"", "at least one byte");
@@ -145,8 +149,9 @@ class RowReader {
     const bool in_vocabulary = value >= 0 && value < shape_.vocabulary;
     if (!in_vocabulary && !(is_label && value == kNoLoss)) {
       const std::string shown = value == std::numeric_limits<std::int64_t>::max() ? "a number above 2^31" : std::to_string(value);
-      return refuse(fmt::format("{} {} at position {}", is_label ? "label" : "token", shown, found),
-                    fmt::format("0 to {} (the vocabulary of the model){}", shape_.vocabulary - 1, is_label ? ", or -100 for no loss" : ""));
+      return refuse(
+          fmt::format("{} {} at position {}", is_label ? "label" : "token", shown, found),
+          fmt::format("0 to {} (the vocabulary of the model){}", shape_.vocabulary - 1, is_label ? ", or -100 for no loss" : ""));
     }
     if (found <= shape_.seq_length) list.push_back(static_cast<std::int32_t>(value));
     ++found;
@@ -189,7 +194,8 @@ class JsonlFile final : public SequenceSource {
 
   void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
     const std::int64_t first = offsets_[static_cast<std::size_t>(index)];
-    line_.resize(static_cast<std::size_t>(offsets_[static_cast<std::size_t>(index) + 1] - first));  // never more than the longest row
+    line_.resize(
+        static_cast<std::size_t>(offsets_[static_cast<std::size_t>(index) + 1] - first));  // never more than the longest row
     file_.read(first, std::as_writable_bytes(std::span(line_)));
     parse(line_, [&] { return describe(index); });
     const std::size_t used = row_.ids.size() - 1;
@@ -203,9 +209,8 @@ class JsonlFile final : public SequenceSource {
   // Lines are counted only when a message needs them.
   std::string describe(std::int64_t index) const override {
     std::int64_t line = 1;
-    for_each_block(file_, 0, offsets_[static_cast<std::size_t>(index)], [&](Bytes, std::span<const std::byte> block) {
-      line += std::ranges::count(block, std::byte{'\n'});
-    });
+    for_each_block(file_, 0, offsets_[static_cast<std::size_t>(index)],
+                   [&](Bytes, std::span<const std::byte> block) { line += std::ranges::count(block, std::byte{'\n'}); });
     return fmt::format("{} line {}", file_.path().string(), line);
   }
 
@@ -216,11 +221,13 @@ class JsonlFile final : public SequenceSource {
     row_.labels.clear();
     row_ = Row{std::move(row_.ids), std::move(row_.labels)};
     // The parser takes a zero byte for the end and would not see what follows.
-    if (line.find('\0') != line.npos) throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
+    if (line.find('\0') != line.npos)
+      throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
     RowReader reader(row_, shape_, text_rows_);
     if (!json::sax_parse(line, &reader) || !reader.finish()) throw InputError(fmt::format("{}: {}", where(), reader.problem()));
     if (row_.ids_found > shape_.seq_length + 1 && long_rows_ == LongRows::refuse) {
-      throw InputError(fmt::format("{}: found {} tokens, allowed: at most {} (--seq-length + 1)", where(), row_.ids_found, shape_.seq_length + 1),
+      throw InputError(fmt::format("{}: found {} tokens, allowed: at most {} (--seq-length + 1)", where(), row_.ids_found,
+                                   shape_.seq_length + 1),
                        "lengthen --seq-length, or cut such rows with --truncate");
     }
   }
@@ -257,7 +264,8 @@ class JsonlFile final : public SequenceSource {
       if (pending.empty()) pending_offset = offset;
       pending.append(text);
       if (pending.size() > kLongestLine) {
-        throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path().string(), number, kLongestLine));
+        throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path().string(), number,
+                                     kLongestLine));
       }
     });
     if (!pending.empty()) index_row(pending, pending_offset, number);

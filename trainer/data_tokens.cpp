@@ -30,21 +30,24 @@ struct Layout {
 Layout read_header(const PosixFile& file) {
   const std::string help = "for 16-bit tokens without a header use --data-format u16";
   if (file.size() < kHeaderBytes) {
-    throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path().string(), file.size(), kHeaderBytes), help);
+    throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path().string(),
+                                 file.size(), kHeaderBytes),
+                     help);
   }
   std::array<std::int32_t, 3> header;  // magic, version, tokens
   file.read(0, std::as_writable_bytes(std::span(header)));
   const auto [magic, version, tokens] = header;
   const bool is_known = (magic == kMagic16 && version == kVersion16) || (magic == kMagic32 && version == kVersion32);
   if (!is_known) {
-    throw InputError(fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",
-                                 file.path().string(), magic, version, kMagic16, kVersion16, kMagic32, kVersion32),
-                     help);
+    throw InputError(
+        fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",
+                    file.path().string(), magic, version, kMagic16, kVersion16, kMagic32, kVersion32),
+        help);
   }
   const Layout layout{kHeaderBytes, magic == kMagic16 ? 2 : 4, tokens};
   if (tokens < 0 || file.size() != kHeaderBytes + tokens * layout.width) {
-    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path().string(), tokens, layout.width,
-                                 kHeaderBytes + tokens * layout.width, file.size()),
+    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path().string(),
+                                 tokens, layout.width, kHeaderBytes + tokens * layout.width, file.size()),
                      "the file was cut short or is damaged: make it again");
   }
   return layout;
@@ -60,7 +63,8 @@ Layout layout_of(const PosixFile& file, TokenFileFormat format) {
       break;
   }
   if (file.size() % 2 != 0) {
-    throw InputError(fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", file.path().string(), file.size()));
+    throw InputError(
+        fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", file.path().string(), file.size()));
   }
   return {0, 2, file.size() / 2};
 }
@@ -105,19 +109,21 @@ class TokenFile final : public SequenceSource {
   std::uint32_t checked(std::int64_t position, const std::byte* bytes) const {
     const std::uint32_t token = token_at(bytes, layout_.width);
     if (token >= shape_.vocabulary) [[unlikely]] {
-      throw InputError(fmt::format("{}: found token {} at position {} (byte {}), allowed: below {}, the vocabulary of the model", file_.path().string(),
-                                   token, position, layout_.first_byte + position * layout_.width, shape_.vocabulary));
+      throw InputError(fmt::format("{}: found token {} at position {} (byte {}), allowed: below {}, the vocabulary of the model",
+                                   file_.path().string(), token, position, layout_.first_byte + position * layout_.width,
+                                   shape_.vocabulary));
     }
     return token;
   }
 
   void check_all_tokens() const {
     if (shape_.vocabulary >= std::int64_t{1} << (8 * layout_.width)) return;  // no token of this width can be too large
-    for_each_block(file_, layout_.first_byte, layout_.first_byte + layout_.tokens * layout_.width, [this](Bytes offset, std::span<const std::byte> block) {
-      const auto tokens = static_cast<std::int64_t>(block.size()) / layout_.width;
-      const std::int64_t first = (offset - layout_.first_byte) / layout_.width;
-      for (std::int64_t i = 0; i < tokens; ++i) checked(first + i, block.data() + i * layout_.width);
-    });
+    for_each_block(file_, layout_.first_byte, layout_.first_byte + layout_.tokens * layout_.width,
+                   [this](Bytes offset, std::span<const std::byte> block) {
+                     const auto tokens = static_cast<std::int64_t>(block.size()) / layout_.width;
+                     const std::int64_t first = (offset - layout_.first_byte) / layout_.width;
+                     for (std::int64_t i = 0; i < tokens; ++i) checked(first + i, block.data() + i * layout_.width);
+                   });
   }
 
   PosixFile file_;

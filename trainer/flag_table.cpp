@@ -55,10 +55,8 @@ struct Choices<StateChoice> {
 };
 template <>
 struct Choices<TierChoice> {
-  static constexpr Choice<TierChoice> all[] = {{"auto", TierChoice::automatic},
-                                               {"device", TierChoice::device},
-                                               {"host", TierChoice::host},
-                                               {"nvme", TierChoice::nvme}};
+  static constexpr Choice<TierChoice> all[] = {
+      {"auto", TierChoice::automatic}, {"device", TierChoice::device}, {"host", TierChoice::host}, {"nvme", TierChoice::nvme}};
 };
 template <>
 struct Choices<ActivationChoice> {
@@ -82,7 +80,8 @@ struct Choices<UpdateChoice> {
 };
 template <>
 struct Choices<DurabilityChoice> {  // automatic has no name: it is what happens where the flag is not given
-  static constexpr Choice<DurabilityChoice> all[] = {{"step", DurabilityChoice::step}, {"checkpoint", DurabilityChoice::checkpoint}};
+  static constexpr Choice<DurabilityChoice> all[] = {{"step", DurabilityChoice::step},
+                                                     {"checkpoint", DurabilityChoice::checkpoint}};
 };
 template <>
 struct Choices<CollectivesChoice> {
@@ -196,127 +195,185 @@ std::vector<Flag> make_table() {
   const char* group = "";
   // The lambdas capture nothing, so they are plain functions: a row is data.
   const auto add = [&](const char* name, std::string value, F kind, const char* help, void (*set)(RunOptions&, const FlagValue&),
-                       json (*get)(const RunOptions&)) { table.push_back({name, group, std::move(value), kind, help, set, get}); };
+                       json (*get)(const RunOptions&)) {
+    table.push_back({name, group, std::move(value), kind, help, set, get});
+  };
 #define SET [](RunOptions & o, const FlagValue& v)
 #define GET [](const RunOptions& o) -> json
 
   group = "Model";
-  add("model", "PATH|NAME", F::text,
-      "a Hugging Face directory, a config.json, or a name from the built-in catalogue; weights are read where there are any, else drawn "
+  add(
+      "model", "PATH|NAME", F::text,
+      "a Hugging Face directory, a config.json, or a name from the built-in catalogue; weights are read where there are any, "
+      "else drawn "
       "from --seed",
       SET { o.model.model = v.text(); }, GET { return text_json(o.model.model); });
-  add("seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
+  add(
+      "seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
       GET { return o.model.seed; });
 
   group = "Data";
-  add("data", "PATH", F::list, "files or directories: .txt, .jsonl (input_ids with optional labels, or text), .bin (token files)",
+  add(
+      "data", "PATH", F::list, "files or directories: .txt, .jsonl (input_ids with optional labels, or text), .bin (token files)",
       SET { o.data.data = v.texts(); }, GET { return list_json(o.data.data); });
-  add("eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
+  add(
+      "eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
       GET { return list_json(o.data.eval_data); });
-  add("tokenizer", "PATH|bytes", F::text, "of text; bytes: one token a byte (default: the model's own)",
+  add(
+      "tokenizer", "PATH|bytes", F::text, "of text; bytes: one token a byte (default: the model's own)",
       SET { o.data.tokenizer = v.text(); }, GET { return text_json(o.data.tokenizer); });
-  add("data-format", names_of<DataFormat>("|"), F::text, "of .bin files: auto reads the header of llm.c, u16 is raw",
+  add(
+      "data-format", names_of<DataFormat>("|"), F::text, "of .bin files: auto reads the header of llm.c, u16 is raw",
       SET { set_choice(o.data.format, v); }, GET { return choice_json(o.data.format); });
-  add("data-order", names_of<DataOrder>("|"), F::text, "shuffled: by --seed, a new permutation each epoch",
+  add(
+      "data-order", names_of<DataOrder>("|"), F::text, "shuffled: by --seed, a new permutation each epoch",
       SET { set_choice(o.data.order, v); }, GET { return choice_json(o.data.order); });
-  add("truncate", "", F::boolean, "cut JSONL rows longer than the sequence rather than refuse them", SET { o.data.truncate = v.text() == "true"; },
-      GET { return o.data.truncate; });
+  add(
+      "truncate", "", F::boolean, "cut JSONL rows longer than the sequence rather than refuse them",
+      SET { o.data.truncate = v.text() == "true"; }, GET { return o.data.truncate; });
 
   group = "Batch";
-  add("micro-batch-size", "N", F::integer, "sequences of a micro-batch on a rank", SET { o.batch.micro_batch_size = v.integer(1, kMostSequences); },
-      GET { return o.batch.micro_batch_size; });
-  add("global-batch-size", "N", F::integer, "sequences of a step over all ranks (default: one micro-batch a rank)",
-      SET { o.batch.global_batch_size = v.integer(1, kMostSequences); }, GET { return positive_json(o.batch.global_batch_size); });
-  add("seq-length", "N", F::integer, "tokens trained of a sequence (default: the model's longest, at most 1024)",
+  add(
+      "micro-batch-size", "N", F::integer, "sequences of a micro-batch on a rank",
+      SET { o.batch.micro_batch_size = v.integer(1, kMostSequences); }, GET { return o.batch.micro_batch_size; });
+  add(
+      "global-batch-size", "N", F::integer, "sequences of a step over all ranks (default: one micro-batch a rank)",
+      SET { o.batch.global_batch_size = v.integer(1, kMostSequences); },
+      GET { return positive_json(o.batch.global_batch_size); });
+  add(
+      "seq-length", "N", F::integer, "tokens trained of a sequence (default: the model's longest, at most 1024)",
       SET { o.batch.seq_length = v.integer(1, kMostSequences); }, GET { return positive_json(o.batch.seq_length); });
-  add("train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
+  add(
+      "train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
 
   group = "Optimizer";
-  add("optimizer", names_of<OptimizerChoice>("|"), F::text, "", SET { set_choice(o.optimizer.optimizer, v); },
+  add(
+      "optimizer", names_of<OptimizerChoice>("|"), F::text, "", SET { set_choice(o.optimizer.optimizer, v); },
       GET { return choice_json(o.optimizer.optimizer); });
-  add("weight-decay", "R", F::real, "on parameters of two or more dimensions only", SET { o.optimizer.weight_decay = at_least_zero(v); },
-      GET { return o.optimizer.weight_decay; });
-  add("adam-beta1", "R", F::real, "", SET { o.optimizer.adam_beta1 = below_one(v); }, GET { return o.optimizer.adam_beta1; });
-  add("adam-beta2", "R", F::real, "", SET { o.optimizer.adam_beta2 = below_one(v); }, GET { return o.optimizer.adam_beta2; });
-  add("adam-eps", "R", F::real, "", SET { o.optimizer.adam_eps = v.real(0, Bound::excluded, kInfinity, Bound::excluded); },
+  add(
+      "weight-decay", "R", F::real, "on parameters of two or more dimensions only",
+      SET { o.optimizer.weight_decay = at_least_zero(v); }, GET { return o.optimizer.weight_decay; });
+  add(
+      "adam-beta1", "R", F::real, "", SET { o.optimizer.adam_beta1 = below_one(v); }, GET { return o.optimizer.adam_beta1; });
+  add(
+      "adam-beta2", "R", F::real, "", SET { o.optimizer.adam_beta2 = below_one(v); }, GET { return o.optimizer.adam_beta2; });
+  add(
+      "adam-eps", "R", F::real, "", SET { o.optimizer.adam_eps = v.real(0, Bound::excluded, kInfinity, Bound::excluded); },
       GET { return o.optimizer.adam_eps; });
-  add("clip-grad", "R", F::real, "largest norm of the whole gradient; 0: no clipping", SET { o.optimizer.clip_grad = at_least_zero(v); },
-      GET { return o.optimizer.clip_grad; });
-  add("expected-clip-rate", "R", F::real, "share of steps in which clipping is expected to act; the planner weighs speculation with it",
+  add(
+      "clip-grad", "R", F::real, "largest norm of the whole gradient; 0: no clipping",
+      SET { o.optimizer.clip_grad = at_least_zero(v); }, GET { return o.optimizer.clip_grad; });
+  add(
+      "expected-clip-rate", "R", F::real,
+      "share of steps in which clipping is expected to act; the planner weighs speculation with it",
       SET { o.optimizer.expected_clip_rate = v.real(0, Bound::included, 1, Bound::included); },
       GET { return o.optimizer.expected_clip_rate; });
 
   group = "Learning rate";
-  add("lr", "R", F::real, "after warm-up", SET { o.schedule.lr = at_least_zero(v); }, GET { return o.schedule.lr; });
-  add("min-lr", "R", F::real, "at the end of the decay", SET { o.schedule.min_lr = at_least_zero(v); }, GET { return o.schedule.min_lr; });
-  add("lr-warmup-iters", "N", F::integer, "steps of linear warm-up", SET { o.schedule.lr_warmup_iters = steps(v, 0); },
+  add(
+      "lr", "R", F::real, "after warm-up", SET { o.schedule.lr = at_least_zero(v); }, GET { return o.schedule.lr; });
+  add(
+      "min-lr", "R", F::real, "at the end of the decay", SET { o.schedule.min_lr = at_least_zero(v); },
+      GET { return o.schedule.min_lr; });
+  add(
+      "lr-warmup-iters", "N", F::integer, "steps of linear warm-up", SET { o.schedule.lr_warmup_iters = steps(v, 0); },
       GET { return o.schedule.lr_warmup_iters; });
-  add("lr-decay-iters", "N", F::integer, "step at which the decay, warm-up included, has ended (default: --train-iters)",
+  add(
+      "lr-decay-iters", "N", F::integer, "step at which the decay, warm-up included, has ended (default: --train-iters)",
       SET { o.schedule.lr_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_decay_iters); });
-  add("lr-decay-style", names_of<DecayStyle>("|"), F::text, "wsd: constant, then linear over the last --lr-wsd-decay-iters",
+  add(
+      "lr-decay-style", names_of<DecayStyle>("|"), F::text, "wsd: constant, then linear over the last --lr-wsd-decay-iters",
       SET { set_choice(o.schedule.lr_decay_style, v); }, GET { return choice_json(o.schedule.lr_decay_style); });
-  add("lr-wsd-decay-iters", "N", F::integer, "of wsd, its last steps (default: a tenth of the decay steps)",
+  add(
+      "lr-wsd-decay-iters", "N", F::integer, "of wsd, its last steps (default: a tenth of the decay steps)",
       SET { o.schedule.lr_wsd_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_wsd_decay_iters); });
 
   group = "Precision";
-  add("dtype", names_of<DType>("|"), F::text, "of the computation", SET { set_choice(o.precision.dtype, v); },
+  add(
+      "dtype", names_of<DType>("|"), F::text, "of the computation", SET { set_choice(o.precision.dtype, v); },
       GET { return choice_json(o.precision.dtype); });
-  add("state", names_of<StateChoice>("|"), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
+  add(
+      "state", names_of<StateChoice>("|"), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
       SET { set_choice(o.precision.state, v); }, GET { return choice_json(o.precision.state); });
 
   group = "Memory and planning";
   add("device", "cpu|cuda[:N]", F::text, "(default: cuda where there is one)", set_device, device_json);
-  add("device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
+  add(
+      "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
       SET { o.memory.device_memory = v.size(1); }, GET { return size_json(o.memory.device_memory); });
-  add("host-memory", "SIZE", F::size, "budget of pinned memory; not used with --device cpu (default: what is available less a margin)",
+  add(
+      "host-memory", "SIZE", F::size,
+      "budget of pinned memory; not used with --device cpu (default: what is available less a margin)",
       SET { o.memory.host_memory = v.size(0); }, GET { return size_json(o.memory.host_memory); });
-  add("nvme", "DIR[=SIZE]", F::list, "directory for state that does not fit; repeat it to stripe over several (default: none)", set_nvme,
-      nvme_json);
-  add("parameter-tier", names_of<TierChoice>("|"), F::text, "where weights rest; auto: the planner's choice",
+  add("nvme", "DIR[=SIZE]", F::list, "directory for state that does not fit; repeat it to stripe over several (default: none)",
+      set_nvme, nvme_json);
+  add(
+      "parameter-tier", names_of<TierChoice>("|"), F::text, "where weights rest; auto: the planner's choice",
       SET { set_choice(o.memory.parameter_tier, v); }, GET { return choice_json(o.memory.parameter_tier); });
-  add("optimizer-tier", names_of<TierChoice>("|"), F::text, "where optimizer states rest", SET { set_choice(o.memory.optimizer_tier, v); },
-      GET { return choice_json(o.memory.optimizer_tier); });
-  add("activation-tier", names_of<ActivationChoice>("|"), F::text, "where activations wait for the backward pass",
+  add(
+      "optimizer-tier", names_of<TierChoice>("|"), F::text, "where optimizer states rest",
+      SET { set_choice(o.memory.optimizer_tier, v); }, GET { return choice_json(o.memory.optimizer_tier); });
+  add(
+      "activation-tier", names_of<ActivationChoice>("|"), F::text, "where activations wait for the backward pass",
       SET { set_choice(o.memory.activation_tier, v); }, GET { return choice_json(o.memory.activation_tier); });
-  add("order", names_of<OrderChoice>("|"), F::text, "horizontal: micro-batch by micro-batch; vertical: unit by unit",
+  add(
+      "order", names_of<OrderChoice>("|"), F::text, "horizontal: micro-batch by micro-batch; vertical: unit by unit",
       SET { set_choice(o.memory.order, v); }, GET { return choice_json(o.memory.order); });
-  add("update", names_of<UpdateChoice>("|"), F::text, "when weights are updated; none of them changes the result",
+  add(
+      "update", names_of<UpdateChoice>("|"), F::text, "when weights are updated; none of them changes the result",
       SET { set_choice(o.memory.update, v); }, GET { return choice_json(o.memory.update); });
-  add("durability", names_of<DurabilityChoice>("|"), F::text,
-      "what a kill goes back to: the last step (two slots on NVMe) or the last checkpoint (one) (default: step where there is room)",
+  add(
+      "durability", names_of<DurabilityChoice>("|"), F::text,
+      "what a kill goes back to: the last step (two slots on NVMe) or the last checkpoint (one) (default: step where there is "
+      "room)",
       SET { set_choice(o.memory.durability, v); }, GET { return choice_json(o.memory.durability); });
-  add("plan", "FILE", F::text, "run exactly this saved plan", SET { o.memory.plan = v.text(); }, GET { return text_json(o.memory.plan); });
-  add("profile", "FILE", F::text, "plan for this machine profile", SET { o.memory.profile = v.text(); },
+  add(
+      "plan", "FILE", F::text, "run exactly this saved plan", SET { o.memory.plan = v.text(); },
+      GET { return text_json(o.memory.plan); });
+  add(
+      "profile", "FILE", F::text, "plan for this machine profile", SET { o.memory.profile = v.text(); },
       GET { return text_json(o.memory.profile); });
 
   group = "Ranks";
-  add("ranks", "N", F::integer, "on this host; this version runs 1", SET { o.parallel.ranks = v.integer(1, 1 << 20); },
+  add(
+      "ranks", "N", F::integer, "on this host; this version runs 1", SET { o.parallel.ranks = v.integer(1, 1 << 20); },
       GET { return o.parallel.ranks; });
-  add("zero-stage", "0..3", F::integer, "what is sharded over ranks", SET { o.parallel.zero_stage = static_cast<int>(v.integer(0, 3)); },
-      GET { return o.parallel.zero_stage; });
-  add("zero-group-size", "N", F::integer, "ranks that share one copy (default: all)", SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); },
-      GET { return positive_json(o.parallel.zero_group_size); });
-  add("collectives", names_of<CollectivesChoice>("|"), F::text, "how ranks talk", SET { set_choice(o.parallel.collectives, v); },
+  add(
+      "zero-stage", "0..3", F::integer, "what is sharded over ranks",
+      SET { o.parallel.zero_stage = static_cast<int>(v.integer(0, 3)); }, GET { return o.parallel.zero_stage; });
+  add(
+      "zero-group-size", "N", F::integer, "ranks that share one copy (default: all)",
+      SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); }, GET { return positive_json(o.parallel.zero_group_size); });
+  add(
+      "collectives", names_of<CollectivesChoice>("|"), F::text, "how ranks talk", SET { set_choice(o.parallel.collectives, v); },
       GET { return choice_json(o.parallel.collectives); });
 
   group = "Run directory";
-  add("save", "DIR", F::text, "where run.json, plan.json, log.jsonl and checkpoints go (default: nothing is saved)",
+  add(
+      "save", "DIR", F::text, "where run.json, plan.json, log.jsonl and checkpoints go (default: nothing is saved)",
       SET { o.checkpoint.save = v.text(); }, GET { return text_json(o.checkpoint.save); });
-  add("load", "DIR", F::text, "go on with this run directory; its run.json is read before --config and flags",
+  add(
+      "load", "DIR", F::text, "go on with this run directory; its run.json is read before --config and flags",
       SET { o.checkpoint.load = v.text(); }, GET { return text_json(o.checkpoint.load); });
-  add("save-interval", "N", F::integer, "steps between checkpoints; 0: at the end only", SET { o.checkpoint.save_interval = steps(v, 0); },
-      GET { return o.checkpoint.save_interval; });
-  add("keep-last", "N", F::integer, "checkpoints kept; 0: all", SET { o.checkpoint.keep_last = steps(v, 0); },
+  add(
+      "save-interval", "N", F::integer, "steps between checkpoints; 0: at the end only",
+      SET { o.checkpoint.save_interval = steps(v, 0); }, GET { return o.checkpoint.save_interval; });
+  add(
+      "keep-last", "N", F::integer, "checkpoints kept; 0: all", SET { o.checkpoint.keep_last = steps(v, 0); },
       GET { return o.checkpoint.keep_last; });
 
   group = "Output";
-  add("log-interval", "N", F::integer, "steps between lines in a pipe or file (log.jsonl has every step)", SET { o.log.log_interval = steps(v, 1); },
-      GET { return o.log.log_interval; });
-  add("eval-interval", "N", F::integer, "steps between evaluations on --eval-data", SET { o.log.eval_interval = steps(v, 1); },
+  add(
+      "log-interval", "N", F::integer, "steps between lines in a pipe or file (log.jsonl has every step)",
+      SET { o.log.log_interval = steps(v, 1); }, GET { return o.log.log_interval; });
+  add(
+      "eval-interval", "N", F::integer, "steps between evaluations on --eval-data", SET { o.log.eval_interval = steps(v, 1); },
       GET { return o.log.eval_interval; });
-  add("format", names_of<OutputFormat>("|"), F::text, "of plan, and of --print-config", SET { set_choice(o.log.format, v); },
+  add(
+      "format", names_of<OutputFormat>("|"), F::text, "of plan, and of --print-config", SET { set_choice(o.log.format, v); },
       GET { return choice_json(o.log.format); });
-  add("out", "FILE", F::text, "where plan writes (default: standard output)", SET { o.log.out = v.text(); },
+  add(
+      "out", "FILE", F::text, "where plan writes (default: standard output)", SET { o.log.out = v.text(); },
       GET { return text_json(o.log.out); });
 #undef SET
 #undef GET
@@ -370,7 +427,8 @@ double FlagValue::real(double least, Bound least_bound, double most, Bound most_
                         (most_bound == Bound::included ? value <= most : value < most);
   if (!in_range) {
     const std::string least_text = fmt::format("{} {}", least_bound == Bound::included ? "from" : "above", least);
-    const std::string most_text = std::isinf(most) ? "" : fmt::format(" {} {}", most_bound == Bound::included ? "to" : "and below", most);
+    const std::string most_text =
+        std::isinf(most) ? "" : fmt::format(" {} {}", most_bound == Bound::included ? "to" : "and below", most);
     refuse(found, fmt::format("a finite number {}{}", least_text, most_text));
   }
   return value;

@@ -1,6 +1,6 @@
-// Every run flag in one table: its name, type, help, and how it is set in and read from RunOptions. The command line, the configuration
-// file, run.json and --print-config all follow it, so a new flag is a new row.
-// Not here: rules between flags (validate), and what CLI11 is told (command_line.cpp).
+// Every run flag in one table: its name, type, help, and how it is set in and read from RunOptions. The command line, the
+// configuration file, run.json and --print-config all follow it, so a new flag is a new row. Not here: rules between flags
+// (validate), and what CLI11 is told (command_line.cpp).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace spillway {
 
 enum class FlagKind : std::uint8_t { text, integer, real, size, list, boolean };
 
-// What was said for one flag, and the only readers of it: each refuses with where it was said, what was found and what is allowed.
+// What was said for one flag, and the only readers of it: each refuses with where it was said, what was found and what is
+// allowed.
 class FlagValue {
  public:
   FlagValue(std::string where, std::vector<std::string> texts) : where_(std::move(where)), texts_(std::move(texts)) {}

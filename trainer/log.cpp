@@ -206,7 +206,8 @@ void LogWriter::append(const StepRecord& record) {
     const ssize_t count = ::write(fd_, line.data() + done, line.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
-      throw IoError(fmt::format("{}: writing {} bytes of step {} failed: {}", path_, line.size(), record.step, std::strerror(errno)));
+      throw IoError(
+          fmt::format("{}: writing {} bytes of step {} failed: {}", path_, line.size(), record.step, std::strerror(errno)));
     }
     done += static_cast<std::size_t>(count);
   }

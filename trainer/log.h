@@ -31,10 +31,11 @@ struct StepRecord {
   std::optional<double> eval_loss;
 };
 
-// One line without its end. Numbers are the shortest that read back to the same bits; JSON has no word for numbers that are not finite, so
-// they are the strings "NaN", "Infinity" and "-Infinity".
+// One line without its end. Numbers are the shortest that read back to the same bits; JSON has no word for numbers that are not
+// finite, so they are the strings "NaN", "Infinity" and "-Infinity".
 std::string to_log_line(const StepRecord& record);
-// `where` ("log.jsonl line 3") is for messages. Unknown keys are skipped, so that newer logs can be read. IoError where it is damaged.
+// `where` ("log.jsonl line 3") is for messages. Unknown keys are skipped, so that newer logs can be read. IoError where it is
+// damaged.
 StepRecord parse_log_line(std::string_view line, const std::string& where);
 
 // All whole lines. A torn last line (the process was killed within a write) is left out; any other damage is an IoError.
@@ -42,7 +43,8 @@ std::vector<StepRecord> read_log(const std::string& path);
 
 class LogWriter {
  public:
-  // Appends to `path`, made where there is none. Records of steps after `last_step` (the step resumed from; 0: start anew) are cut off first.
+  // Appends to `path`, made where there is none. Records of steps after `last_step` (the step resumed from; 0: start anew) are
+  // cut off first.
   LogWriter(std::string path, std::int64_t last_step);
   ~LogWriter();
   LogWriter(LogWriter&& other) noexcept;

@@ -22,7 +22,8 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
   const ParallelOptions& parallel = options.parallel;
   if (parallel.ranks != 1) refuse_this_version("--ranks", std::to_string(parallel.ranks), "1");
-  if (parallel.zero_stage != 0) refuse_this_version("--zero-stage", std::to_string(parallel.zero_stage), "0 (one rank shards nothing)");
+  if (parallel.zero_stage != 0)
+    refuse_this_version("--zero-stage", std::to_string(parallel.zero_stage), "0 (one rank shards nothing)");
   if (parallel.zero_group_size > 1) refuse_this_version("--zero-group-size", std::to_string(parallel.zero_group_size), "1");
   if (parallel.collectives == CollectivesChoice::mpi) refuse_this_version("--collectives", "mpi", "auto, threads");
   if (parallel.collectives == CollectivesChoice::nccl) refuse_this_version("--collectives", "nccl", "auto, threads");
@@ -33,14 +34,15 @@ void validate_batch(BatchOptions& batch, std::int64_t ranks) {
   if (batch.global_batch_size == 0) batch.global_batch_size = at_once;
   // Data positions count sequences over all steps, in 63 bits.
   if (batch.train_iters > std::numeric_limits<std::int64_t>::max() / 2 / batch.global_batch_size) {
-    throw InputError(fmt::format("--train-iters: found {} with --global-batch-size {}, allowed: below 2^62 sequences in all", batch.train_iters,
-                                 batch.global_batch_size));
+    throw InputError(fmt::format("--train-iters: found {} with --global-batch-size {}, allowed: below 2^62 sequences in all",
+                                 batch.train_iters, batch.global_batch_size));
   }
   if (batch.global_batch_size % at_once == 0) return;
   const std::int64_t below = batch.global_batch_size / at_once * at_once;
-  throw InputError(fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {} rank{})",
-                               batch.global_batch_size, at_once, batch.micro_batch_size, ranks, ranks == 1 ? "" : "s"),
-                   below == 0 ? fmt::format("the nearest is {}", at_once) : fmt::format("the nearest are {} and {}", below, below + at_once));
+  throw InputError(
+      fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {} rank{})",
+                  batch.global_batch_size, at_once, batch.micro_batch_size, ranks, ranks == 1 ? "" : "s"),
+      below == 0 ? fmt::format("the nearest is {}", at_once) : fmt::format("the nearest are {} and {}", below, below + at_once));
 }
 
 void validate_memory(const MemoryOptions& memory) {
@@ -79,25 +81,29 @@ void validate(RunOptions& options) {
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
   if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
-    throw InputError(fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));
+    throw InputError(
+        fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));
   }
 }
 
 void require_model(const RunOptions& options) {
   if (options.model.model.empty()) {
-    throw InputError("--model: not given", "allowed: a Hugging Face directory, a config.json, or a name from the built-in catalogue");
+    throw InputError("--model: not given",
+                     "allowed: a Hugging Face directory, a config.json, or a name from the built-in catalogue");
   }
 }
 
 void require_data(const RunOptions& options) {
-  if (options.data.data.empty()) throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+  if (options.data.data.empty())
+    throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
 }
 
 std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions) {
   const std::int64_t asked = options.batch.seq_length;
   if (asked == 0) return max_positions > 0 ? std::min(max_positions, kDefaultSeqLength) : kDefaultSeqLength;
   if (max_positions > 0 && asked > max_positions) {
-    throw InputError(fmt::format("--seq-length: found {}, allowed: at most {}, the positions of the model", asked, max_positions));
+    throw InputError(
+        fmt::format("--seq-length: found {}, allowed: at most {}, the positions of the model", asked, max_positions));
   }
   return asked;
 }

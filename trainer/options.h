@@ -143,8 +143,8 @@ struct RawFlags {
 // Declares every run flag on a subcommand. `flags` must outlive the parse.
 void add_run_flags(CLI::App& app, RawFlags& flags);
 
-// Parses, and turns every complaint of CLI11 into an InputError (unknown flags with the nearest known one). Help that was asked for is
-// the text that it returns, to print and exit 0; otherwise nothing.
+// Parses, and turns every complaint of CLI11 into an InputError (unknown flags with the nearest known one). Help that was asked
+// for is the text that it returns, to print and exit 0; otherwise nothing.
 std::optional<std::string> parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
 enum class OptionSource : std::uint8_t { by_default, loaded_run, config_file, flag };

@@ -35,7 +35,8 @@ int terminal_columns(int fd) {
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// A live line that wraps cannot be erased: cut it to the columns there are, counting neither escape sequences nor continuation bytes.
+// A live line that wraps cannot be erased: cut it to the columns there are, counting neither escape sequences nor continuation
+// bytes.
 std::string cut_to_columns(std::string_view line, int columns) {
   std::string cut;
   int used = 0;
@@ -91,7 +92,8 @@ std::string progress_line(const ProgressState& state, ProgressStyle style) {
   for (int tier = 0; tier < kTiers; ++tier) {
     const TierUse& use = state.tiers[static_cast<std::size_t>(tier)];
     if (use.budget > 0) {
-      line += fmt::format("{}{} {} of {}", gap, name_of(static_cast<Tier>(tier)), rounded_size(use.used), rounded_size(use.budget));
+      line +=
+          fmt::format("{}{} {} of {}", gap, name_of(static_cast<Tier>(tier)), rounded_size(use.used), rounded_size(use.budget));
     }
   }
   if (!record.binding_lane.empty()) {
@@ -118,7 +120,8 @@ void Progress::step(const StepRecord& record) {
   const auto left = static_cast<double>(train_iters_ - record.step);
   const ProgressState state{record, train_iters_, mean_step_s_ > 0 ? mean_step_s_ * left : -1, tiers_};
   if (style_ == ProgressStyle::plain) {
-    if (record.step % log_interval_ == 0 || record.step == train_iters_ || record.eval_loss) write(progress_line(state, style_) + "\n");
+    if (record.step % log_interval_ == 0 || record.step == train_iters_ || record.eval_loss)
+      write(progress_line(state, style_) + "\n");
     return;
   }
   write(fmt::format("{}{}", kEraseLine, cut_to_columns(progress_line(state, style_), terminal_columns(fd_))));

@@ -32,7 +32,7 @@ struct ProgressState {
 // "step 12/100 · loss 4.1234 · 1,234 tokens/s · ETA 1m 12s · device 512 MiB of 1.0 GiB · bound by nvme_read (95 %)"
 std::string progress_line(const ProgressState& state, ProgressStyle style);
 
-std::string rounded_size(Bytes bytes);    // "1.5 GiB"
+std::string rounded_size(Bytes bytes);     // "1.5 GiB"
 std::string rounded_time(double seconds);  // "1h 02m"
 
 class Progress {

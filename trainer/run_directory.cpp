@@ -24,7 +24,7 @@ constexpr std::string_view kUnfinished = ".partial";  // as write_text_file leav
 
 [[noreturn]] void fail(const std::string& path, std::string_view what, int error) {
   throw IoError(fmt::format("{}: {} failed: {}", path, what, std::strerror(error)),
-                error == ENOSPC || error == EDQUOT                     ? "free some space, or choose another --save directory"
+                error == ENOSPC || error == EDQUOT                    ? "free some space, or choose another --save directory"
                 : error == EACCES || error == EPERM || error == EROFS ? "choose a --save directory that can be written"
                                                                       : "");
 }
@@ -109,7 +109,9 @@ RunDirectory::~RunDirectory() {
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
     : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
 
-void RunDirectory::write(std::string_view name, std::string_view text) const { write_text_file(fmt::format("{}/{}", path_, name), std::string(text)); }
+void RunDirectory::write(std::string_view name, std::string_view text) const {
+  write_text_file(fmt::format("{}/{}", path_, name), std::string(text));
+}
 
 std::string RunDirectory::begin_checkpoint(std::int64_t step) const {
   const std::string unfinished = checkpoint_path(path_, step) + std::string(kUnfinished);
@@ -122,11 +124,13 @@ std::string RunDirectory::commit_checkpoint(std::int64_t step) const {
   const std::string place = checkpoint_path(path_, step);
   const std::string unfinished = place + std::string(kUnfinished);
   sync_tree(unfinished);
-  // A checkpoint of the same step (a run that went back and came here again) makes way first: a directory cannot replace one with files.
+  // A checkpoint of the same step (a run that went back and came here again) makes way first: a directory cannot replace one with
+  // files.
   const std::string former = place + ".former" + std::string(kUnfinished);
   remove_tree(former);
   std::error_code ignored;
-  if (fs::exists(place, ignored) && ::rename(place.c_str(), former.c_str()) != 0) fail(place, "moving the former checkpoint away", errno);
+  if (fs::exists(place, ignored) && ::rename(place.c_str(), former.c_str()) != 0)
+    fail(place, "moving the former checkpoint away", errno);
   if (::rename(unfinished.c_str(), place.c_str()) != 0) fail(place, "renaming the checkpoint into place", errno);
   sync_directory(path_ + "/checkpoints");
   remove_tree(former);

@@ -1,6 +1,6 @@
-// The directory of `--save`: run.json, plan.json, log.jsonl and checkpoints/STEP/. Everything is written beside its place and renamed
-// into it, so that a kill leaves the old file or the new one, never half of one.
-// Not here: what is in a checkpoint (trainer/checkpoint), and files as such (models/posix_file.h).
+// The directory of `--save`: run.json, plan.json, log.jsonl and checkpoints/STEP/. Everything is written beside its place and
+// renamed into it, so that a kill leaves the old file or the new one, never half of one. Not here: what is in a checkpoint
+// (trainer/checkpoint), and files as such (models/posix_file.h).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ enum class ExistingRun : std::uint8_t { refuse, go_on };
 
 class RunDirectory {
  public:
-  // Makes the directory and its parents where they lack, checks that it can be written, and holds it against other processes until
-  // destroyed. A directory that already holds a run is an InputError unless it is to go on. Unfinished checkpoints are removed.
+  // Makes the directory and its parents where they lack, checks that it can be written, and holds it against other processes
+  // until destroyed. A directory that already holds a run is an InputError unless it is to go on. Unfinished checkpoints are
+  // removed.
   RunDirectory(std::string path, ExistingRun existing);
   ~RunDirectory();
   RunDirectory(RunDirectory&& other) noexcept;

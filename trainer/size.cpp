@@ -93,8 +93,9 @@ Bytes parse_size(std::string_view text, std::string_view what) {
     case Reading::malformed:
       break;
   }
-  throw InputError(fmt::format("{}: found \"{}\", allowed: bytes, or a number with KiB, MiB, GiB or TiB, as in 512MiB", what, text),
-                   did_you_mean(text));
+  throw InputError(
+      fmt::format("{}: found \"{}\", allowed: bytes, or a number with KiB, MiB, GiB or TiB, as in 512MiB", what, text),
+      did_you_mean(text));
 }
 
 std::string exact_size(Bytes bytes) {

@@ -117,7 +117,8 @@ TEST(Data, EveryByteIsAToken) {
 
 TEST(Data, MicroBatchesTakeSequencesInOrder) {
   const TemporaryDirectory directory;
-  DataRequest request = request_of({directory.file("a.txt", "abcdefghijklm"), directory.file("b.txt", "ABC")}, 2);  // 6 + 1 windows
+  DataRequest request =
+      request_of({directory.file("a.txt", "abcdefghijklm"), directory.file("b.txt", "ABC")}, 2);  // 6 + 1 windows
   request.micro_batch_size = 2;
   request.micro_batches = 2;
   BatchSampler sampler(request);
@@ -208,7 +209,8 @@ TEST(Data, ATokenOutsideOfTheVocabularyIsFoundBeforeTraining) {
   EXPECT_REFUSED(BatchSampler{request_of({path}, 8, 1000)}, InputError,
                  "found token 1000 at position 1400001 (byte 2801026), allowed: below 1000");
   EXPECT_NO_THROW(BatchSampler{request_of({path}, 8, 1001)});
-  EXPECT_REFUSED(BatchSampler{request_of({directory.file("a.txt", "abc\xc3\xa9")}, 2, 128)}, InputError, "found token 195 at position 3");
+  EXPECT_REFUSED(BatchSampler{request_of({directory.file("a.txt", "abc\xc3\xa9")}, 2, 128)}, InputError,
+                 "found token 195 at position 3");
 }
 
 TEST(Data, AFileThatChangesUnderTheRunIsNoticed) {
@@ -216,9 +218,7 @@ TEST(Data, AFileThatChangesUnderTheRunIsNoticed) {
   const std::string path = directory.file("x.txt", std::string(100, 'a'));
   const DataRequest request = request_of({path}, 9, 128);
   BatchSampler sampler(request);
-  {
-    std::ofstream(path, std::ios::in | std::ios::out) << "\xff";
-  }
+  { std::ofstream(path, std::ios::in | std::ios::out) << "\xff"; }
   EXPECT_REFUSED(batch_of(sampler, request, 0), InputError, "found token 255");
   std::filesystem::resize_file(path, 50);
   EXPECT_REFUSED(batch_of(sampler, request, 9), IoError, "x.txt");
@@ -226,13 +226,14 @@ TEST(Data, AFileThatChangesUnderTheRunIsNoticed) {
 
 TEST(Data, Rows) {
   const TemporaryDirectory directory;
-  const std::string path = directory.file("r.jsonl",
-                                          "{\"input_ids\": [1, 2, 3, 4, 5]}\n"
-                                          "\n"
-                                          "{\"labels\": [-100, -100, 8, 9], \"other\": {\"input_ids\": [99999]}, \"input_ids\": [6, 7, 8, 9]}\r\n"
-                                          "  \n"
-                                          "{\"text\": \"h\\u00e9\", \"id\": 1.5e300}\n"
-                                          "{\"text\": \"ignored where there are ids\", \"input_ids\": [42, 43]}");
+  const std::string path =
+      directory.file("r.jsonl",
+                     "{\"input_ids\": [1, 2, 3, 4, 5]}\n"
+                     "\n"
+                     "{\"labels\": [-100, -100, 8, 9], \"other\": {\"input_ids\": [99999]}, \"input_ids\": [6, 7, 8, 9]}\r\n"
+                     "  \n"
+                     "{\"text\": \"h\\u00e9\", \"id\": 1.5e300}\n"
+                     "{\"text\": \"ignored where there are ids\", \"input_ids\": [42, 43]}");
   DataRequest request = request_of({path}, 4);
   BatchSampler sampler(request);
   EXPECT_EQ(sampler.sequences(), 4);
@@ -253,7 +254,8 @@ TEST(Data, Rows) {
 
 TEST(Data, CountsAreOfTheGlobalBatch) {
   const TemporaryDirectory directory;
-  DataRequest request = request_of({directory.file("r.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1]}\n{\"input_ids\": [1, 2]}\n")}, 4);
+  DataRequest request =
+      request_of({directory.file("r.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1]}\n{\"input_ids\": [1, 2]}\n")}, 4);
   request.micro_batches = 2;
   BatchSampler sampler(request);
   EXPECT_EQ(sampler.counted_tokens(0), 2);
@@ -261,7 +263,8 @@ TEST(Data, CountsAreOfTheGlobalBatch) {
   for (std::int64_t step = 0; step < 6; ++step) {
     std::int64_t counted = 0;
     for (std::int64_t micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      for (const std::int32_t target : batch_of(sampler, request, step, micro_batch).targets) counted += target != kNoLoss ? 1 : 0;
+      for (const std::int32_t target : batch_of(sampler, request, step, micro_batch).targets)
+        counted += target != kNoLoss ? 1 : 0;
     }
     EXPECT_EQ(sampler.counted_tokens(step), counted);
   }
@@ -269,7 +272,8 @@ TEST(Data, CountsAreOfTheGlobalBatch) {
 
 TEST(Data, AStepWithoutLossIsRefusedBeforeTraining) {
   const TemporaryDirectory directory;
-  const std::string path = directory.file("r.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": [3, 4], \"labels\": [3, -100]}\n");
+  const std::string path =
+      directory.file("r.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": [3, 4], \"labels\": [3, -100]}\n");
   DataRequest request = request_of({path}, 4);
   request.steps = 1;
   EXPECT_NO_THROW(BatchSampler{request});
@@ -282,8 +286,9 @@ TEST(Data, AStepWithoutLossIsRefusedBeforeTraining) {
 
 TEST(Data, LongRowsAreRefusedOrCut) {
   const TemporaryDirectory directory;
-  const std::string path =
-      directory.file("r.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, 2, 3, 4]}\n{\"text\": \"abcdef\"}");
+  const std::string path = directory.file(
+      "r.jsonl",
+      "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, 2, 3, 4]}\n{\"text\": \"abcdef\"}");
   DataRequest request = request_of({path}, 2);
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 2: found 4 tokens, allowed: at most 3 (--seq-length + 1)");
   request.truncate = true;
@@ -357,14 +362,17 @@ TEST(Data, RowsThatSpanTheBlocksOfAReading) {
   while (text.size() < 3'500'000) {
     random = random * 1664525U + 1013904223U;
     firsts.push_back(static_cast<std::int32_t>(random >> 24));
-    text += "{\"pad\": \"" + std::string((random >> 8) % 200'000, 'p') + "\", \"input_ids\": [" + std::to_string(firsts.back()) + ", 1]}\n";
+    text += "{\"pad\": \"" + std::string((random >> 8) % 200'000, 'p') + "\", \"input_ids\": [" + std::to_string(firsts.back()) +
+            ", 1]}\n";
   }
-  text += "{\"pad\": \"" + std::string(2'500'000, 'p') + "\", \"input_ids\": [77, 1]}";  // longer than two blocks, without an end of line
+  text += "{\"pad\": \"" + std::string(2'500'000, 'p') +
+          "\", \"input_ids\": [77, 1]}";  // longer than two blocks, without an end of line
   firsts.push_back(77);
   const DataRequest request = request_of({directory.file("r.jsonl", text)}, 1);
   BatchSampler sampler(request);
   ASSERT_EQ(sampler.sequences(), static_cast<std::int64_t>(firsts.size()));
-  for (std::size_t i = 0; i < firsts.size(); ++i) EXPECT_EQ(batch_of(sampler, request, static_cast<std::int64_t>(i)).tokens[0], firsts[i]);
+  for (std::size_t i = 0; i < firsts.size(); ++i)
+    EXPECT_EQ(batch_of(sampler, request, static_cast<std::int64_t>(i)).tokens[0], firsts[i]);
 }
 
 TEST(Data, ADirectoryMeansItsFilesByName) {
@@ -384,7 +392,9 @@ TEST(Data, ADirectoryMeansItsFilesByName) {
 
 TEST(Data, WhatIsNotData) {
   const TemporaryDirectory directory;
-  const auto refused = [](DataRequest request, const std::string& part) { EXPECT_REFUSED(BatchSampler{request}, InputError, part); };
+  const auto refused = [](DataRequest request, const std::string& part) {
+    EXPECT_REFUSED(BatchSampler{request}, InputError, part);
+  };
   refused(request_of({}, 4), "--data: not given");
   refused(request_of({directory.path() + "/none.txt"}, 4), "--data: found no file or directory");
   refused(request_of({directory.path()}, 4), "without data");
@@ -423,7 +433,8 @@ TEST(Data, RequestsFollowTheOptions) {
 
 TEST(Data, DamagedRowsNeverEscape) {
   const TemporaryDirectory directory;
-  const std::string text = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n{\"text\": \"h\\u00e9\", \"x\": [1, {\"y\": null}]}\n";
+  const std::string text =
+      "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n{\"text\": \"h\\u00e9\", \"x\": [1, {\"y\": null}]}\n";
   std::uint32_t random = 9;
   for (int round = 0; round < 3000; ++round) {
     std::string damaged = text;

@@ -42,7 +42,8 @@ TEST(Log, NumbersReadBackToTheSameBits) {
     record.loss = value;
     expect_same_bits(parse_log_line(to_log_line(record), "x").loss, value);
   }
-  for (const double value : {0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max(), 1e21, 3.0}) {
+  for (const double value :
+       {0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max(), 1e21, 3.0}) {
     StepRecord record = record_of(1);
     record.loss = value;
     expect_same_bits(parse_log_line(to_log_line(record), "x").loss, value);
@@ -54,8 +55,9 @@ TEST(Log, EveryFieldIsThere) {
   record.loss_scale = 65536;
   record.eval_loss = 2.5;
   const auto json = nlohmann::json::parse(to_log_line(record));
-  for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "device_peak_bytes", "host_peak_bytes",
-                          "nvme_read_bytes", "nvme_written_bytes", "bound_s", "binding_lane", "overlap_efficiency", "loss_scale", "eval_loss"}) {
+  for (const char* key :
+       {"step", "loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "device_peak_bytes", "host_peak_bytes",
+        "nvme_read_bytes", "nvme_written_bytes", "bound_s", "binding_lane", "overlap_efficiency", "loss_scale", "eval_loss"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_FALSE(nlohmann::json::parse(to_log_line(record_of(3))).contains("eval_loss"));

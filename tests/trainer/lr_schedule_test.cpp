@@ -71,7 +71,8 @@ TEST(LrSchedule, WsdDecaysOverItsLastSteps) {
 }
 
 TEST(LrSchedule, SpansMustFit) {
-  EXPECT_REFUSED(LrSchedule(schedule(DecayStyle::cosine, 21, 20), 20), InputError, "--lr-warmup-iters: found 21, allowed: at most 20");
+  EXPECT_REFUSED(LrSchedule(schedule(DecayStyle::cosine, 21, 20), 20), InputError,
+                 "--lr-warmup-iters: found 21, allowed: at most 20");
   EXPECT_NO_THROW(LrSchedule(schedule(DecayStyle::cosine, 20, 20), 20));
   EXPECT_NO_THROW(LrSchedule(schedule(DecayStyle::constant, 21, 20), 20));
   ScheduleOptions options = schedule(DecayStyle::wsd, 5, 20);

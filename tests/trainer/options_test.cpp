@@ -48,19 +48,107 @@ TEST(Options, DefaultsAreValid) {
 }
 
 TEST(Options, EveryFlagIsUnderstood) {
-  const RunOptions o = options_of({"--model", "gpt2", "--data", "a.txt", "b.jsonl", "--eval-data=c.bin", "--tokenizer", "bytes",
-                                   "--data-format", "u16", "--data-order", "sequential", "--truncate", "--micro-batch-size", "2",
-                                   "--global-batch-size", "8", "--seq-length", "64", "--train-iters", "50", "--lr", "1e-3", "--min-lr", "1e-4",
-                                   "--lr-warmup-iters", "5", "--lr-decay-iters", "40", "--lr-decay-style", "wsd", "--lr-wsd-decay-iters", "7",
-                                   "--optimizer", "adamw", "--weight-decay", "0.1", "--adam-beta1", "0.8", "--adam-beta2", "0.95",
-                                   "--adam-eps", "1e-6", "--clip-grad", "0", "--dtype", "bf16", "--state", "compact", "--seed",
-                                   "18446744073709551615", "--save", "run", "--save-interval", "10", "--keep-last", "3",
-                                   "--eval-interval", "20", "--log-interval", "5", "--device", "cuda:3", "--device-memory", "1GiB",
-                                   "--host-memory", "0", "--nvme", "/a", "--nvme", "/b=2GiB", "--parameter-tier", "nvme", "--optimizer-tier",
-                                   "host", "--activation-tier", "recompute", "--order", "vertical", "--update", "in-next-forward",
-                                   "--durability", "checkpoint", "--expected-clip-rate", "0.25", "--ranks", "1", "--zero-stage", "0",
-                                   "--zero-group-size", "1", "--collectives", "threads", "--plan", "p.json", "--profile", "m.json",
-                                   "--format", "html", "--out", "x.html"});
+  const RunOptions o = options_of({"--model",
+                                   "gpt2",
+                                   "--data",
+                                   "a.txt",
+                                   "b.jsonl",
+                                   "--eval-data=c.bin",
+                                   "--tokenizer",
+                                   "bytes",
+                                   "--data-format",
+                                   "u16",
+                                   "--data-order",
+                                   "sequential",
+                                   "--truncate",
+                                   "--micro-batch-size",
+                                   "2",
+                                   "--global-batch-size",
+                                   "8",
+                                   "--seq-length",
+                                   "64",
+                                   "--train-iters",
+                                   "50",
+                                   "--lr",
+                                   "1e-3",
+                                   "--min-lr",
+                                   "1e-4",
+                                   "--lr-warmup-iters",
+                                   "5",
+                                   "--lr-decay-iters",
+                                   "40",
+                                   "--lr-decay-style",
+                                   "wsd",
+                                   "--lr-wsd-decay-iters",
+                                   "7",
+                                   "--optimizer",
+                                   "adamw",
+                                   "--weight-decay",
+                                   "0.1",
+                                   "--adam-beta1",
+                                   "0.8",
+                                   "--adam-beta2",
+                                   "0.95",
+                                   "--adam-eps",
+                                   "1e-6",
+                                   "--clip-grad",
+                                   "0",
+                                   "--dtype",
+                                   "bf16",
+                                   "--state",
+                                   "compact",
+                                   "--seed",
+                                   "18446744073709551615",
+                                   "--save",
+                                   "run",
+                                   "--save-interval",
+                                   "10",
+                                   "--keep-last",
+                                   "3",
+                                   "--eval-interval",
+                                   "20",
+                                   "--log-interval",
+                                   "5",
+                                   "--device",
+                                   "cuda:3",
+                                   "--device-memory",
+                                   "1GiB",
+                                   "--host-memory",
+                                   "0",
+                                   "--nvme",
+                                   "/a",
+                                   "--nvme",
+                                   "/b=2GiB",
+                                   "--parameter-tier",
+                                   "nvme",
+                                   "--optimizer-tier",
+                                   "host",
+                                   "--activation-tier",
+                                   "recompute",
+                                   "--order",
+                                   "vertical",
+                                   "--update",
+                                   "in-next-forward",
+                                   "--durability",
+                                   "checkpoint",
+                                   "--expected-clip-rate",
+                                   "0.25",
+                                   "--ranks",
+                                   "1",
+                                   "--zero-stage",
+                                   "0",
+                                   "--zero-group-size",
+                                   "1",
+                                   "--collectives",
+                                   "threads",
+                                   "--plan",
+                                   "p.json",
+                                   "--profile",
+                                   "m.json",
+                                   "--format",
+                                   "html",
+                                   "--out",
+                                   "x.html"});
   EXPECT_EQ(o.model.model, "gpt2");
   EXPECT_THAT(o.data.data, ElementsAre("a.txt", "b.jsonl"));
   EXPECT_THAT(o.data.eval_data, ElementsAre("c.bin"));
@@ -173,7 +261,8 @@ TEST(Options, WhatDoesNotGoTogether) {
 
 TEST(Options, WhatThisVersionLacksIsSaid) {
   EXPECT_REFUSED(options_of({"--dtype", "fp16"}), InputError, "--dtype: found fp16, allowed in this version: bf16, fp32");
-  EXPECT_REFUSED(options_of({"--ranks", "2", "--global-batch-size", "2"}), InputError, "--ranks: found 2, allowed in this version: 1");
+  EXPECT_REFUSED(options_of({"--ranks", "2", "--global-batch-size", "2"}), InputError,
+                 "--ranks: found 2, allowed in this version: 1");
   EXPECT_REFUSED(options_of({"--zero-stage", "3"}), InputError, "--zero-stage: found 3, allowed in this version");
   EXPECT_REFUSED(options_of({"--zero-group-size", "2"}), InputError, "--zero-group-size");
   EXPECT_REFUSED(options_of({"--collectives", "nccl"}), InputError, "--collectives");
@@ -300,12 +389,13 @@ TEST(Options, SequenceLengthFollowsTheModel) {
   EXPECT_EQ(seq_length_for(options_of({}), 131072), 1024);
   EXPECT_EQ(seq_length_for(options_of({}), 0), 1024);
   EXPECT_EQ(seq_length_for(options_of({"--seq-length", "4096"}), 131072), 4096);
-  EXPECT_REFUSED(seq_length_for(options_of({"--seq-length", "65"}), 64), InputError, "--seq-length: found 65, allowed: at most 64");
+  EXPECT_REFUSED(seq_length_for(options_of({"--seq-length", "65"}), 64), InputError,
+                 "--seq-length: found 65, allowed: at most 64");
 }
 
 TEST(Options, PathsBecomeAbsolute) {
-  const RunOptions options = with_absolute_paths(options_of({"--model", "gpt2-not-a-file", "--data", "a/../b.txt", "--tokenizer", "bytes",
-                                                             "--save", "run", "--nvme", "disk=1GiB"}));
+  const RunOptions options = with_absolute_paths(options_of(
+      {"--model", "gpt2-not-a-file", "--data", "a/../b.txt", "--tokenizer", "bytes", "--save", "run", "--nvme", "disk=1GiB"}));
   EXPECT_EQ(options.model.model, "gpt2-not-a-file");
   EXPECT_EQ(options.data.data[0], std::filesystem::current_path().string() + "/b.txt");
   EXPECT_EQ(options.data.tokenizer, "bytes");
@@ -315,7 +405,8 @@ TEST(Options, PathsBecomeAbsolute) {
 
 // A cheap fuzzer: valid text with bytes changed must be read or refused by our own error, and by nothing else.
 TEST(Options, DamagedConfigurationNeverEscapes) {
-  const std::string text = R"({"lr": 0.5, "data": ["a.txt"], "device-memory": "1GiB", "seed": 7, "nvme": "/a=1KiB", "dtype": "bf16"})";
+  const std::string text =
+      R"({"lr": 0.5, "data": ["a.txt"], "device-memory": "1GiB", "seed": 7, "nvme": "/a=1KiB", "dtype": "bf16"})";
   std::uint32_t random = 1;
   for (int round = 0; round < 4000; ++round) {
     std::string damaged = text;

@@ -21,12 +21,13 @@ TEST(Size, ReadsBytesAndUnits) {
 }
 
 TEST(Size, RefusesAllElse) {
-  for (const char* text : {"", "-1", "+1", "1GB", "1G", "1gib", "GiB", "1 GiB", " 1", "1 ", "1.5", ".5GiB", "1.GiB", "1e3", "0x10", "nan",
-                           "inf", "1,000", "1GiBB", "1.0000000001GiB", "--lr"}) {
+  for (const char* text : {"",      "-1",  "+1",   "1GB", "1G",  "1gib",  "GiB",   "1 GiB",           " 1",  "1 ", "1.5", ".5GiB",
+                           "1.GiB", "1e3", "0x10", "nan", "inf", "1,000", "1GiBB", "1.0000000001GiB", "--lr"}) {
     EXPECT_FALSE(try_parse_size(text)) << text;
     EXPECT_REFUSED(parse_size(text, "--device-memory"), InputError, "--device-memory: found \"");
   }
-  for (const char* text : {"9223372036854775808", "8388608TiB", "99999999999999999999999999999999999999999999999", "9999999999999GiB"}) {
+  for (const char* text :
+       {"9223372036854775808", "8388608TiB", "99999999999999999999999999999999999999999999999", "9999999999999GiB"}) {
     EXPECT_FALSE(try_parse_size(text)) << text;
     EXPECT_REFUSED(parse_size(text, "--x"), InputError, "2^63");
   }
@@ -38,7 +39,8 @@ TEST(Size, RefusesAllElse) {
 }
 
 TEST(Size, WritesWhatItReads) {
-  for (const Bytes bytes : {Bytes{0}, Bytes{1}, Bytes{1023}, kKiB, kMiB + 1, 1536 * kMiB, 3 * kGiB, 1024 * kGiB, std::numeric_limits<Bytes>::max()}) {
+  for (const Bytes bytes :
+       {Bytes{0}, Bytes{1}, Bytes{1023}, kKiB, kMiB + 1, 1536 * kMiB, 3 * kGiB, 1024 * kGiB, std::numeric_limits<Bytes>::max()}) {
     EXPECT_EQ(parse_size(exact_size(bytes), "--x"), bytes);
   }
   EXPECT_EQ(exact_size(3 * kGiB / 2), "1536MiB");

@@ -70,13 +70,13 @@ inline std::string content_of(const std::string& path) {
 }
 
 // Checks that `statement` throws `type` with a message that has `part`; prints the message where it has not.
-#define EXPECT_REFUSED(statement, type, part)                                            \
-  try {                                                                                  \
-    statement;                                                                           \
-    ADD_FAILURE() << "not refused: " #statement;                                         \
-  } catch (const type& error) {                                                          \
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();  \
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();  \
+#define EXPECT_REFUSED(statement, type, part)                                           \
+  try {                                                                                 \
+    statement;                                                                          \
+    ADD_FAILURE() << "not refused: " #statement;                                        \
+  } catch (const type& error) {                                                         \
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what(); \
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what(); \
   }
 
 }  // namespace spillway
