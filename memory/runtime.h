@@ -11,7 +11,7 @@
 namespace spillway {
 
 // A point in a stream's work. One that was never recorded counts as complete. It may be recorded any number of times, always on
-// the same stream, and must outlive the work that was enqueued with it.
+// the same stream, and may end before the work that was enqueued with it.
 class Event {
  public:
   virtual ~Event() = default;

@@ -1,6 +1,7 @@
 // The CPU as a device: a stream is a thread with a ring of operations, an event two counters, device and host memory are arenas.
 #include <sys/sysinfo.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "memory/arena.h"
 #include "memory/error.h"
@@ -23,35 +25,42 @@ Allocation::Allocation(Owner owner, std::byte* data, Bytes bytes, std::string na
 namespace {
 
 // Counts wrap and are compared by their distance; the kernel's own wait works on 32 bits.
+struct EventCounts {
+  std::atomic<const void*> stream{nullptr};
+  std::atomic<std::uint32_t> issued{0}, completed{0};
+
+  bool reached(std::uint32_t ticket) const noexcept {
+    return static_cast<std::int32_t>(completed.load(std::memory_order_acquire) - ticket) >= 0;
+  }
+  void finish(std::uint32_t ticket) noexcept {
+    completed.store(ticket, std::memory_order_release);
+    completed.notify_all();
+  }
+  void wait_for(std::uint32_t ticket) const noexcept {
+    for (auto seen = completed.load(std::memory_order_acquire); static_cast<std::int32_t>(seen - ticket) < 0;
+         seen = completed.load(std::memory_order_acquire)) {
+      completed.wait(seen, std::memory_order_acquire);
+    }
+  }
+};
+
+// The counts are shared with the operations that stand in streams, so that an event may end before they do, as CUDA's may.
 class CpuEvent final : public Event {
  public:
-  bool complete() const override { return reached(issued_.load(std::memory_order_acquire)); }
-  void synchronize() override { wait_for(issued_.load(std::memory_order_acquire)); }
+  bool complete() const override { return counts_->reached(issued()); }
+  void synchronize() override { counts_->wait_for(issued()); }
 
   std::uint32_t issue(const void* stream) {
     const void* before = nullptr;
-    const bool first = stream_.compare_exchange_strong(before, stream);
+    const bool first = counts_->stream.compare_exchange_strong(before, stream);
     SPILLWAY_CHECK(first || before == stream, "an event was recorded on a second stream");
-    return issued_.fetch_add(1, std::memory_order_acq_rel) + 1;
+    return counts_->issued.fetch_add(1, std::memory_order_acq_rel) + 1;
   }
-  std::uint32_t issued() const noexcept { return issued_.load(std::memory_order_acquire); }
-  void finish(std::uint32_t ticket) noexcept {
-    completed_.store(ticket, std::memory_order_release);
-    completed_.notify_all();
-  }
-  void wait_for(std::uint32_t ticket) const noexcept {
-    for (auto seen = completed_.load(std::memory_order_acquire); static_cast<std::int32_t>(seen - ticket) < 0;
-         seen = completed_.load(std::memory_order_acquire)) {
-      completed_.wait(seen, std::memory_order_acquire);
-    }
-  }
+  std::uint32_t issued() const noexcept { return counts_->issued.load(std::memory_order_acquire); }
+  const std::shared_ptr<EventCounts>& counts() const noexcept { return counts_; }
 
  private:
-  bool reached(std::uint32_t ticket) const noexcept {
-    return static_cast<std::int32_t>(completed_.load(std::memory_order_acquire) - ticket) >= 0;
-  }
-  std::atomic<const void*> stream_{nullptr};
-  std::atomic<std::uint32_t> issued_{0}, completed_{0};
+  std::shared_ptr<EventCounts> counts_ = std::make_shared<EventCounts>();
 };
 
 class CpuStream final : public Stream {
@@ -75,11 +84,11 @@ class CpuStream final : public Stream {
   }
   void record(Event& event) override {
     auto& mine = dynamic_cast<CpuEvent&>(event);
-    enqueue({.kind = Kind::record, .target = &mine, .number = mine.issue(this)});
+    enqueue({.kind = Kind::record, .number = mine.issue(this), .event = mine.counts()});
   }
   void wait(Event& event) override {
     auto& mine = dynamic_cast<CpuEvent&>(event);
-    enqueue({.kind = Kind::wait, .target = &mine, .number = mine.issued()});
+    enqueue({.kind = Kind::wait, .number = mine.issued(), .event = mine.counts()});
   }
   void synchronize() override {
     std::unique_lock lock(mutex_);
@@ -93,19 +102,20 @@ class CpuStream final : public Stream {
   struct Operation {
     Kind kind = Kind::call;
     void (*call)(void*) = nullptr;
-    void* target = nullptr;  // context, copy's target or event
+    void* target = nullptr;  // context, or a copy's target
     const void* source = nullptr;
     std::uint64_t number = 0;  // bytes or ticket
+    std::shared_ptr<EventCounts> event;
   };
   static constexpr std::size_t kRing = 4096;
 
-  void enqueue(const Operation& operation) {
+  void enqueue(Operation operation) {
     {
       std::unique_lock lock(mutex_);
       SPILLWAY_CHECK(enqueued_ - done_ < kRing || std::this_thread::get_id() != thread_.get_id(),
                      "a stream's own function enqueues on it and the {} places are taken", kRing);
       work_done_.wait(lock, [&] { return enqueued_ - done_ < kRing; });
-      ring_[enqueued_++ % kRing] = operation;
+      ring_[enqueued_++ % kRing] = std::move(operation);
     }
     work_came_.notify_one();
   }
@@ -116,7 +126,7 @@ class CpuStream final : public Stream {
     for (;;) {
       work_came_.wait(lock, [&] { return done_ < enqueued_ || ending_; });
       if (done_ == enqueued_) return;
-      const Operation operation = ring_[done_ % kRing];
+      const Operation operation = std::move(ring_[done_ % kRing]);
       lock.unlock();
       execute(operation);
       lock.lock();
@@ -129,8 +139,8 @@ class CpuStream final : public Stream {
     switch (operation.kind) {
       case Kind::call: return operation.call(operation.target);
       case Kind::copy: std::memcpy(operation.target, operation.source, operation.number); return;
-      case Kind::record: return static_cast<CpuEvent*>(operation.target)->finish(static_cast<std::uint32_t>(operation.number));
-      case Kind::wait: return static_cast<CpuEvent*>(operation.target)->wait_for(static_cast<std::uint32_t>(operation.number));
+      case Kind::record: return operation.event->finish(static_cast<std::uint32_t>(operation.number));
+      case Kind::wait: return operation.event->wait_for(static_cast<std::uint32_t>(operation.number));
     }
   }
 

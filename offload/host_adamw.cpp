@@ -146,7 +146,11 @@ HWY_INLINE void store_moments(Float m, Float v, RandomKey key, hn::Vec<Bits> ind
 // --- the update -----------------------------------------------------------------------------------------------------------
 
 template <typename Source, typename Gradient, typename State>
-void update(const AdamWConstants& k, const AdamWChunk& chunk, const Source& in, const Gradient* gradient, const State& out) {
+void update(const AdamWConstants& k, const AdamWChunk& chunk, const Source& source, const Gradient* gradient, const State& state) {
+  // Copies, which a vector's store cannot alias: through the references they would be loaded again for each vector.
+  const Source in = source;
+  const State out = state;
+  const RandomKey key = chunk.key;
   const Float scale = splat(k.gradient_scale), beta1 = splat(k.beta1), beta2 = splat(k.beta2);
   const Float one_minus_beta1 = splat(k.one_minus_beta1), one_minus_beta2 = splat(k.one_minus_beta2);
   const Float decay = splat(k.decay), step_size = splat(k.step_size), inverse_bias2 = splat(k.inverse_bias2), epsilon = splat(k.epsilon);
@@ -161,7 +165,7 @@ void update(const AdamWConstants& k, const AdamWChunk& chunk, const Source& in, 
     const Float w = hn::Sub(hn::Mul(load_weight(in, i, part), decay), step);
     store_weight(w, out, i, part);
     const auto index = hn::Add(indices, hn::Set(Bits(), static_cast<std::uint32_t>(i)));
-    store_moments(m, v, chunk.key, index, out.m + i, out.v + i, part);
+    store_moments(m, v, key, index, out.m + i, out.v + i, part);
   });
 }
 
