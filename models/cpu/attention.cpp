@@ -196,9 +196,11 @@ void forward_block(const Kernels<E>& kernel, const AttentionShape& s, const Layo
     }
   }
   for (std::int64_t row = 0; row < q.rows; ++row) {
-    float sum = 0;
-    for (std::int64_t lane = 0; lane < kColumns; ++lane) sum += w.sums[row * kColumns + lane];
-    kernel.write_row(w.o + row * layout.Dp, 1.0f / sum, s.head_dim, o + row * o_stride);
+    // A fixed tree over the lanes.
+    float sums[4] = {};
+    for (std::int64_t lane = 0; lane < kColumns; ++lane) sums[lane % 4] += w.sums[row * kColumns + lane];
+    const float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    kernel.write_sum({w.o + row * layout.Dp, 1, 0}, 1.0f / sum, s.head_dim, o + row * o_stride);
     lse[row] = w.maximum[row] * kLn2 + std::log(sum);
   }
 }
@@ -322,7 +324,7 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
                     .rows = rows,
                     .columns = layout.Dp,
                     .units = see.columns / layout.unit,
-                    .start = Start::add,
+                    .start = block == 0 && s.window == 0 ? Start::write : Start::add,
                     .factors = nullptr});
   }
 }
@@ -331,17 +333,20 @@ template <typename E>
 void backward_head(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const BackwardWorker<E>& w,
                    const HeadBlocks& head) {
   const std::int64_t Tq = padded_queries(s);
-  std::fill_n(w.dq, Tq * layout.Dp, 0.0f);
+  // Without a window every query sees the first block, whose product begins its sum.
+  if (s.window != 0) std::fill_n(w.dq, Tq * layout.Dp, 0.0f);
   for (std::int64_t block = 0; block < layout.key_blocks; ++block) {
     const std::int64_t key_begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - key_begin);
     float* dk = head.dk + key_begin * layout.Dp;
     float* dv = head.dv + key_begin * layout.Dp;
-    std::fill_n(dk, keys * layout.Dp, 0.0f);
-    std::fill_n(dv, keys * layout.Dp, 0.0f);
     // Queries that see anything of the block, from an even one on: pairs of rows stay together.
     const std::int64_t begin = std::max<std::int64_t>(0, key_begin - s.key_offset) / 2 * 2;
     const std::int64_t end =
         s.window == 0 ? Tq : std::min(Tq, up(std::max<std::int64_t>(0, key_begin + keys - 1 + s.window - s.key_offset), 2));
+    if (begin >= end) {
+      std::fill_n(dk, keys * layout.Dp, 0.0f);
+      std::fill_n(dv, keys * layout.Dp, 0.0f);
+    }
     for (std::int64_t query = begin; query < end; query += kBackwardQueryBlock) {
       const std::int64_t rows = std::min(kBackwardQueryBlock, end - query);
       gradient_block(kernel, s, layout, w, head, block, query, rows);
@@ -359,7 +364,7 @@ void backward_head(const Kernels<E>& kernel, const AttentionShape& s, const Layo
                           .rows = std::min(kStripRows, keys - key),
                           .columns = layout.Dp,
                           .units = rows / layout.unit - skip,
-                          .start = Start::add,
+                          .start = query == begin ? Start::write : Start::add,
                           .factors = nullptr});
         };
         product(w.p_units, w.d_o_joined, dv);
@@ -471,7 +476,7 @@ void attention_backward(const ThreadPool& pool, const AttentionShape& s, const A
                      shared.k_joined + kv * layout.joined(), shared.dk + task * head_floats, shared.dv + task * head_floats});
       E* dq = gradients.dq.data + b * s.queries * gradients.dq.stride + head * s.head_dim;
       for (std::int64_t t = 0; t < s.queries; ++t) {
-        kernel.write_row(w.dq + t * layout.Dp, s.scale, s.head_dim, dq + t * gradients.dq.stride);
+        kernel.write_sum({w.dq + t * layout.Dp, 1, 0}, s.scale, s.head_dim, dq + t * gradients.dq.stride);
       }
     });
 
@@ -479,15 +484,11 @@ void attention_backward(const ThreadPool& pool, const AttentionShape& s, const A
       const std::int64_t block = task % layout.key_blocks, head = task / layout.key_blocks % s.kv_heads,
                          b = task / layout.key_blocks / s.kv_heads;
       const std::int64_t begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - begin);
-      const auto write = [&](float* sums, float factor, const AttentionRows<E>& rows) {
-        float* sum = sums + (b * s.heads + head * group) * head_floats + begin * layout.Dp;
-        for (std::int64_t other = 1; other < group; ++other) {
-          const float* term = sum + other * head_floats;
-          for (std::int64_t i = 0; i < keys * layout.Dp; ++i) sum[i] += term[i];
-        }
+      const auto write = [&](const float* sums, float factor, const AttentionRows<E>& rows) {
+        const float* sum = sums + (b * s.heads + head * group) * head_floats + begin * layout.Dp;
         E* to = rows.data + ((first + b) * s.keys + begin) * rows.stride + head * s.head_dim;
         for (std::int64_t key = 0; key < keys; ++key) {
-          kernel.write_row(sum + key * layout.Dp, factor, s.head_dim, to + key * rows.stride);
+          kernel.write_sum({sum + key * layout.Dp, group, head_floats}, factor, s.head_dim, to + key * rows.stride);
         }
       };
       write(shared.dk, s.scale, gradients.dk);

@@ -261,12 +261,18 @@ void join_rows(const RowBlock<E>& in, Unit* out, std::int64_t ld) {
   }
 }
 
+template <typename E, typename Lanes>
+HWY_INLINE void write_lanes(const RowTerms& terms, float factor, std::int64_t column, Lanes which, E* out) {
+  Float sum = load(terms.data + column, which);
+  for (std::int64_t i = 1; i < terms.count; ++i) sum = hn::Add(sum, load(terms.data + i * terms.stride + column, which));
+  store(hn::Mul(sum, splat(factor)), out + column, which);
+}
 template <typename E>
-void write_row(const float* in, float factor, std::int64_t D, E* out) {
+void write_sum(const RowTerms& terms, float factor, std::int64_t D, E* out) {
   const std::int64_t L = lanes();
   std::int64_t c = 0;
-  for (; c + L <= D; c += L) store(hn::Mul(load(in + c, Whole{}), splat(factor)), out + c, Whole{});
-  if (c < D) store(hn::Mul(load(in + c, Part{D - c}), splat(factor)), out + c, Part{D - c});
+  for (; c + L <= D; c += L) write_lanes(terms, factor, c, Whole{}, out);
+  if (c < D) write_lanes(terms, factor, c, Part{D - c}, out);
 }
 
 template <typename E>
@@ -287,7 +293,7 @@ const Kernels<E>& table() {
                                         .copy_rows = copy_rows<E>,
                                         .transpose = transpose<E>,
                                         .join_rows = join_rows<E>,
-                                        .write_row = write_row<E>,
+                                        .write_sum = write_sum<E>,
                                         .dot = dot<E>};
   return kTable;
 }

@@ -88,6 +88,13 @@ struct RowBlock {
   std::int64_t D;
 };
 
+// Rows [terms, D] that are to be added.
+struct RowTerms {
+  const float* data;
+  std::int64_t count;
+  std::int64_t stride;
+};
+
 template <typename E>
 struct Kernels {
   void (*product)(const Product&);
@@ -99,8 +106,8 @@ struct Kernels {
   void (*transpose)(const RowBlock<E>&, Unit* out, std::int64_t ld);
   // out[padded / unit, ld]: units of elements of neighbouring rows, D of them padded to kColumns
   void (*join_rows)(const RowBlock<E>&, Unit* out, std::int64_t ld);
-  // out[D] = in[D] * factor
-  void (*write_row)(const float* in, float factor, std::int64_t D, E* out);
+  // out[D] = the sum of the terms, in order, times the factor
+  void (*write_sum)(const RowTerms&, float factor, std::int64_t D, E* out);
   float (*dot)(const E* x, const E* y, std::int64_t D);
 };
 

@@ -142,16 +142,24 @@ SPILLWAY_INLINE __m512 load_scores(const SoftmaxStep<BFloat16>& s, std::int64_t 
 template <bool kAll>
 void softmax_rows(const SoftmaxStep<BFloat16>& s) {
   const __m512 scale = _mm512_set1_ps(s.scale);
+  // All maxima first: the rows' reductions and their exponentials then overlap.
+  __m512 shifts[kStripRows];
   for (std::int64_t r = 0; r < s.rows; ++r) {
-    __m512 largest = _mm512_set1_ps(-__builtin_inff());
-    for (std::int64_t c = 0; c < s.columns; c += kLanes) largest = _mm512_max_ps(largest, load_scores<kAll>(s, r, c));
+    __m512 largest = load_scores<kAll>(s, r, 0);
+    for (std::int64_t c = kLanes; c < s.columns; c += kLanes) largest = _mm512_max_ps(largest, load_scores<kAll>(s, r, c));
+    shifts[r] = largest;
+  }
+  for (std::int64_t r = 0; r < s.rows; ++r) {
     const float before = s.maximum[r];
-    const float maximum = std::max(before, _mm512_reduce_max_ps(largest) * s.scale);
-    const __m512 shift = _mm512_set1_ps(maximum);
-    const __m512 factor = exp2(_mm512_sub_ps(_mm512_set1_ps(before), shift));
-    s.maximum[r] = maximum;
+    s.maximum[r] = std::max(before, _mm512_reduce_max_ps(shifts[r]) * s.scale);
+    shifts[r] = _mm512_set1_ps(s.maximum[r]);
+    const __m512 factor = exp2(_mm512_sub_ps(_mm512_set1_ps(before), shifts[r]));
     s.factors[r] = _mm512_cvtss_f32(factor);
-    __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(s.sums + r * kColumns), factor);
+    _mm512_storeu_ps(s.sums + r * kColumns, _mm512_mul_ps(_mm512_loadu_ps(s.sums + r * kColumns), factor));
+  }
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    const __m512 shift = shifts[r];
+    __m512 sum = _mm512_loadu_ps(s.sums + r * kColumns);
     BFloat16* weights = s.weights + r * s.stride;
     std::int64_t c = 0;
     for (; c + 2 * kLanes <= s.columns; c += 2 * kLanes) {
@@ -226,7 +234,8 @@ void gradient(const GradientStep<BFloat16>& s) {
 
 // Up to 32 elements of a row, zero beyond.
 SPILLWAY_INLINE __m512i load_row(const BFloat16* row, std::int64_t count) {
-  const auto mask = static_cast<__mmask32>(count >= 32 ? ~0u : (1u << std::max<std::int64_t>(count, 0)) - 1);
+  if (count >= 32) return _mm512_loadu_si512(row);
+  const auto mask = static_cast<__mmask32>((1u << std::max<std::int64_t>(count, 0)) - 1);
   return _mm512_maskz_loadu_epi16(mask, row);
 }
 
@@ -288,11 +297,14 @@ void join_rows(const Row& in, Unit* out, std::int64_t ld) {
   }
 }
 
-void write_row(const float* in, float factor, std::int64_t D, BFloat16* out) {
+void write_sum(const RowTerms& terms, float factor, std::int64_t D, BFloat16* out) {
   for (std::int64_t c = 0; c < D; c += kLanes) {
     const auto mask = static_cast<__mmask16>(D - c >= kLanes ? 0xffffu : (1u << (D - c)) - 1);
-    const __m512 value = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, in + c), _mm512_set1_ps(factor));
-    _mm256_mask_storeu_epi16(out + c, mask, as_integers(_mm512_cvtneps_pbh(value)));
+    __m512 sum = _mm512_maskz_loadu_ps(mask, terms.data + c);
+    for (std::int64_t i = 1; i < terms.count; ++i) {
+      sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, terms.data + i * terms.stride + c));
+    }
+    _mm256_mask_storeu_epi16(out + c, mask, as_integers(_mm512_cvtneps_pbh(_mm512_mul_ps(sum, _mm512_set1_ps(factor)))));
   }
 }
 
@@ -305,10 +317,17 @@ float dot(const BFloat16* x, const BFloat16* y, std::int64_t D) {
 }
 
 void copy_rows(const Row& in, BFloat16* out, std::int64_t ld) {
+  constexpr std::int64_t kAhead = 12;  // rows lie far apart: the hardware does not foresee them
   for (std::int64_t r = 0; r < in.padded; ++r) {
-    for (std::int64_t c = 0; c < ld; c += kLanes) {
-      const __m512i x = r < in.rows ? load_row(in.data + r * in.stride + c, std::min(kLanes, in.D - c)) : _mm512_setzero_si512();
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + r * ld + c), _mm512_castsi512_si256(x));
+    const BFloat16* row = in.data + r * in.stride;
+    for (std::int64_t c = 0; c < ld; c += 2 * kLanes) {
+      if (r + kAhead < in.rows) _mm_prefetch(reinterpret_cast<const char*>(row + kAhead * in.stride + c), _MM_HINT_T0);
+      const __m512i x = r < in.rows ? load_row(row + c, in.D - c) : _mm512_setzero_si512();
+      if (c + kLanes < ld) {
+        _mm512_storeu_si512(out + r * ld + c, x);
+      } else {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + r * ld + c), _mm512_castsi512_si256(x));
+      }
     }
   }
 }
@@ -328,7 +347,7 @@ const Kernels<BFloat16>* kernels_bf16_native() {
                                                .copy_rows = copy_rows,
                                                .transpose = transpose,
                                                .join_rows = join_rows,
-                                               .write_row = write_row,
+                                               .write_sum = write_sum,
                                                .dot = dot};
   const bool there = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("bmi2");
