@@ -1,14 +1,15 @@
 // How many causal FLOP/s attention reaches, forward and backward, in bf16 and fp32, by CPU time on one thread and by wall time on
 // two. Causal FLOPs: a query meets (T+1)/2 keys on average; 2 products of 2 D FLOPs each forward, 5 backward.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "memory/parallel.h"
 #include "models/attention_ops.h"
@@ -27,6 +28,32 @@ constexpr Size kSizes[] = {
 };
 
 template <typename E>
+constexpr DType kType = sizeof(E) == 4 ? DType::float32 : DType::bfloat16;
+
+// Zeroed memory on huge pages where there are any, as the arenas of a run.
+template <typename T>
+class Memory {
+ public:
+  explicit Memory(std::int64_t count)
+      : count_(count),
+        bytes_(static_cast<std::size_t>(round_up(count * static_cast<Bytes>(sizeof(T)), 2 * kMiB))),
+        data_(static_cast<T*>(std::aligned_alloc(2 * kMiB, bytes_))) {
+    madvise(data_.get(), bytes_, MADV_HUGEPAGE);
+    std::memset(static_cast<void*>(data_.get()), 0, bytes_);
+  }
+  T* data() const { return data_.get(); }
+  std::int64_t size() const { return count_; }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::int64_t count_;
+  std::size_t bytes_;
+  std::unique_ptr<T, Free> data_;
+};
+
+template <typename E>
 struct Operands {
   explicit Operands(const Size& size, int threads)
       : shape{.sequences = size.B,
@@ -37,19 +64,18 @@ struct Operands {
               .head_dim = size.D,
               .scale = 1.0f / std::sqrt(static_cast<float>(size.D))},
         stride((size.heads + 2 * size.kv_heads) * size.D),
-        qkv(static_cast<std::size_t>(size.B * size.T * stride)),
+        qkv(size.B * size.T * stride),
         dqkv(qkv.size()),
-        o(static_cast<std::size_t>(size.B * size.T * size.heads * size.D)),
+        o(size.B * size.T * size.heads * size.D),
         d_o(o.size()),
-        lse(static_cast<std::size_t>(size.B * size.T * size.heads)) {
+        lse(size.B * size.T * size.heads),
+        scratch(std::max(ops::attention_forward_scratch_bytes(shape, kType<E>, threads),
+                         ops::attention_backward_scratch_bytes(shape, kType<E>, threads))) {
     std::mt19937 generator(1);
     std::normal_distribution<float> normal;
-    for (E& value : qkv) value = from_float<E>(normal(generator));
-    for (E& value : d_o) value = from_float<E>(normal(generator));
-    const DType type = sizeof(E) == 4 ? DType::float32 : DType::bfloat16;
-    const Bytes bytes = std::max(ops::attention_forward_scratch_bytes(shape, type, threads),
-                                 ops::attention_backward_scratch_bytes(shape, type, threads));
-    scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<std::size_t>(round_up(bytes, 4096)))));
+    for (Memory<E>* memory : {&qkv, &d_o}) {
+      for (std::int64_t i = 0; i < memory->size(); ++i) memory->data()[i] = from_float<E>(normal(generator));
+    }
   }
 
   ops::AttentionInputs<E> in() const {
@@ -57,12 +83,12 @@ struct Operands {
     return {{qkv.data(), stride}, {qkv.data() + k, stride}, {qkv.data() + v, stride}};
   }
   void forward(const ThreadPool& pool) {
-    ops::attention_forward<E>(pool, shape, in(), {o.data(), shape.heads * shape.head_dim}, lse.data(), scratch.get());
+    ops::attention_forward<E>(pool, shape, in(), {o.data(), shape.heads * shape.head_dim}, lse.data(), scratch.data());
   }
   void backward(const ThreadPool& pool) {
     const std::int64_t width = shape.heads * shape.head_dim, v = width + shape.kv_heads * shape.head_dim;
     ops::attention_backward<E>(pool, shape, in(), {{o.data(), width}, lse.data(), {d_o.data(), width}},
-                               {{dqkv.data(), stride}, {dqkv.data() + width, stride}, {dqkv.data() + v, stride}}, scratch.get());
+                               {{dqkv.data(), stride}, {dqkv.data() + width, stride}, {dqkv.data() + v, stride}}, scratch.data());
   }
   double forward_flops() const {
     const auto T = static_cast<double>(shape.queries);
@@ -71,13 +97,10 @@ struct Operands {
 
   ops::AttentionShape shape;
   std::int64_t stride;
-  std::vector<E> qkv, dqkv;  // [B*T, (Hq+2Hkv)*D]
-  std::vector<E> o, d_o;     // [B*T, Hq*D]
-  std::vector<float> lse;    // [B, Hq, T]
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte, Free> scratch;
+  Memory<E> qkv, dqkv;  // [B*T, (Hq+2Hkv)*D]
+  Memory<E> o, d_o;     // [B*T, Hq*D]
+  Memory<float> lse;    // [B, Hq, T]
+  Memory<std::byte> scratch;
 };
 
 enum class Pass { forward, backward };
