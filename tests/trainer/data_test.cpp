@@ -436,7 +436,7 @@ TEST(Data, DamagedRowsNeverEscape) {
   const std::string text =
       "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n{\"text\": \"h\\u00e9\", \"x\": [1, {\"y\": null}]}\n";
   std::uint32_t random = 9;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 400; ++round) {
     std::string damaged = text;
     for (int change = 0; change < 1 + round % 3; ++change) {
       random = random * 1664525U + 1013904223U;
