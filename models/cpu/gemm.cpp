@@ -1,4 +1,5 @@
-// Matrix products by oneDNN, one library thread a slice: the pool's threads take the slices, so no second pool spins beside it.
+// Matrix products, cut into slices that the pool's threads take: by our kernels for bf16 where the CPU has AVX-512 bf16, else by
+// oneDNN with one library thread a slice, so that no second pool spins beside ours.
 #include <omp.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "models/cpu/gemm_bf16.h"
 #include "models/cpu/gemm_slices.h"
 #include "models/cpu/matmul_description.h"
 #include "models/cpu/transpose.h"
@@ -80,14 +82,17 @@ std::unique_ptr<Product> compile(const dnnl::engine& engine, int threads, const 
 // The library reads the count of the thread that calls it; a pool's thread is told once a task, which costs nanoseconds.
 void keep_library_single_threaded() { omp_set_num_threads(1); }
 
-// Whether the library has blocked kernels for bf16 on this CPU; its other ways are slower than fp32.
-bool multiplies_bf16(const dnnl::engine& engine) {
+// The library's blocked bf16 kernels are better than fp32 where the CPU has them, and better than ours where it has tiles (AMX);
+// its other ways are slower than fp32.
+Arithmetic choose_bf16(const dnnl::engine& engine) {
   try {
     const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
-    const auto compiled = describe_matmul(engine, shape, shape, dnnl::memory::desc(), shape);
-    return std::string_view(compiled.impl_info_str()).starts_with("brg");
+    const dnnl::matmul::primitive_desc compiled(dnnl::matmul::desc(shape, shape, shape), engine);
+    const std::string_view name = compiled.impl_info_str();
+    if (!name.starts_with("brg")) return Arithmetic::widened;
+    return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Arithmetic::own : Arithmetic::library;
   } catch (const dnnl::error&) {
-    return false;
+    return Arithmetic::widened;
   }
 }
 
@@ -101,15 +106,20 @@ float* widen(const BFloat16* x, std::int64_t rows, std::int64_t columns, std::in
 }  // namespace
 
 struct MatmulEngine::Impl {
-  // A spec cut into slices and compiled. Scratch of a worker: [turned A | widened A | widened B | fp32 C | library].
+  // A spec cut into slices and compiled. Scratch of a worker: [turned A | widened A | packed or widened B | fp32 C | library];
+  // after those of all workers, the B that is packed once for all tasks.
   struct Plan {
     GemmSpec spec;
     GemmSlices slices;
     // [rows: whole, last][columns: whole, last][depth: whole, last][product: first, further]
     std::array<std::unique_ptr<Product>, 16> products;
     std::int64_t turned_ld = 0;
-    Bytes turned_bytes = 0, a_bytes = 0, b_bytes = 0, c_bytes = 0, library_bytes = 0;
+    Bytes turned_bytes = 0, a_bytes = 0, b_bytes = 0, c_bytes = 0, library_bytes = 0;  // a worker
+    Bytes shared_bytes = 0;
+    Arithmetic arithmetic = Arithmetic::library;
 
+    // Plain fp32 sums gather in C itself.
+    bool sums_in_c() const { return spec.output == DType::float32 && !spec.has_bias && !spec.has_residual; }
     Bytes worker_bytes() const { return turned_bytes + a_bytes + b_bytes + c_bytes + library_bytes; }
     std::unique_ptr<Product>& product(bool last_rows, bool last_columns, bool last_depth, bool further) {
       return products[8u * last_rows + 4u * last_columns + 2u * last_depth + (further ? 1u : 0u)];
@@ -118,15 +128,20 @@ struct MatmulEngine::Impl {
   struct Task {
     std::int64_t row, rows, column, columns;
     int worker;
-    std::byte* scratch;
+    std::byte* scratch;       // the worker's
+    const std::byte* shared;  // of all tasks
   };
 
   explicit Impl(int count) : threads(count), engine(dnnl::engine::kind::cpu, 0) {
     for (int i = 0; i < threads; ++i) streams.emplace_back(engine);
-    bf16 = multiplies_bf16(engine) ? Arithmetic::native : Arithmetic::converted;
+    bf16 = choose_bf16(engine);
   }
 
-  Arithmetic arithmetic(const GemmSpec& spec) const { return spec.input == DType::bfloat16 ? bf16 : Arithmetic::native; }
+  Arithmetic arithmetic(const GemmSpec& spec) const {
+    if (spec.input != DType::bfloat16) return Arithmetic::library;
+    // Our kernels take terms in pairs.
+    return bf16 == Arithmetic::own && spec.k % 2 != 0 ? Arithmetic::library : bf16;
+  }
 
   Plan* find(const GemmSpec& spec) const {
     const std::shared_lock lock(mutex);
@@ -150,13 +165,17 @@ struct MatmulEngine::Impl {
   void run_task(Plan& plan, const GemmOperands& operands, const Task& task);
   void multiply(Product& product, int worker, const void* a, const void* b, void* c, const void* bias, const void* residual,
                 std::byte* scratchpad);
-  void run_native(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a, std::byte* library);
-  void run_converted(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a, std::int64_t lda);
+  void run_library(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a, std::byte* library);
+  void run_widened(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a, std::int64_t lda);
+
+  void pack_shared(const ThreadPool& pool, const Plan& plan, const GemmOperands& operands, std::byte* shared) const;
+  void run_own(const Plan& plan, const GemmOperands& operands, const Task& task) const;
+  void compile_products(Plan& plan) const;
 
   int threads;
   dnnl::engine engine;
   std::vector<dnnl::stream> streams;  // [threads]
-  Arithmetic bf16 = Arithmetic::native;
+  Arithmetic bf16 = Arithmetic::library;
   mutable std::shared_mutex mutex;           // of `plans`
   std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
 };
@@ -165,21 +184,38 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
   SPILLWAY_CHECK(spec.m > 0 && spec.n > 0 && spec.k > 0, "a product of {} x {} x {}", spec.m, spec.n, spec.k);
   SPILLWAY_CHECK(spec.output == spec.input || spec.output == DType::float32, "a product of bf16 goes to bf16 or fp32");
   keep_library_single_threaded();
-  const bool converted = arithmetic(spec) == Arithmetic::converted;
   auto plan = std::make_unique<Plan>();
   plan->spec = spec;
-  plan->slices = cut_gemm(spec, arithmetic(spec));
+  plan->arithmetic = arithmetic(spec);
+  plan->slices = cut_gemm(spec, plan->arithmetic);
   const GemmSlices& slices = plan->slices;
-  if (spec.transpose_a == Transpose::yes) {
+  const bool turns = spec.transpose_a == Transpose::yes;
+  if (plan->arithmetic == Arithmetic::own) {
+    plan->turned_ld = round_up(slices.depth, 32) + 32;
+    if (turns) plan->turned_bytes = round_up(slices.rows * plan->turned_ld * 2, kLine);
+    if (turns) plan->shared_bytes = packed_bytes(spec.k, spec.n);
+    if (!turns) plan->b_bytes = packed_bytes(slices.depth, slices.columns);
+    if (slices.depth < spec.k && !plan->sums_in_c()) plan->c_bytes = round_up(slices.rows * slices.columns * 4, kLine);
+    return plan;
+  }
+  if (turns) {
     // Rows a power of two apart would share cache sets.
     plan->turned_ld = round_up(spec.k, 32) + 32;
     plan->turned_bytes = round_up(slices.rows * plan->turned_ld * size_of(spec.input), kLine);
   }
-  if (converted) {
+  if (plan->arithmetic == Arithmetic::widened) {
     plan->a_bytes = round_up(slices.rows * slices.depth * 4, kLine);
     plan->b_bytes = round_up(slices.depth * slices.columns * 4, kLine);
     plan->c_bytes = round_up(slices.rows * slices.columns * 4, kLine);
   }
+  compile_products(*plan);
+  return plan;
+}
+
+void MatmulEngine::Impl::compile_products(Plan& plan) const {
+  const GemmSpec& spec = plan.spec;
+  const GemmSlices& slices = plan.slices;
+  const bool converted = plan.arithmetic == Arithmetic::widened;
   const std::int64_t depths = (spec.k + slices.depth - 1) / slices.depth;
   const auto extent = [](std::int64_t length, std::int64_t slice, bool last) {
     return last ? length - (length - 1) / slice * slice : slice;
@@ -195,7 +231,7 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
     slice.n = extent(spec.n, slices.columns, last_columns);
     slice.k = extent(spec.k, slices.depth, last_depth);
     slice.transpose_a = Transpose::no;
-    if (spec.transpose_a == Transpose::yes) slice.lda = plan->turned_ld;
+    if (spec.transpose_a == Transpose::yes) slice.lda = plan.turned_ld;
     if (further) slice.store = Store::add;
     if (converted) {
       slice.input = slice.output = DType::float32;
@@ -208,15 +244,85 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
     SPILLWAY_CHECK(converted || depths == 1 || (spec.output == DType::float32 && !spec.has_bias && !spec.has_residual),
                    "only plain fp32 sums are cut in depth");
     try {
-      plan->product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
+      plan.product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
     } catch (const dnnl::error& error) {
       SPILLWAY_CHECK(false, "oneDNN refuses a product of {} x {} x {} {} to {}: {}", slice.m, slice.n, slice.k,
                      name_of(slice.input), name_of(slice.output), error.what());
     }
-    const Bytes bytes = round_up(plan->product(last_rows, last_columns, last_depth, further)->scratchpad_bytes, kLine);
-    plan->library_bytes = std::max(plan->library_bytes, bytes);
+    const Bytes bytes = round_up(plan.product(last_rows, last_columns, last_depth, further)->scratchpad_bytes, kLine);
+    plan.library_bytes = std::max(plan.library_bytes, bytes);
   }
-  return plan;
+}
+
+// B in parts of the depth, each packed by panels.
+void MatmulEngine::Impl::pack_shared(const ThreadPool& pool, const Plan& plan, const GemmOperands& operands,
+                                     std::byte* shared) const {
+  constexpr std::int64_t kColumns = 4 * kPanelColumns;
+  const GemmSpec& spec = plan.spec;
+  const std::int64_t depth = plan.slices.depth, strips = (spec.n + kColumns - 1) / kColumns;
+  const auto* b = static_cast<const BFloat16*>(operands.b);
+  pool.parallel_for((spec.k + depth - 1) / depth * strips, [&](std::int64_t task, int) {
+    const std::int64_t first = task / strips * depth, column = task % strips * kColumns;
+    const std::int64_t length = std::min(depth, spec.k - first);
+    std::byte* out = shared + packed_bytes(first, spec.n) + packed_bytes(length, column);
+    pack_bf16(length, std::min(kColumns, spec.n - column),
+              spec.transpose_b == Transpose::yes ? b + column * spec.ldb + first : b + first * spec.ldb + column, spec.ldb,
+              spec.transpose_b, reinterpret_cast<std::uint32_t*>(out));
+  });
+}
+
+void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands, const Task& task) const {
+  const GemmSpec& spec = plan.spec;
+  const bool turns = spec.transpose_a == Transpose::yes;
+  const auto* a = static_cast<const BFloat16*>(operands.a);
+  const auto* b = static_cast<const BFloat16*>(operands.b);
+  auto* turned = reinterpret_cast<BFloat16*>(task.scratch);
+  auto* packed = reinterpret_cast<std::uint32_t*>(task.scratch + plan.turned_bytes);
+  auto* sums = reinterpret_cast<float*>(task.scratch + plan.turned_bytes + plan.b_bytes);
+  // Columns that stay in the second cache beside the rows of A.
+  const std::int64_t group = turns ? 2 * kPanelColumns : task.columns;
+  for (std::int64_t depth = 0; depth < spec.k; depth += plan.slices.depth) {
+    const std::int64_t length = std::min(plan.slices.depth, spec.k - depth);
+    const BFloat16* rows = turns ? turned : a + task.row * spec.lda + depth;
+    if (turns) {
+      transpose_block(length, task.rows, reinterpret_cast<const std::uint16_t*>(a + depth * spec.lda + task.row), spec.lda,
+                      reinterpret_cast<std::uint16_t*>(turned), plan.turned_ld);
+    } else {
+      pack_bf16(length, task.columns,
+                spec.transpose_b == Transpose::yes ? b + task.column * spec.ldb + depth : b + depth * spec.ldb + task.column,
+                spec.ldb, spec.transpose_b, packed);
+    }
+    for (std::int64_t column = task.column; column < task.column + task.columns; column += group) {
+      const std::int64_t c_at = task.row * spec.ldc + column;
+      Bf16Output output;
+      output.starts_from_partial = depth > 0;
+      if (plan.sums_in_c()) {
+        output.partial = static_cast<float*>(operands.c) + c_at;
+        output.ld_partial = spec.ldc;
+        output.starts_from_partial = depth > 0 || spec.store == Store::add;
+        output.ends_in_partial = true;
+      } else {
+        output.partial = sums + column - task.column;
+        output.ld_partial = task.columns;
+        output.ends_in_partial = depth + length < spec.k;
+        output.c = operands.c;
+        output.c_is_float = spec.output == DType::float32;
+        output.c_offset = c_at;
+        output.ldc = spec.ldc;
+        output.adds_to_c = spec.store == Store::add;
+        if (spec.has_bias) output.bias = static_cast<const BFloat16*>(operands.bias) + column;
+        if (spec.has_residual) {
+          output.residual = static_cast<const BFloat16*>(operands.residual) + task.row * spec.ld_residual + column;
+          output.ld_residual = spec.ld_residual;
+        }
+      }
+      const auto* panels =
+          turns ? reinterpret_cast<const std::uint32_t*>(task.shared + packed_bytes(depth, spec.n) + packed_bytes(length, column))
+                : packed;
+      multiply_bf16(task.rows, std::min(group, task.column + task.columns - column), length, rows,
+                    turns ? plan.turned_ld : spec.lda, panels, output);
+    }
+  }
 }
 
 void MatmulEngine::Impl::multiply(Product& product, int worker, const void* a, const void* b, void* c, const void* bias,
@@ -232,8 +338,8 @@ void MatmulEngine::Impl::multiply(Product& product, int worker, const void* a, c
   product.primitive.execute(streams[static_cast<std::size_t>(worker)], call.arguments);
 }
 
-void MatmulEngine::Impl::run_native(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a,
-                                    std::byte* library) {
+void MatmulEngine::Impl::run_library(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a,
+                                     std::byte* library) {
   const GemmSpec& spec = plan.spec;
   const GemmSlices& slices = plan.slices;
   const Bytes in = size_of(spec.input), out = size_of(spec.output);
@@ -253,8 +359,8 @@ void MatmulEngine::Impl::run_native(Plan& plan, const GemmOperands& operands, co
   }
 }
 
-void MatmulEngine::Impl::run_converted(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a,
-                                       std::int64_t lda) {
+void MatmulEngine::Impl::run_widened(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a,
+                                     std::int64_t lda) {
   const GemmSpec& spec = plan.spec;
   const GemmSlices& slices = plan.slices;
   const bool last_rows = task.row + slices.rows >= spec.m, last_columns = task.column + slices.columns >= spec.n;
@@ -298,6 +404,7 @@ void MatmulEngine::Impl::run_converted(Plan& plan, const GemmOperands& operands,
 }
 
 void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, const Task& task) {
+  if (plan.arithmetic == Arithmetic::own) return run_own(plan, operands, task);
   const GemmSpec& spec = plan.spec;
   const Bytes size = size_of(spec.input);
   const auto* a = static_cast<const std::byte*>(operands.a);
@@ -316,10 +423,10 @@ void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, cons
   } else {
     a += task.row * lda * size;
   }
-  if (arithmetic(spec) == Arithmetic::native) {
-    run_native(plan, operands, task, a, task.scratch + plan.turned_bytes);
+  if (plan.arithmetic == Arithmetic::library) {
+    run_library(plan, operands, task, a, task.scratch + plan.turned_bytes);
   } else {
-    run_converted(plan, operands, task, reinterpret_cast<const BFloat16*>(a), lda);
+    run_widened(plan, operands, task, reinterpret_cast<const BFloat16*>(a), lda);
   }
 }
 
@@ -328,12 +435,17 @@ MatmulEngine::~MatmulEngine() = default;
 
 void MatmulEngine::prepare(const GemmSpec& spec) { impl_->obtain(spec); }
 
-Bytes MatmulEngine::scratch_bytes(const GemmSpec& spec) { return impl_->obtain(spec).worker_bytes() * impl_->threads; }
+Bytes MatmulEngine::scratch_bytes(const GemmSpec& spec) {
+  const Impl::Plan& plan = impl_->obtain(spec);
+  return plan.worker_bytes() * impl_->threads + plan.shared_bytes;
+}
 
 void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch) {
   Impl::Plan& plan = impl_->obtain(spec);
   SPILLWAY_CHECK(pool.threads() <= impl_->threads, "a pool of {} threads for an engine of {}", pool.threads(), impl_->threads);
   const GemmSlices& slices = plan.slices;
+  std::byte* shared = scratch + plan.worker_bytes() * impl_->threads;
+  if (plan.shared_bytes > 0) impl_->pack_shared(pool, plan, operands, shared);
   pool.parallel_for(slices.row_tasks * slices.column_tasks, [&](std::int64_t index, int worker) {
     keep_library_single_threaded();
     Impl::Task task;
@@ -344,6 +456,7 @@ void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmO
     task.columns = std::min(slices.columns, spec.n - task.column);
     task.worker = worker;
     task.scratch = scratch + worker * plan.worker_bytes();
+    task.shared = shared;
     impl_->run_task(plan, operands, task);
   });
 }

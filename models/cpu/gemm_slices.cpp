@@ -14,15 +14,35 @@ std::int64_t part(std::int64_t length, std::int64_t wanted) {
   return std::min(length, (even + kGrain - 1) / kGrain * kGrain);
 }
 
-}  // namespace
+// Our kernels take six rows and 64 columns at a time. Columns of packed B stay in the second cache with a part of the depth: 64
+// columns by 2048, 128 or 192 by 1024. Up to 1024 rows share a packing, which costs 4 % there. With a transposed A, B is packed
+// once for all tasks, and a task turns its rows of A: enough rows to use what it brings into the second cache, an even number of
+// tasks.
+void cut_own(const GemmSpec& spec, GemmSlices& slices) {
+  constexpr std::int64_t kTasks = 16, kStrip = 6;
+  if (spec.transpose_a == Transpose::yes) {
+    const std::int64_t wanted = std::clamp<std::int64_t>(spec.m / 8, 96, 192);
+    std::int64_t parts = (spec.m + wanted - 1) / wanted;
+    if (parts > 1) parts += parts % 2;
+    slices.rows = std::min(spec.m, ((spec.m + parts - 1) / parts + kStrip - 1) / kStrip * kStrip);
+    slices.columns = spec.n;
+    slices.depth = part(spec.k, 1024);
+    return;
+  }
+  slices.rows = part(spec.m, 1024);
+  const std::int64_t row_tasks = (spec.m + slices.rows - 1) / slices.rows;
+  slices.columns = 64;
+  for (const std::int64_t wider : {128, 192}) {
+    if (spec.n % wider == 0 && row_tasks * (spec.n / wider) >= kTasks) slices.columns = wider;
+  }
+  slices.depth = part(spec.k, slices.columns == 64 ? 2048 : 1024);
+}
 
-// Measured with one thread a slice, bf16, AVX-512 (tools/bench/gemm_bench.cpp). B is packed again for every row slice: 256 rows
-// hide that where there are thousands, but at 512 rows in all one slice beats two by 5 %. So columns are cut where rows alone
-// give too few tasks. A transposed A is turned once a task, so there only rows are cut: 96 to 256 of them. Sums of more than
-// 4096 terms into fp32 gain 5 % from parts that the second cache holds.
-GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic) {
+// B is packed again for every row slice: 256 rows hide that where there are thousands, but at 512 rows in all one slice beats
+// two by 5 %. So columns are cut where rows alone give too few tasks. A transposed A is turned once a task, so there only rows
+// are cut: 96 to 256 of them. Sums of more than 4096 terms into fp32 gain 5 % from parts that the second cache holds.
+void cut_library(const GemmSpec& spec, GemmSlices& slices) {
   constexpr std::int64_t kTasks = 8;  // enough to balance 2 to 8 threads
-  GemmSlices slices;
   slices.rows = part(spec.m, spec.m >= 256 * kTasks ? 256 : 512);
   slices.columns = spec.n;
   slices.depth = spec.k;
@@ -31,16 +51,30 @@ GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic) {
   if (spec.transpose_a == Transpose::yes) {
     const std::int64_t by_balance = std::max<std::int64_t>(96, spec.m / kTasks);
     slices.rows = part(spec.m, std::min<std::int64_t>(256, by_balance));
+    return;
   }
-  slices.row_tasks = (spec.m + slices.rows - 1) / slices.rows;
-  if (slices.row_tasks < kTasks && spec.transpose_a == Transpose::no) {
-    const std::int64_t wanted = (kTasks + slices.row_tasks - 1) / slices.row_tasks;
+  const std::int64_t row_tasks = (spec.m + slices.rows - 1) / slices.rows;
+  if (row_tasks < kTasks) {
+    const std::int64_t wanted = (kTasks + row_tasks - 1) / row_tasks;
     slices.columns = part(spec.n, std::max<std::int64_t>(192, spec.n / wanted));
   }
-  if (arithmetic == Arithmetic::converted) {
+}
+
+}  // namespace
+
+// The numbers were measured with one thread a slice on AVX-512 with tools/bench/gemm_bench.cpp.
+GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic) {
+  GemmSlices slices;
+  if (arithmetic == Arithmetic::own) {
+    cut_own(spec, slices);
+  } else {
+    cut_library(spec, slices);
+  }
+  if (arithmetic == Arithmetic::widened) {
     slices.columns = part(spec.n, 512);
     slices.depth = part(spec.k, 1024);
   }
+  slices.row_tasks = (spec.m + slices.rows - 1) / slices.rows;
   slices.column_tasks = (spec.n + slices.columns - 1) / slices.columns;
   return slices;
 }

@@ -16,8 +16,8 @@ struct GemmSlices {
   std::int64_t column_tasks = 0;
 };
 
-// `native`: the library multiplies the spec's input type itself; else bf16 blocks go through fp32 scratch.
-enum class Arithmetic : std::uint8_t { native, converted };
+// Who multiplies: our bf16 kernels; the library in the spec's input type; the library in fp32, bf16 blocks widened first.
+enum class Arithmetic : std::uint8_t { own, library, widened };
 GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic);
 
 }  // namespace spillway::ops
