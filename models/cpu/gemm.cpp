@@ -279,8 +279,10 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
   auto* turned = reinterpret_cast<BFloat16*>(task.scratch);
   auto* packed = reinterpret_cast<std::uint32_t*>(task.scratch + plan.turned_bytes);
   auto* sums = reinterpret_cast<float*>(task.scratch + plan.turned_bytes + plan.b_bytes);
-  // Columns that stay in the second cache beside the rows of A.
-  const std::int64_t group = turns ? 2 * kPanelColumns : task.columns;
+  // As many columns as stay in the second cache beside the rows of A.
+  constexpr Bytes kGroupBytes = 256 * kKiB;
+  const std::int64_t group =
+      turns ? std::max<std::int64_t>(1, kGroupBytes / (2 * plan.slices.depth * kPanelColumns)) * kPanelColumns : task.columns;
   for (std::int64_t depth = 0; depth < spec.k; depth += plan.slices.depth) {
     const std::int64_t length = std::min(plan.slices.depth, spec.k - depth);
     const BFloat16* rows = turns ? turned : a + task.row * spec.lda + depth;

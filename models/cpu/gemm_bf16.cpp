@@ -105,12 +105,12 @@ SPILLWAY_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::int64_t
   __m512 sum[Rows][Vectors];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i) {
+    // Old sums are wanted at the end only; they arrive meanwhile.
+    const float* old = output.partial + (row + i) * output.ld_partial + column;
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) {
-      const __mmask16 mask = v == Vectors - 1 ? tail : static_cast<__mmask16>(0xffff);
-      sum[i][v] = output.starts_from_partial
-                      ? _mm512_maskz_loadu_ps(mask, output.partial + (row + i) * output.ld_partial + column + v * kLanes)
-                      : _mm512_setzero_ps();
+      sum[i][v] = _mm512_setzero_ps();
+      if (output.starts_from_partial) _mm_prefetch(reinterpret_cast<const char*>(old + v * kLanes), _MM_HINT_T0);
     }
   }
   for (std::int64_t at = 0; at < k; at += 2, panel += kPanelColumns) {
@@ -132,11 +132,13 @@ SPILLWAY_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::int64_t
     for (int v = 0; v < Vectors; ++v) {
       const __mmask16 mask = v == Vectors - 1 ? tail : static_cast<__mmask16>(0xffff);
       const std::int64_t at = column + v * kLanes;
+      __m512 value = sum[i][v];
+      float* partial = output.partial + (row + i) * output.ld_partial + at;
+      if (output.starts_from_partial) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, partial));
       if (output.ends_in_partial) {
-        _mm512_mask_storeu_ps(output.partial + (row + i) * output.ld_partial + at, mask, sum[i][v]);
+        _mm512_mask_storeu_ps(partial, mask, value);
         continue;
       }
-      __m512 value = sum[i][v];
       const std::int64_t c_at = output.c_offset + (row + i) * output.ldc + at;
       if (output.bias != nullptr) value = _mm512_add_ps(value, widened(_mm256_maskz_loadu_epi16(mask, output.bias + at)));
       if (output.residual != nullptr) {
