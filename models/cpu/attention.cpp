@@ -2,7 +2,8 @@
 //
 // Forward: keys and values are packed once for each key/value head; then a task is one query block of one head.
 // Backward: a task is one query head, key block by key block, so that dK and dV of a block gather while the head's dQ stays in
-// this worker's cache; the heads of a group are then added in order.
+// this worker's cache; the heads of a group are then added in order. Where heads are few, a head's key blocks are dealt out to
+// several tasks, whose dQ are added in order too.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,9 +20,10 @@ using namespace attention;
 
 constexpr std::int64_t kKeyBlock = 128;
 constexpr std::int64_t kForwardQueryBlock = 96;
-constexpr std::int64_t kBackwardQueryBlock = 96;
+constexpr std::int64_t kBackwardQueryBlock = 192;
 static_assert(kForwardQueryBlock % kStripRows == 0 && kBackwardQueryBlock % kStripRows == 0);
-constexpr std::int64_t kWaveTasks = 32;  // enough for 16 threads; more would only cost memory
+constexpr std::int64_t kWaveTasks = 32;    // enough for 16 threads; more would only cost memory
+constexpr std::int64_t kFewestTasks = 16;  // fewer heads than this are cut into shares of key blocks
 constexpr float kLog2E = 1.44269504f;
 constexpr float kLn2 = 0.693147181f;
 
@@ -210,21 +212,30 @@ void forward_block(const Kernels<E>& kernel, const AttentionShape& s, const Layo
 // Sequences whose heads are in work together: their partial sums of dK and dV must be kept.
 std::int64_t wave_sequences(const AttentionShape& s) { return std::min(s.sequences, blocks(kWaveTasks, s.heads)); }
 
+// Tasks that share a head: share i takes every shares-th key block from block i on, so that all have as much of the triangle.
+std::int64_t head_shares(const AttentionShape& s) {
+  return std::min(blocks(s.keys, kKeyBlock), blocks(kFewestTasks, wave_sequences(s) * s.heads));
+}
+
+constexpr std::int64_t padded_queries(const AttentionShape& s) { return up(s.queries, 2); }
+
 struct BackwardShared {
   BackwardShared(const AttentionShape& s, const Layout& layout, Carver& carver)
       : k_transposed(carver.take<Unit>(wave_sequences(s) * s.kv_heads * layout.key_blocks * layout.transposed())),
         v_transposed(carver.take<Unit>(wave_sequences(s) * s.kv_heads * layout.key_blocks * layout.transposed())),
         k_joined(carver.take<Unit>(wave_sequences(s) * s.kv_heads * layout.key_blocks * layout.joined())),
         dk(carver.take<float>(wave_sequences(s) * s.heads * layout.key_blocks * kKeyBlock * layout.Dp)),
-        dv(carver.take<float>(wave_sequences(s) * s.heads * layout.key_blocks * kKeyBlock * layout.Dp)) {}
+        dv(carver.take<float>(wave_sequences(s) * s.heads * layout.key_blocks * kKeyBlock * layout.Dp)),
+        dq(head_shares(s) == 1
+               ? nullptr
+               : carver.take<float>(wave_sequences(s) * s.heads * head_shares(s) * padded_queries(s) * layout.Dp)) {}
   Unit* k_transposed;  // [wave, Hkv, key blocks, Du, kKeyBlock]
   Unit* v_transposed;  // [wave, Hkv, key blocks, Du, kKeyBlock]
   Unit* k_joined;      // [wave, Hkv, key blocks, kKeyBlock / unit, Dp]
   float* dk;           // [wave, Hq, key blocks * kKeyBlock, Dp]
   float* dv;           // [wave, Hq, key blocks * kKeyBlock, Dp]
+  float* dq;           // [wave, Hq, shares, Tq, Dp]; a head that one task has, it keeps in BackwardWorker::dq
 };
-
-constexpr std::int64_t padded_queries(const AttentionShape& s) { return up(s.queries, 2); }
 
 template <typename E>
 struct BackwardWorker {
@@ -233,7 +244,7 @@ struct BackwardWorker {
         d_o(carver.take<E>(padded_queries(s) * layout.Dp)),
         q_joined(carver.take<Unit>(padded_queries(s) / layout.unit * layout.Dp)),
         d_o_joined(carver.take<Unit>(padded_queries(s) / layout.unit * layout.Dp)),
-        dq(carver.take<float>(padded_queries(s) * layout.Dp)),
+        dq(head_shares(s) == 1 ? carver.take<float>(padded_queries(s) * layout.Dp) : nullptr),
         lse(carver.take<float>(padded_queries(s))),
         delta(carver.take<float>(padded_queries(s))),
         scores(carver.take<float>(kStripRows * kKeyBlock)),
@@ -269,6 +280,8 @@ struct HeadBlocks {
   const Unit* k_joined;      // [key blocks, kKeyBlock / unit, Dp]
   float* dk;                 // [key blocks * kKeyBlock, Dp]
   float* dv;                 // [key blocks * kKeyBlock, Dp]
+  float* dq;                 // [Tq, Dp], of this share
+  std::int64_t share;
 };
 
 // Queries [begin, begin + rows) against one key block: p and ds into the worker's buffers, dQ into its sum.
@@ -319,7 +332,7 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
                     .a_unit = 1,
                     .b = head.k_joined + block * layout.joined(),
                     .b_stride = layout.Dp,
-                    .c = w.dq + query * layout.Dp,
+                    .c = head.dq + query * layout.Dp,
                     .c_stride = layout.Dp,
                     .rows = rows,
                     .columns = layout.Dp,
@@ -334,8 +347,8 @@ void backward_head(const Kernels<E>& kernel, const AttentionShape& s, const Layo
                    const HeadBlocks& head) {
   const std::int64_t Tq = padded_queries(s);
   // Without a window every query sees the first block, whose product begins its sum.
-  if (s.window != 0) std::fill_n(w.dq, Tq * layout.Dp, 0.0f);
-  for (std::int64_t block = 0; block < layout.key_blocks; ++block) {
+  if (s.window != 0 || head.share != 0) std::fill_n(head.dq, Tq * layout.Dp, 0.0f);
+  for (std::int64_t block = head.share; block < layout.key_blocks; block += head_shares(s)) {
     const std::int64_t key_begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - key_begin);
     float* dk = head.dk + key_begin * layout.Dp;
     float* dv = head.dv + key_begin * layout.Dp;
@@ -439,6 +452,7 @@ void attention_backward(const ThreadPool& pool, const AttentionShape& s, const A
   std::byte* const workers = scratch + carver.used();
   const Bytes worker_bytes = backward_worker_bytes<E>(s, layout);
   const std::int64_t group = s.heads / s.kv_heads, head_floats = layout.key_blocks * kKeyBlock * layout.Dp;
+  const std::int64_t shares = head_shares(s), Tq = padded_queries(s);
 
   for (std::int64_t first = 0; first < s.sequences; first += wave_sequences(s)) {
     const std::int64_t sequences = std::min(wave_sequences(s), s.sequences - first);
@@ -451,9 +465,18 @@ void attention_backward(const ThreadPool& pool, const AttentionShape& s, const A
       kernel.join_rows(k, shared.k_joined + task * layout.joined(), layout.Dp);
     });
 
-    pool.parallel_for(sequences * s.heads, [&](std::int64_t task, int worker) {
-      const std::int64_t head = task % s.heads, b = first + task / s.heads, Tq = padded_queries(s);
-      const std::int64_t kv = (task / s.heads * s.kv_heads + head / group) * layout.key_blocks;
+    // Queries [begin, end) of the wave's head `index`, from the sums of its shares.
+    const auto write_queries = [&](std::int64_t index, const float* sums, std::int64_t begin, std::int64_t end) {
+      const std::int64_t head = index % s.heads, b = first + index / s.heads;
+      E* dq = gradients.dq.data + b * s.queries * gradients.dq.stride + head * s.head_dim;
+      for (std::int64_t t = begin; t < end; ++t) {
+        kernel.write_sum({sums + t * layout.Dp, shares, Tq * layout.Dp}, s.scale, s.head_dim, dq + t * gradients.dq.stride);
+      }
+    };
+
+    pool.parallel_for(sequences * s.heads * shares, [&](std::int64_t task, int worker) {
+      const std::int64_t index = task / shares, head = index % s.heads, b = first + index / s.heads;
+      const std::int64_t kv = (index / s.heads * s.kv_heads + head / group) * layout.key_blocks;
       Carver own(workers + worker * worker_bytes);
       const BackwardWorker<E> w(s, layout, own);
       const auto query_rows = [&](const AttentionRows<const E>& rows) {
@@ -470,15 +493,21 @@ void attention_backward(const ThreadPool& pool, const AttentionShape& s, const A
         w.lse[t] = real ? out.lse[(b * s.heads + head) * s.queries + t] * kLog2E : std::numeric_limits<float>::infinity();
         w.delta[t] = real ? kernel.dot(o.data + t * o.stride, d_o.data + t * d_o.stride, s.head_dim) : 0.0f;
       }
-      backward_head(
-          kernel, s, layout, w,
-          HeadBlocks{shared.k_transposed + kv * layout.transposed(), shared.v_transposed + kv * layout.transposed(),
-                     shared.k_joined + kv * layout.joined(), shared.dk + task * head_floats, shared.dv + task * head_floats});
-      E* dq = gradients.dq.data + b * s.queries * gradients.dq.stride + head * s.head_dim;
-      for (std::int64_t t = 0; t < s.queries; ++t) {
-        kernel.write_sum({w.dq + t * layout.Dp, 1, 0}, s.scale, s.head_dim, dq + t * gradients.dq.stride);
-      }
+      float* dq = shares == 1 ? w.dq : shared.dq + task * Tq * layout.Dp;
+      backward_head(kernel, s, layout, w,
+                    HeadBlocks{shared.k_transposed + kv * layout.transposed(), shared.v_transposed + kv * layout.transposed(),
+                               shared.k_joined + kv * layout.joined(), shared.dk + index * head_floats,
+                               shared.dv + index * head_floats, dq, task % shares});
+      if (shares == 1) write_queries(index, dq, 0, s.queries);
     });
+    if (shares > 1) {
+      const std::int64_t query_blocks = blocks(s.queries, kBackwardQueryBlock);
+      pool.parallel_for(sequences * s.heads * query_blocks, [&](std::int64_t task, int) {
+        const std::int64_t index = task / query_blocks, begin = task % query_blocks * kBackwardQueryBlock;
+        write_queries(index, shared.dq + index * shares * Tq * layout.Dp, begin,
+                      std::min(s.queries, begin + kBackwardQueryBlock));
+      });
+    }
 
     pool.parallel_for(sequences * s.kv_heads * layout.key_blocks, [&](std::int64_t task, int) {
       const std::int64_t block = task % layout.key_blocks, head = task / layout.key_blocks % s.kv_heads,

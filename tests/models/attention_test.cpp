@@ -221,6 +221,9 @@ TYPED_TEST(AttentionTest, GroupsOfHeads) {
   check<TypeParam>(training(1, 40, 8, 1, 16));
   // More sequences than are in work together.
   check<TypeParam>(training(5, 20, 24, 8, 12));
+  // Enough heads for one task each, over several key blocks.
+  check<TypeParam>(training(8, 150, 2, 1, 16));
+  check<TypeParam>(training(8, 150, 2, 1, 16, 30));
 }
 
 TYPED_TEST(AttentionTest, Windows) {
@@ -273,7 +276,7 @@ TYPED_TEST(AttentionTest, NotANumberIsNotHidden) {
 }
 
 TYPED_TEST(AttentionTest, BitsDoNotDependOnThreads) {
-  for (const AttentionShape& shape : {training(3, 200, 6, 2, 64), training(1, 400, 3, 1, 24, 100)}) {
+  for (const AttentionShape& shape : {training(3, 200, 6, 2, 64), training(1, 400, 3, 1, 24, 100), training(8, 140, 4, 2, 16)}) {
     const Problem<TypeParam> problem(shape, 1.0f);
     for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
       const Results<TypeParam> expected = run(problem, 1, path);
