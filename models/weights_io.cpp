@@ -10,6 +10,7 @@
 
 #include "memory/bfloat16.h"
 #include "memory/error.h"
+#include "memory/random.h"
 
 namespace spillway {
 namespace {
@@ -118,18 +119,12 @@ void for_file_runs(const TensorPiece& piece, std::int64_t begin, std::span<float
 
 // --- Drawing from a seed --------------------------------------------------------------------------------------------------
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 // Normal to within what weights need, by integer arithmetic alone, so that every machine draws the same bits: the number of ones
 // of 64 fair bits (variance 16) is normal on a grid; the sum of two uniform numbers (variance 1/6) fills the grid linearly.
 float normal(std::uint64_t key, std::int64_t element) {
   constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
-  const std::uint64_t first = mix(key + golden * (2 * static_cast<std::uint64_t>(element) + 1));
-  const std::uint64_t second = mix(key + golden * (2 * static_cast<std::uint64_t>(element) + 2));
+  const std::uint64_t first = mix64(key + golden * (2 * static_cast<std::uint64_t>(element) + 1));
+  const std::uint64_t second = mix64(key + golden * (2 * static_cast<std::uint64_t>(element) + 2));
   const double fine = static_cast<double>(second >> 32) + static_cast<double>(second & 0xffffffffu);
   const double deviations = std::popcount(first) - 32 + (fine * 0x1p-32 - 1.0);
   return static_cast<float>(deviations * 0.24870800168690346);  // 1 / sqrt(16 + 1/6)
@@ -265,7 +260,7 @@ void initial_block_range(const ModelConfig& config, const ParameterBlock& block,
       std::fill(to.begin(), to.end(), piece.tensor.ends_with(".bias") ? 0.0f : 1.0f);
       return;
     }
-    const std::uint64_t key = mix(mix(seed) + static_cast<std::uint64_t>(piece.tensor_index) + 1);
+    const std::uint64_t key = mix64(mix64(seed) + static_cast<std::uint64_t>(piece.tensor_index) + 1);
     const float deviation = static_cast<float>(deviation_of(config, piece));
     for_file_runs(piece, first, to, [&](std::int64_t element, std::span<float> run) {
       for (std::size_t i = 0; i < run.size(); ++i) run[i] = deviation * normal(key, element + static_cast<std::int64_t>(i));
