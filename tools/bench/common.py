@@ -1,0 +1,268 @@
+"""What the scripts that compare whole runs share: starting spillway and another program, steps and memory of a run, results.
+
+Not a benchmark by itself. Times come with the CPU seconds of the process: beside other programs on the same cores the clock is
+disturbed, CPU seconds hardly are.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "build/bench"
+MIB = 1 << 20
+GIB = 1 << 30
+# What a process may take beside the planned peaks (process_overhead_bytes of plan.json).
+OVERHEAD = 150 * MIB
+
+
+def fail(message):
+    sys.exit(f"error: {message}")
+
+
+def add_common_flags(parser):
+    parser.add_argument("--spillway", type=pathlib.Path, default=ROOT / "build/release/spillway", help="the program (build/release/spillway)")
+    parser.add_argument("--directory", type=pathlib.Path, default=None,
+                        help="where temporary files go, all of them removed at the end (the system's directory for them)")
+
+
+def check_program(arguments):
+    if not os.access(arguments.spillway, os.X_OK):
+        fail(f"{arguments.spillway}: there is no such program; build it, or name it by --spillway")
+
+
+def shape(text):
+    """smollm2-135m:4x512 → its three parts."""
+    found = re.fullmatch(r"([^:]+):(\d+)x(\d+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text}: a shape is MODEL:BATCHxSEQUENCE, like smollm2-135m:4x512")
+    return found[1], int(found[2]), int(found[3])
+
+
+def model_config(name):
+    """config.json of a name of the catalogue, or of a file."""
+    if os.path.exists(name):
+        return json.loads(pathlib.Path(name).read_text())
+    for source in sorted((ROOT / "models/catalogue").glob("*.cpp")):
+        found = re.search(r'\{"' + re.escape(name) + r'",\s*R"\((.*?)\)"\}', source.read_text(), re.DOTALL)
+        if found:
+            return json.loads(found[1])
+    fail(f"{name}: neither a file nor a name of models/catalogue")
+
+
+def machine():
+    """What the figures were measured on, and how busy it was."""
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return {"cpu": cpu[1] if cpu else "unknown", "threads": len(os.sched_getaffinity(0)), "load_average": os.getloadavg()[0],
+            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "utc": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
+
+
+def available_memory():
+    return int(re.search(r"MemAvailable:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
+
+
+@contextlib.contextmanager
+def temporary_directory(base=None):
+    """Removed however the script ends."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    path = pathlib.Path(tempfile.mkdtemp(prefix="spillway_bench_", dir=base))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def write_tokens(path, config, sequence, rows, seed=1):
+    """Rows of random tokens; spillway and its peers train on the same ones."""
+    random_tokens = random.Random(seed)
+    vocabulary = config["vocab_size"]
+    with open(path, "w", encoding="ascii") as file:
+        for _ in range(rows):
+            file.write(json.dumps({"input_ids": [random_tokens.randrange(vocabulary) for _ in range(sequence + 1)]}) + "\n")
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_resident(pid):
+    found = re.search(r"VmHWM:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+@dataclasses.dataclass
+class Run:
+    """Measured steps, those to warm up left out."""
+
+    step_s: list = dataclasses.field(default_factory=list)
+    cpu_s: list = dataclasses.field(default_factory=list)  # of the process, a step
+    peak_resident_bytes: int = 0
+    loss: list = dataclasses.field(default_factory=list)   # of every step
+    log: list = dataclasses.field(default_factory=list)    # spillway: log.jsonl
+    plan: dict = dataclasses.field(default_factory=dict)   # spillway: plan.json without the operations
+    read_bytes: int = 0                                    # by the process from disks, a step
+    written_bytes: int = 0
+
+    def median_s(self):
+        return statistics.median(self.step_s)
+
+    def median_cpu_s(self):
+        return statistics.median(self.cpu_s)
+
+    def join(self, other):
+        self.step_s += other.step_s
+        self.cpu_s += other.cpu_s
+        self.loss += other.loss
+        self.log += other.log
+        self.plan = self.plan or other.plan
+        self.peak_resident_bytes = max(self.peak_resident_bytes, other.peak_resident_bytes)
+        self.read_bytes, self.written_bytes = other.read_bytes, other.written_bytes
+        return self
+
+
+def disk_bytes(pid):
+    fields = dict(line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(fields["read_bytes"]), int(fields["write_bytes"])
+
+
+def stop_child(child):
+    if child.poll() is None:
+        child.kill()
+    child.wait()
+
+
+def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None):
+    """Runs a program until it has done so many steps; next_step gives the record of a step, or None where there is none yet.
+
+    The program is killed after its last measured step: what it would save is of no interest and would disturb what comes next.
+    With fewer threads than the machine has, it is held on so many processors.
+    """
+    run = Run()
+    processors = sorted(os.sched_getaffinity(0))[:threads]
+    with open(directory / "output.txt", "w+", encoding="utf-8") as output:
+        child = subprocess.Popen([str(word) for word in command], env=environment, cwd=directory, stdin=subprocess.DEVNULL, stdout=output,
+                                 stderr=subprocess.STDOUT, preexec_fn=lambda: os.sched_setaffinity(0, processors))
+        try:
+            before_cpu = before_io = None
+            deadline = time.monotonic() + timeout_s
+            while len(run.loss) < warm_up + steps:
+                ended = child.poll() is not None
+                record = next_step()
+                if record is None:
+                    if ended or time.monotonic() > deadline:
+                        output.seek(0)
+                        why = f"ended with exit code {child.returncode}" if ended else f"took more than {timeout_s:.0f} s"
+                        raise RuntimeError(f"{pathlib.Path(command[0]).name} {why}:\n{output.read()[-4000:]}\ncommand: {' '.join(map(str, command))}")
+                    time.sleep(0.01)
+                    continue
+                run.loss.append(record["loss"])
+                if not ended:
+                    cpu, io = cpu_seconds(child.pid), disk_bytes(child.pid)
+                    run.peak_resident_bytes = peak_resident(child.pid)
+                    if before_cpu is not None and len(run.loss) > warm_up:
+                        run.cpu_s.append(cpu - before_cpu)
+                        run.read_bytes, run.written_bytes = io[0] - before_io[0], io[1] - before_io[1]
+                    before_cpu, before_io = cpu, io
+                if len(run.loss) > warm_up:
+                    run.step_s.append(record["step_s"])
+                    run.log.append(record)
+        finally:
+            stop_child(child)
+    return run
+
+
+def lines_of(path):
+    """A function that gives the next whole line of a growing file of JSON objects, or None."""
+    state = {"offset": 0}
+
+    def next_line():
+        if not path.exists():
+            return None
+        with open(path, encoding="utf-8") as file:
+            file.seek(state["offset"])
+            line = file.readline()
+        if not line.endswith("\n"):
+            return None
+        state["offset"] += len(line.encode())
+        return json.loads(line)
+
+    return next_line
+
+
+def environment_with(directory, **variables):
+    """The cache of machine profiles is of this comparison alone."""
+    environment = dict(os.environ)
+    environment["XDG_CACHE_HOME"] = str(directory / "cache")
+    environment.update(variables)
+    return environment
+
+
+def spillway_flags(model, data, micro_batch, global_batch, sequence, *more):
+    return ["--device", "cpu", "--model", model, "--data", data, "--micro-batch-size", micro_batch, "--global-batch-size", global_batch,
+            "--seq-length", sequence, *more]
+
+
+def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None):
+    """`spillway train` for warm_up + steps steps."""
+    with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
+        saved = pathlib.Path(run_directory) / "saved"
+        # One step more than measured: the run is stopped in it, before it saves.
+        command = [program.resolve(), "train", *flags, "--train-iters", steps + warm_up + 2, "--lr-decay-style", "constant", "--save", saved]
+        run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"), steps, warm_up, timeout_s,
+                     threads)
+        run.plan = json.loads((saved / "plan.json").read_text())
+        run.plan.pop("ops", None)
+        return run
+
+
+def machine_profile(program, directory, nvme=None, tries=3):
+    """The profile that spillway measures, the best rate of a few tries: other programs only ever make a rate lower."""
+    best = {}
+    for attempt in range(tries):
+        with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
+            flags = ["--model", "gpt2", "--device", "cpu", "--device-memory", "8GiB", "--out", os.devnull]
+            if nvme:
+                flags += ["--nvme", nvme]
+            done = subprocess.run([str(word) for word in [program.resolve(), "plan", *flags]], env={**os.environ, "XDG_CACHE_HOME": cache}, cwd=directory,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            profiles = list(pathlib.Path(cache).rglob("profile-*.json"))
+            if done.returncode != 0 or not profiles:
+                raise RuntimeError(f"spillway plan gave no machine profile (exit code {done.returncode}):\n{done.stdout[-2000:]}")
+            measured = json.loads(profiles[0].read_text())
+            for key, value in measured.items():
+                best[key] = max(best[key], value) if attempt > 0 and key.endswith(("_flops", "_bytes")) else value
+    path = directory / "profile.json"
+    path.write_text(json.dumps(best, indent=1))
+    return path
+
+
+def print_table(rows):
+    """The first row is the head."""
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  " + "  ".join(str(cell).ljust(width) if i == 0 else str(cell).rjust(width) for i, (cell, width) in enumerate(zip(row, widths))))
+    sys.stdout.flush()
+
+
+def verdict(value, aim, at_least=True):
+    return "reached" if (value >= aim if at_least else value <= aim) else "missed"
+
+
+def save_result(name, result):
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    print(f"JSON: {path.relative_to(ROOT)}")
