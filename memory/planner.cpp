@@ -24,6 +24,7 @@ struct Shape {
   int lookahead;
   std::int64_t update_chunk;
   int slots;
+  bool first_of_its_kind;  // differs from the one before in more than the spare activations
 };
 
 class Search {
@@ -36,13 +37,13 @@ class Search {
       outcome_.refusal = refusal;
       return std::move(outcome_);
     }
-    const bool disk = request_.budgets.nvme > 0;
     // Where everything rests on the device there is nothing to weigh but the time of the update.
-    for (const Shape& shape : shapes(false)) consider(shape, true);
-    if ((!best_ || forced_off_device()) && disk) {
-      for (const Shape& shape : shapes(true)) consider(shape, false);
-    } else if (!best_) {
-      for (const Shape& shape : shapes(true)) consider(shape, false);
+    for (const Shape& shape : shapes()) {
+      if (shape.first_of_its_kind) consider(shape, true);
+    }
+    if (!best_) {
+      for (const Shape& shape : shapes()) consider(shape, false);
+      refine();
     }
     if (best_) {
       outcome_.prediction = simulate(*best_, graph_of(graphs_, best_->choices), machine_);
@@ -69,7 +70,7 @@ class Search {
     return {};
   }
 
-  std::vector<Shape> shapes(bool disk) const {
+  std::vector<Shape> shapes() const {
     std::vector<Shape> shapes;
     std::vector<Order> orders = {Order::vertical};
     if (request_.order) {
@@ -100,25 +101,25 @@ class Search {
         if (nvme) spares = {{Saved::recompute, Boundary::keep}, {Saved::spill, Boundary::keep}, {Saved::recompute, Boundary::spill}};
         break;
     }
-    std::vector<int> lookaheads = {0, 1, 2, 4};
-    if (!disk) lookaheads = {1};
-    if (request_.lookahead) lookaheads = {*request_.lookahead};
-    const std::vector<std::int64_t> chunks = disk ? std::vector<std::int64_t>{1 << 20, 4 << 20} : std::vector<std::int64_t>{4 << 20};
     for (const int graph : {1, 0}) {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
-          if (!disk && update == UpdateTime::in_next_forward && !request_.update) continue;
           for (const Spare& spare : spares) {
-            for (const int lookahead : lookaheads) {
-              for (const std::int64_t chunk : chunks) {
-                shapes.push_back({graph, order, update, spare.saved, spare.boundary, lookahead, chunk, slots()});
-              }
-            }
+            shapes.push_back({graph, order, update, spare.saved, spare.boundary, request_.lookahead.value_or(1), chunk(), slots(), &spare == spares.data()});
           }
         }
       }
     }
     return shapes;
+  }
+
+  // So that the chunks in flight take an eighth of the device: larger ones would crowd out what the backward needs, smaller ones
+  // only make more operations.
+  std::int64_t chunk() const {
+    constexpr Bytes in_flight = 5, bytes_per_element = 12;
+    std::int64_t elements = 64 << 10;
+    while (elements < (16 << 20) && 2 * elements * in_flight * bytes_per_element <= request_.budgets.device / 8) elements *= 2;
+    return elements;
   }
 
   int slots() const {
@@ -211,7 +212,7 @@ class Search {
       keep_weights(choices, blocks), keep_gradients(choices, blocks), keep_optimizer(choices, blocks);
       if (may_keep) keep_boundary(choices, units), keep_saved(choices, units);
       Plan plan = build(choices);
-      if (fits(plan)) compare(std::move(plan));
+      if (fits(plan)) compare(shape, std::move(plan));
       return;
     }
     if (!fits(build(choices))) return;
@@ -220,16 +221,41 @@ class Search {
     raise(choices, blocks, keep_gradients);
     if (may_keep) raise(choices, units, keep_saved);
     if (!request_.optimizer_tier && !speculates) raise(choices, blocks, keep_optimizer);
-    compare(build(choices));
+    compare(shape, build(choices));
   }
 
-  void compare(Plan plan) {
+  void compare(const Shape& shape, Plan plan) {
     derive_waits(plan);
     double seconds = simulate(plan, graph_of(graphs_, plan.choices), machine_).step_s;
     if (plan.choices.update == UpdateTime::in_backward && request_.clip) seconds *= 1 + request_.expected_clip_rate;
+    ranking_.emplace_back(seconds, shape);
     if (best_ && seconds >= best_seconds_) return;
     best_ = std::move(plan);
     best_seconds_ = seconds;
+  }
+
+  // How far ahead to read and in what pieces to update matters less than the shape: it is weighed for the best shapes alone.
+  void refine() {
+    if (request_.lookahead) return;
+    if (!best_) {
+      for (Shape shape : shapes()) {
+        shape.lookahead = 0;
+        shape.update_chunk = std::min<std::int64_t>(shape.update_chunk, 64 << 10);
+        consider(shape, false);
+      }
+    }
+    std::stable_sort(ranking_.begin(), ranking_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    constexpr std::size_t kRefined = 2;
+    ranking_.resize(std::min(ranking_.size(), kRefined));
+    const auto best_shapes = ranking_;
+    for (const auto& [seconds, found] : best_shapes) {
+      for (const int lookahead : {0, 2, 4}) {
+        Shape shape = found;
+        if (shape.lookahead == lookahead) continue;
+        shape.lookahead = lookahead;
+        consider(shape, false);
+      }
+    }
   }
 
   const GraphCandidates& graphs_;
@@ -238,6 +264,7 @@ class Search {
   PlanOutcome outcome_;
   std::optional<Plan> best_;
   double best_seconds_ = 0;
+  std::vector<std::pair<double, Shape>> ranking_;  // seconds of the shapes that fit
   Bytes least_lack_ = -1;
 };
 

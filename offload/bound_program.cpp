@@ -7,6 +7,12 @@
 namespace spillway {
 namespace {
 
+#ifdef NDEBUG
+constexpr bool kGarbageBeforeUse = false;
+#else
+constexpr bool kGarbageBeforeUse = true;
+#endif
+
 void bind_operands(const Plan& plan, const Program& program, std::byte* device, BoundOp& bound) {
   const Op& op = *bound.op;
   int gradients = 0;
@@ -15,6 +21,9 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
     if (operand.buffer >= 0) {
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
       if (buffer.tier == Tier::device) address = device + buffer.offset + operand.begin;
+      if (kGarbageBeforeUse && buffer.tier == Tier::device && !buffer.resident && buffer.first_op == bound.id && operand.access == Access::write) {
+        bound.fresh.push_back({buffer.offset + operand.begin, operand.bytes});
+      }
       Bytes& end = bound.end[static_cast<int>(buffer.tier)];
       end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
     }

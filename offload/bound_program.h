@@ -25,6 +25,10 @@ struct BoundSegment {
   Bytes bytes;
 };
 
+struct BoundRange {
+  Bytes begin, bytes;    // of the device arena
+};
+
 struct BoundOp {
   const Op* op = nullptr;
   int id = 0;
@@ -40,6 +44,8 @@ struct BoundOp {
   // update, gradient_add, gradient_finish
   std::array<std::byte*, kStateKinds> state{};
   std::array<std::byte*, 2> gradient{};
+  // What the operation writes first of all; found in debug builds alone.
+  std::vector<BoundRange> fresh;
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
   std::array<Bytes, kTiers> end{};
 };

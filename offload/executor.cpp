@@ -53,6 +53,8 @@ struct Executor::Impl {
   explicit Impl(const ExecutorOptions& given)
       : options(given), plan(*given.plan), graph(given.model->graph), pool(*given.pool), runtime(Runtime::make_cpu()),
         device(plan.peak[static_cast<int>(Tier::device)], "device"), optimizer(graph, plan.choices.form, pool) {
+    // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
+    device.prefault(pool);
     bound_step = bind_program(plan, plan.step, device.data(), given.model->ops);
     bound_flush = bind_program(plan, plan.flush, device.data(), given.model->ops);
     if (given.evaluation) bound_evaluate = bind_program(plan, plan.evaluate, device.data(), given.evaluation->ops);
@@ -136,6 +138,7 @@ struct Executor::Impl {
         Span& span = run.spans[op.id];
         span.begin_s = seconds_now();
         try {
+          fill_garbage(op);
           if (!skipped(run, op)) execute(run, op);
         } catch (...) {
           fail(std::current_exception());
@@ -174,6 +177,7 @@ struct Executor::Impl {
       wait_until_ready(run, op);
       run.spans[op.id].begin_s = seconds_now();
       note_peak(lane, op);
+      fill_garbage(op);
       try {
         moves.start(index, op, run.slot_before, run.slot_after, skipped(run, op));
       } catch (...) {
@@ -189,6 +193,11 @@ struct Executor::Impl {
   void note_peak(Lane lane, const BoundOp& op) {
     auto& mine = peaks[static_cast<int>(lane)];
     for (int tier = 0; tier < kTiers; ++tier) mine[tier] = std::max(mine[tier], op.end[tier]);
+  }
+
+  // In debug builds what an operation is the first to touch holds NaN, not what an earlier buffer left there.
+  void fill_garbage(const BoundOp& op) const {
+    for (const BoundRange& range : op.fresh) device.fill_garbage(range.begin, range.bytes);
   }
 
   void fail(std::exception_ptr error) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -53,6 +54,8 @@ int fail(int exit_code, std::string_view message, std::string_view help) {
 }  // namespace spillway
 
 int main(int argc, char** argv) {
+  // A reader of our output that goes away is no reason to lose a step: writes then fail with EPIPE and are let go.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return spillway::dispatch(argc, argv);
   } catch (const spillway::Error& error) {

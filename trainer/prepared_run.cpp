@@ -134,7 +134,10 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model) {
   if (run.request.budgets.nvme == 0) {
     PlanRequest spilling = run.request;
     spilling.budgets.nvme = Bytes{1} << 50;
-    const PlanOutcome outcome = make_plan(model.graphs(), run.machine, spilling);
+    MachineProfile with_disk = run.machine;  // of a disk that is not there yet only the room matters
+    with_disk.nvme_read_bytes = with_disk.nvme_write_bytes = 2e9;
+    with_disk.nvme_mixed_read_bytes = with_disk.nvme_mixed_write_bytes = 1e9;
+    const PlanOutcome outcome = make_plan(model.graphs(), with_disk, spilling);
     if (outcome.plan) {
       run.would_fit.push_back(fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
     }
