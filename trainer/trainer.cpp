@@ -136,6 +136,8 @@ class TrainingRun {
     record.overlap_efficiency = record.bound_s / record.step_s;
     if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
     if (log_) log_->append(record);
+    last_timeline_ = outcome.timeline;
+    last_timeline_step_ = outcome.step;
     progress_.step(record);
   }
 
@@ -150,8 +152,16 @@ class TrainingRun {
     return sum / static_cast<double>(counted);
   }
 
+  // What the last step did, beside plan.json's prediction: operation i of the plan ran from spans[i][0] to spans[i][1].
+  void write_timeline() const {
+    nlohmann::ordered_json json = {{"step", last_timeline_step_}, {"spans", nlohmann::ordered_json::array()}};
+    for (const Span& span : last_timeline_.spans) json["spans"].push_back({span.begin_s, span.end_s});
+    directory_->write("timeline.json", json.dump() + "\n");
+  }
+
   void save(std::int64_t step) {
     if (!directory_ || step == saved_step_) return;
+    write_timeline();
     save_checkpoint(*directory_, step, *executor_, plan_, compiled_.graph);
     directory_->prune_checkpoints(options_.checkpoint.keep_last);
     saved_step_ = step;
@@ -187,6 +197,8 @@ class TrainingRun {
   std::unique_ptr<Store> store_;
   std::optional<Executor> executor_;
   std::int64_t saved_step_ = 0;
+  Timeline last_timeline_;
+  std::int64_t last_timeline_step_ = 0;
 };
 
 }  // namespace

@@ -102,7 +102,7 @@ HWY_INLINE Activation gelu_tanh(Float x) {
   const Float slope_u = hn::MulAdd(square, splat(kTwoRoot * 3.0f * 0.044715f), splat(kTwoRoot));
   // From exp(-|2u|), so that s and s (1 - s) keep their relative accuracy in both tails.
   const Float e = exp(hn::Neg(hn::Abs(twice_u)));
-  const Float whole = reciprocal(hn::Add(splat(1.0f), e));
+  const Float whole = hn::Div(splat(1.0f), hn::Add(splat(1.0f), e));
   const Float rest = hn::Mul(e, whole);
   const Float s = hn::IfThenElse(hn::Lt(twice_u, zero()), rest, whole);
   return {hn::Mul(x, s), hn::MulAdd(hn::Mul(x, hn::Mul(whole, rest)), slope_u, s)};
@@ -115,7 +115,7 @@ HWY_INLINE Activation gelu_exact(Float x) {
                               0.07383338449f, -0.01257035425f, 0.1705778321f, -0.1544723013f, 0.03760830069f};
   const Float half_square = hn::Mul(hn::Mul(x, x), splat(0.5f));
   const Float z = hn::Mul(hn::Abs(x), splat(0.7071067812f));
-  const Float t = reciprocal(hn::MulAdd(z, splat(0.35f), splat(1.0f)));
+  const Float t = hn::Div(splat(1.0f), hn::MulAdd(z, splat(0.35f), splat(1.0f)));
   Float p = splat(kFit[9]);
   for (int i = 8; i >= 0; --i) p = hn::MulAdd(p, t, splat(kFit[i]));
   const Float gauss = exp(hn::Neg(half_square));

@@ -101,17 +101,17 @@ HWY_INLINE float sum_vectors(std::int64_t count, const Term& term) {
   return hn::GetLane(hn::SumOfLanes(FloatTag(), hn::Add(hn::Add(sum_0, sum_1), hn::Add(sum_2, sum_3))));
 }
 
-// exp(x), relative error about 1e-7; below -87.3 it is 0, above 88 it stays exp(88).
+// exp(x), relative error about 1e-7 up to x = 88; beyond it grows to infinity inexactly; below -87.3 it is 0; NaN stays NaN.
 HWY_INLINE Float exp(Float x) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   const Float low = splat(-87.3f);
   const auto vanishes = hn::Lt(x, low);
-  // x comes second: where it is a NaN, x86 returns the second operand, and a NaN must not turn into a number here.
-  x = hn::Max(low, hn::Min(splat(88.0f), x));
+  // Only for the power of two: what minimum and maximum make of a NaN differs between instruction sets, so r comes from x.
+  const Float bounded = hn::Max(low, hn::Min(splat(88.0f), x));
   // x = n ln 2 + r. Adding 1.5 * 2^23 rounds to a whole n and leaves it in the low bits.
   const Float magic = splat(12582912.0f);
-  const Float shifted = hn::MulAdd(x, splat(1.442695041f), magic);
+  const Float shifted = hn::MulAdd(bounded, splat(1.442695041f), magic);
   const Float n = hn::Sub(shifted, magic);
   // ln 2 in two parts, so that n * ln 2 is exact to the last bit of r.
   Float r = hn::NegMulAdd(n, splat(0.693359375f), x);
@@ -126,13 +126,7 @@ HWY_INLINE Float exp(Float x) {
   return hn::IfThenZeroElse(vanishes, hn::Mul(value, hn::BitCast(d, power)));
 }
 
-// 1 / x for x >= 1 to the last bit or two: an estimate and one step of Newton's, a third of a division's time.
-HWY_INLINE Float reciprocal(Float x) {
-  const Float estimate = hn::ApproximateReciprocal(x);
-  return hn::MulAdd(hn::NegMulAdd(x, estimate, splat(1.0f)), estimate, estimate);
-}
-
-HWY_INLINE Float sigmoid(Float x) { return reciprocal(hn::Add(splat(1.0f), exp(hn::Neg(x)))); }
+HWY_INLINE Float sigmoid(Float x) { return hn::Div(splat(1.0f), hn::Add(splat(1.0f), exp(hn::Neg(x)))); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
