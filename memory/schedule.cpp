@@ -130,7 +130,22 @@ class Movement {
     touched.last_op = std::max(touched.last_op, op);
   }
 
-  void emit_move(OpKind kind, const Object& object, int device_buffer, Slot slot, Condition condition) {
+  // Adds an object's move to `op`, the operation about to be issued.
+  void add_move(Op& op, const Object& object, int device_buffer, Slot slot) {
+    const bool reads = op.kind == OpKind::read;
+    const Bytes bytes = round_up(object.bytes, kExtentAlignment);
+    const Operand nvme{.role = Role::nvme, .access = reads ? Access::read : Access::write, .kind = object.kind, .slot = slot,
+                       .buffer = home_of(object), .begin = object.home_begin, .bytes = bytes};
+    const Operand memory{.role = Role::memory, .access = reads ? Access::write : Access::read, .kind = object.kind, .slot = slot,
+                         .buffer = device_buffer, .begin = 0, .bytes = bytes};
+    op.operands.push_back(reads ? nvme : memory);
+    op.operands.push_back(reads ? memory : nvme);
+    op.bytes += bytes;
+    touch(nvme.buffer);
+    touch(memory.buffer);
+  }
+
+  Op move_of(OpKind kind, const Object& object, Condition condition) const {
     Op op;
     op.kind = kind;
     op.lane = kind == OpKind::read ? Lane::nvme_read : Lane::nvme_write;
@@ -138,19 +153,7 @@ class Movement {
     op.block = object.block;
     op.unit = object.unit;
     op.micro_batch = object.micro_batch;
-    op.bytes = round_up(object.bytes, kExtentAlignment);
-    const bool reads = kind == OpKind::read;
-    const Operand nvme{.role = Role::nvme, .access = reads ? Access::read : Access::write, .kind = object.kind, .slot = slot,
-                       .buffer = home_of(object), .begin = object.home_begin, .bytes = op.bytes};
-    const Operand memory{.role = Role::memory, .access = reads ? Access::write : Access::read, .kind = object.kind, .slot = slot,
-                         .buffer = device_buffer, .begin = 0, .bytes = op.bytes};
-    if (reads) {
-      op.operands = {nvme, memory};
-    } else {
-      op.operands = {memory, nvme};
-    }
-    for (const Operand& operand : op.operands) touch(operand.buffer);
-    program_.ops.push_back(std::move(op));
+    return op;
   }
 
   int home_of(const Object& object) {
@@ -160,11 +163,37 @@ class Movement {
     return entry->second;
   }
 
+  struct Event {
+    int object, cluster;
+  };
+
+  // The arrays of one chunk of optimizer state move as one operation: what wants one of them wants them all.
+  bool moves_together(const Event& a, const Event& b, const std::vector<std::vector<Cluster>>& clusters) const {
+    const Object &x = list_.objects[a.object], &y = list_.objects[b.object];
+    const Cluster &p = clusters[a.object][a.cluster], &q = clusters[b.object][b.cluster];
+    return x.holds_state && y.holds_state && x.kind != StateKind::weight && y.kind != StateKind::weight && x.category == y.category &&
+           x.block == y.block && p.first_task == q.first_task && p.last_change == q.last_change;
+  }
+
+  template <typename DeviceBuffer>
+  void emit_moves(OpKind kind, const std::vector<Event>& events, const std::vector<std::vector<Cluster>>& clusters,
+                  const DeviceBuffer& device_buffer, const std::vector<char>& changed) {
+    const bool reads = kind == OpKind::read;
+    for (std::size_t i = 0; i < events.size();) {
+      const Cluster& cluster = clusters[events[i].object][events[i].cluster];
+      Op op = move_of(kind, list_.objects[events[i].object], (reads ? cluster.all_pending : cluster.change_pending) ? Condition::pending : Condition::always);
+      std::size_t end = i;
+      while (end < events.size() && (end == i || moves_together(events[i], events[end], clusters))) {
+        const auto& [object, index] = events[end++];
+        add_move(op, list_.objects[object], device_buffer(object, index), !reads || changed[object] ? Slot::after : Slot::before);
+      }
+      program_.ops.push_back(std::move(op));
+      i = end;
+    }
+  }
+
   void emit(const std::vector<std::vector<Cluster>>& clusters) {
     const std::size_t tasks = list_.tasks.size();
-    struct Event {
-      int object, cluster;
-    };
     std::vector<std::vector<Event>> reads(tasks), writes(tasks), frees(tasks);
     std::vector<std::vector<int>> buffers(clusters.size());
     std::vector<std::size_t> current(clusters.size(), 0);
@@ -194,12 +223,7 @@ class Movement {
     };
     std::vector<char> changed(clusters.size(), 0);  // a write-back of the state has been issued
     for (std::size_t t = 0; t < tasks; ++t) {
-      for (const Event& event : reads[t]) {
-        const Cluster& cluster = clusters[event.object][event.cluster];
-        const Object& object = list_.objects[event.object];
-        emit_move(OpKind::read, object, device_buffer(event.object, event.cluster), changed[event.object] ? Slot::after : Slot::before,
-                  cluster.all_pending ? Condition::pending : Condition::always);
-      }
+      emit_moves(OpKind::read, reads[t], clusters, device_buffer, changed);
       const Task& task = list_.tasks[t];
       Op op = task.op;
       for (const TaskOperand& wanted : task.operands) {
@@ -224,12 +248,8 @@ class Movement {
         op.operands.push_back(operand);
       }
       program_.ops.push_back(std::move(op));
-      for (const Event& event : writes[t]) {
-        const Cluster& cluster = clusters[event.object][event.cluster];
-        emit_move(OpKind::write, list_.objects[event.object], device_buffer(event.object, event.cluster), Slot::after,
-                  cluster.change_pending ? Condition::pending : Condition::always);
-        if (list_.objects[event.object].holds_state) changed[event.object] = 1;
-      }
+      emit_moves(OpKind::write, writes[t], clusters, device_buffer, changed);
+      for (const Event& event : writes[t]) changed[event.object] |= list_.objects[event.object].holds_state;
       for (const Event& event : frees[t]) {
         const int index = buffers[event.object][event.cluster];
         if (index >= 0) buffer(index).last_op = std::max(buffer(index).last_op, static_cast<int>(program_.ops.size()) - 1);

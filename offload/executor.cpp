@@ -44,6 +44,7 @@ struct Run {
   std::vector<Span> spans;
   Clock::time_point submitted, ended;
   double loss = 0, grad_norm = 0, loss_sum = 0;
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // each written by its lane alone
   std::string stopped;
 };
 
@@ -90,6 +91,7 @@ struct Executor::Impl {
     for (int lane = 0; lane < kLanes; ++lane) total[lane] += static_cast<std::uint32_t>(program.lanes[lane].size());
     run.stopped.clear();
     run.loss = run.grad_norm = 0;
+    run.nvme_read_bytes = run.nvme_written_bytes = 0;
     run.updates_done.store(false);
     run.submitted = Clock::now();
     run.lanes_left.store(static_cast<int>(lanes_in_use().size()));
@@ -160,10 +162,11 @@ struct Executor::Impl {
   void run_nvme(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
     auto& channel = lane == Lane::nvme_read ? readers : writers;
     NvmeLane moves(channel ? &*channel : nullptr, lane == Lane::nvme_read ? IoDirection::read : IoDirection::write);
+    Bytes& moved = lane == Lane::nvme_read ? run.nvme_read_bytes : run.nvme_written_bytes;
     const auto complete_oldest = [&] {
       const int index = moves.oldest();
       try {
-        moves.finish_oldest();
+        if (moves.finish_oldest()) moved += ops[index].op->bytes;
       } catch (...) {
         fail(std::current_exception());
       }
@@ -341,7 +344,6 @@ struct Executor::Impl {
   std::array<std::array<Bytes, kTiers>, kLanes> peaks{};
   const Clock::time_point created = Clock::now();
   Clock::time_point last_end = created;
-  StoreTraffic last_traffic;
 
   std::mutex end_mutex;
   std::atomic<bool> failed{false};
@@ -378,6 +380,7 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
 StepOutcome Executor::wait() {
   Impl& impl = *impl_;
   Run* run = &impl.wait_for_oldest();
+  StepOutcome outcome;
   if (run->speculates && run->stopped.empty() && run->grad_norm > 0) {
     const double factor = impl.factor()[1];
     if (factor < 1) {
@@ -386,6 +389,8 @@ StepOutcome Executor::wait() {
       ++impl.submitted;
       run = &impl.runs[(impl.submitted - 1) % kRunsUnderWay];
       Run& first = impl.runs[(impl.submitted - 2) % kRunsUnderWay];
+      outcome.nvme_read_bytes = first.nvme_read_bytes;
+      outcome.nvme_written_bytes = first.nvme_written_bytes;
       run->settings = run->update_settings = first.settings;
       run->speculates = run->pending = false;
       run->known_factor = factor;
@@ -396,7 +401,6 @@ StepOutcome Executor::wait() {
       run = &impl.wait_for_oldest();
     }
   }
-  StepOutcome outcome;
   outcome.step = run->settings.step;
   outcome.loss = run->loss;
   outcome.grad_norm = run->grad_norm;
@@ -410,12 +414,8 @@ StepOutcome Executor::wait() {
   outcome.seconds = std::chrono::duration<double>(run->ended - std::max(impl.last_end, run->submitted)).count();
   if (impl.last_end > run->submitted) outcome.seconds = std::chrono::duration<double>(run->ended - impl.last_end).count();
   impl.last_end = run->ended;
-  if (impl.options.store) {
-    const StoreTraffic traffic = impl.options.store->traffic();
-    outcome.nvme_read_bytes = traffic.read_bytes - impl.last_traffic.read_bytes;
-    outcome.nvme_written_bytes = traffic.written_bytes - impl.last_traffic.written_bytes;
-    impl.last_traffic = traffic;
-  }
+  outcome.nvme_read_bytes += run->nvme_read_bytes;
+  outcome.nvme_written_bytes += run->nvme_written_bytes;
   for (const auto& peaks : impl.peaks) {
     for (int tier = 0; tier < kTiers; ++tier) outcome.peak[tier] = std::max(outcome.peak[tier], peaks[tier]);
   }

@@ -44,7 +44,7 @@ struct StepOutcome {
   std::string stopped;                      // not empty: the loss or a gradient was not finite; nothing of this step was applied...
   bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
   double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
-  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // by this step's operations, however steps overlap
   std::array<Bytes, kTiers> peak{};         // highest byte touched on each tier so far
   Timeline timeline;
 };

@@ -37,12 +37,13 @@ class NvmeLane {
     entries_[(first_ + count_++) % kMost] = entry;
   }
 
-  // Waits for it. Throws what the store throws; the operation counts as finished all the same.
-  void finish_oldest() {
+  // Waits for it, and says whether it moved anything. Throws what the store throws; the operation counts as finished all the same.
+  bool finish_oldest() {
     const Entry entry = entries_[first_];
     first_ = (first_ + 1) % kMost;
     --count_;
     if (!entry.skipped) channel_->wait(entry.ticket);
+    return !entry.skipped;
   }
 
  private:
