@@ -149,7 +149,7 @@ def run(*words, **how):
 def file_system_of(path):
     """The type of the file system that holds `path`, from /proc/self/mountinfo."""
     path, best, kind = os.path.realpath(path), "", ""
-    for line in open("/proc/self/mountinfo"):
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         before, after = line.split(" - ")
         point = before.split()[4]
         if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):

@@ -1,0 +1,168 @@
+"""No placement, schedule or budget changes the result: losses, gradient norms and the state at the end are those of the run in core,
+bit for bit, while plans differ and bytes really move (as the kernel counts them)."""
+import itertools
+import unittest
+
+from harness import CommandTest, Golden, SANITIZED, file_system_of
+
+STEPS = 6
+ORDERS = ("horizontal", "vertical")
+UPDATES = ("after", "in-backward", "in-next-forward")
+ACTIVATIONS = ("device", "recompute", "nvme")
+FORMS = {"exact": {"dtype": "bf16"}, "compact": {"dtype": "bf16", "state": "compact"}, "fp32": {"dtype": "fp32"}}
+SAVED = ("keep", "recompute", "spill")  # as plan.json numbers them
+ALL_ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
+
+
+class Equivalence(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = Golden("qwen2", cls.directory)  # tied, biases
+        cls.nvme = cls.fresh_directory("nvme")
+        cls.references = {}
+
+    def flags(self, form, **changes):
+        """Three micro-batches of one row: a batch of six rows would be another sum."""
+        return self.golden.flags(**{"dtype": None, "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS, **FORMS[form], **changes})
+
+    def reference(self, form, **changes):
+        """The plain run in core, made once for each question."""
+        key = (form, *sorted(changes.items()))
+        if key not in self.references:
+            plain = {"order": "horizontal", "update": "after", "activation_tier": "device"}
+            run = self.train(self.flags(form, **plain, **changes))
+            self.assertEqual(run.plan["nvme_per_step"], {"read_bytes": 0, "written_bytes": 0})
+            self.assertEqual(run.steps(), [STEPS])
+            self.references[key] = run
+        return self.references[key]
+
+    def check_same(self, run, reference):
+        self.assertEqual(run.curve(), reference.curve())
+        self.assertEqual(run.state(), reference.state())
+        peaks = {record["device_peak_bytes"] for record in run.log}
+        self.assertEqual(peaks, {run.plan["tiers"]["device"]["peak_bytes"]}, "recorded and planned peaks")
+
+    def check_offloaded(self, run, reference):
+        self.assertNotEqual(run.choices(), reference.choices())
+        self.assertNotEqual(len(run.plan["ops"]), len(reference.plan["ops"]))
+        planned = run.plan["nvme_per_step"]
+        self.assertGreater(planned["read_bytes"], 0)
+        for record in run.log[1:]:  # the first has no update of a step before to make
+            moved = (record["nvme_read_bytes"], record["nvme_written_bytes"])
+            planned_moves = (planned["read_bytes"], planned["written_bytes"])
+            again = run.choices()["update"] == "in-backward" and run.choices()["clip"] and record["grad_norm"] > self.golden.json["clip_norm"]
+            # Where clipping acted after all, a speculative step ran twice.
+            self.assertEqual(moved, tuple(2 * bytes_ for bytes_ in planned_moves) if again else planned_moves)
+
+    def each_schedule(self, form, **changes):
+        reference = self.reference(form, **changes)
+        programs = set()
+        for order, update, activation in itertools.product(ORDERS, UPDATES, ACTIVATIONS):
+            with self.subTest(form=form, order=order, update=update, activation=activation, **changes):
+                run = self.train(self.flags(form, order=order, update=update, activation_tier=activation, nvme=self.nvme, **ALL_ON_NVME, **changes))
+                choices = run.choices()
+                self.assertEqual((choices["order"], choices["update"]), (order, update))
+                wanted = {"device": "keep", "recompute": "recompute", "nvme": "spill"}[activation]
+                self.assertIn(wanted, [SAVED[value] for value, _ in choices["saved"]])
+                self.check_same(run, reference)
+                self.check_offloaded(run, reference)
+                programs.add(str([(op["kind"], op.get("unit"), op.get("micro_batch"), op["buffers"]) for op in run.plan["ops"]]))
+        self.assertEqual(len(programs), len(ORDERS) * len(UPDATES) * len(ACTIVATIONS), "some of these plans were one and the same")
+
+    def test_schedules_exact(self):
+        self.each_schedule("exact")
+
+    def test_schedules_compact(self):
+        self.each_schedule("compact")
+
+    def test_schedules_fp32(self):
+        self.each_schedule("fp32")
+
+    def test_schedules_without_clipping(self):
+        self.each_schedule("exact", clip_grad=0)
+
+    def test_clipping_acts_in_some_steps(self):
+        """Otherwise speculation would be tried in one of its two ways alone."""
+        limit = self.golden.json["clip_norm"]
+        norms = [norm for _, _, norm in self.reference("exact").curve()]
+        self.assertTrue(any(norm > limit for norm in norms) and any(norm <= limit for norm in norms), norms)
+
+    def test_forms_differ(self):
+        """That equality is not that of a program which does nothing."""
+        self.assertEqual(len({self.reference(form).state() for form in FORMS}), 3)
+        self.assertNotEqual(self.reference("exact").state(), self.reference("exact", clip_grad=0).state())
+
+    def test_budgets_from_tight_to_wide(self):
+        for form in FORMS:
+            reference = self.reference(form)
+            flags = self.flags(form, nvme=self.nvme)
+            least = self.smallest_budget(flags)
+            in_core = reference.plan["tiers"]["device"]["peak_bytes"]
+            self.assertLess(least, in_core / 2)
+            plans = set()
+            for budget in (least, least + (in_core - least) // 3, least + 2 * (in_core - least) // 3, 4 * in_core):
+                with self.subTest(form=form, budget=budget):
+                    run = self.train({**flags, "device_memory": budget})
+                    self.assertLessEqual(run.plan["tiers"]["device"]["peak_bytes"], budget)
+                    self.check_same(run, reference)
+                    plans.add(str(run.choices()))
+            self.assertEqual(len(plans), 4)
+            self.assertEqual(self.plan({**flags, "device_memory": least - 4096})[1].code, 3)
+
+    def test_tight_budgets_of_forced_schedules(self):
+        for order, update, activation in itertools.product(ORDERS, UPDATES, ACTIVATIONS):
+            with self.subTest(order=order, update=update, activation=activation):
+                reference = self.reference("exact")
+                flags = self.flags("exact", order=order, update=update, activation_tier=activation, nvme=self.nvme, **ALL_ON_NVME)
+                run = self.train({**flags, "device_memory": self.smallest_budget(flags, 16384)})
+                self.check_same(run, reference)
+
+    def test_one_slot_and_striping(self):
+        reference = self.reference("exact")
+        second = self.fresh_directory("nvme")
+        for changes in ({"durability": "checkpoint"}, {"durability": "step"}, {"nvme": [self.nvme, "--nvme", second]}):
+            with self.subTest(**changes):
+                run = self.train(self.flags("exact", **{"nvme": self.nvme, **ALL_ON_NVME, **changes}))
+                self.check_same(run, reference)
+                self.check_offloaded(run, reference)
+
+    def test_saved_plan(self):
+        reference = self.reference("exact")
+        flags = self.flags("exact", nvme=self.nvme, order="vertical", update="in-backward", activation_tier="nvme", **ALL_ON_NVME)
+        first = self.train(flags)
+        again = self.train(self.flags("exact", nvme=self.nvme, plan=first.path / "plan.json"))
+        self.assertEqual(again.choices(), first.choices())
+        self.check_same(again, reference)
+
+    def test_flags_of_a_plan_give_it_again(self):
+        flags = self.flags("exact", nvme=self.nvme, order="vertical", update="in-next-forward")
+        flags["device_memory"] = self.smallest_budget(flags)
+        plan, _ = self.plan(flags)
+        words = plan["flags"].split()
+        again, _ = self.plan({"profile": flags["profile"], **{words[i][2:].replace("-", "_"): words[i + 1] for i in range(0, len(words), 2)}})
+        self.assertEqual(again["choices"], plan["choices"])
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own files and memory are counted, too")
+    def test_bytes_move_as_the_kernel_counts_them(self):
+        kind = file_system_of(self.directory)
+        if kind in ("tmpfs", "ramfs", "overlay"):
+            self.skipTest(f"{self.directory} is on {kind}: its reads and writes are not counted")
+        changes = dict(order="vertical", update="after", activation_tier="nvme", nvme=self.nvme, log_interval=50, **ALL_ON_NVME)
+        few, many = 3, 43
+        short = self.train(self.flags("exact", **{**changes, "train_iters": few}))
+        long = self.train(self.flags("exact", **{**changes, "train_iters": many}))
+        self.assertEqual(short.choices(), long.choices())
+        planned = long.plan["nvme_per_step"]
+        counted = {"read_bytes": (long.outcome.read_bytes - short.outcome.read_bytes) / (many - few),
+                   "written_bytes": (long.outcome.written_bytes - short.outcome.written_bytes) / (many - few)}
+        print(f"a step, planned: {planned}; counted by the kernel: {counted}")
+        for what, bytes_ in planned.items():
+            self.assertGreater(bytes_, 1 << 20)
+            self.assertAlmostEqual(counted[what] / bytes_, 1, delta=0.03, msg=what)
+        in_core = self.train(self.flags("exact", train_iters=many))
+        self.assertLess(in_core.outcome.read_bytes, planned["read_bytes"], "a run in core must read nothing while it trains")
+
+
+if __name__ == "__main__":
+    unittest.main()
