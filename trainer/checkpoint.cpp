@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "memory/error.h"
 
 namespace spillway {
@@ -13,8 +15,16 @@ constexpr const char* kStateFile = "/state.safetensors";
 
 void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph) {
   executor.flush();
-  save_state(executor, plan, graph, directory.begin_checkpoint(step) + kStateFile);
-  directory.commit_checkpoint(step);
+  const std::string unfinished = directory.begin_checkpoint(step);
+  try {
+    save_state(executor, plan, graph, unfinished + kStateFile);
+    directory.commit_checkpoint(step);
+  } catch (...) {
+    // On a full disk the half that was written would be in the way of whatever is done about it.
+    std::error_code ignored;
+    std::filesystem::remove_all(unfinished, ignored);
+    throw;
+  }
 }
 
 LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {
