@@ -271,7 +271,8 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   derive_waits(plan);
   for (int t = 0; t < kTiers; ++t) {
     const std::string tier(name_of(static_cast<Tier>(t)));
-    const nlohmann::json peak = json["tiers"].value(nlohmann::json::json_pointer("/" + tier + "/peak_bytes"), nlohmann::json());
+    const nlohmann::json::json_pointer place("/tiers/" + tier + "/peak_bytes");
+    const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
     if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
       throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch", file, tier, peak.dump(), plan.peak[t]),
                        "The file was edited or is of another model, batch or version: plan again.");
