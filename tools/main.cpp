@@ -32,6 +32,12 @@ std::string usage() {
   return text + "\n`spillway COMMAND --help` lists the flags of a command.\n";
 }
 
+std::string command_names() {
+  std::string names;
+  for (const Command& command : kCommands) names += fmt::format("{}{}", names.empty() ? "" : ", ", command.name);
+  return names;
+}
+
 int dispatch(int argc, const char* const* argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "help") {
@@ -41,7 +47,8 @@ int dispatch(int argc, const char* const* argv) {
   for (const Command& command : kCommands) {
     if (command.name == name) return command.run(argc - 1, argv + 1);
   }
-  throw InputError(name.empty() ? "no command is given" : fmt::format("there is no command '{}'", name), usage());
+  throw InputError(name.empty() ? "no command is given" : fmt::format("there is no command '{}'", name),
+                   fmt::format("The commands are {}; `spillway --help` says what they do.", command_names()));
 }
 
 int fail(int exit_code, std::string_view message, std::string_view help) {
