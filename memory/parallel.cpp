@@ -5,6 +5,8 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
+#include <mutex>
+
 #include "memory/error.h"
 
 namespace spillway {
@@ -14,6 +16,7 @@ struct ThreadPool::Impl {
   // The limit is process-wide in TBB; without it a machine with more cores would wake more workers than the arena has places.
   tbb::global_control limit;
   tbb::task_arena arena;
+  std::mutex only;
 };
 
 ThreadPool::ThreadPool(int threads) : threads_(threads) {
@@ -24,6 +27,13 @@ ThreadPool::~ThreadPool() = default;
 
 void ThreadPool::parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) const {
   if (tasks <= 0) return;
+  if (threads_ == 1) {
+    // An arena of one thread has a second place in TBB, for work that is handed over by a caller who finds the first one taken:
+    // its worker would have the number 1, and scratch memory of its own nowhere.
+    const std::lock_guard lock(impl_->only);
+    for (std::int64_t task = 0; task < tasks; ++task) body(task, 0);
+    return;
+  }
   impl_->arena.execute([&] {
     if (tasks == 1) return body(0, tbb::this_task_arena::current_thread_index());
     // Grain 1: tasks are coarse by contract, and the cut must be the caller's.
