@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Out of core against in core, and what the plan promised against what the run did.
+
+    tools/bench/out_of_core.py [--cases small|large|all] [--nvme DIR] [--steps N] [--rounds N]
+
+For each case (a model, a budget, choices): the step over the in-core step of the same model (at most 1.10 where compute binds);
+the plan's bound over the step (at least 0.90 elsewhere); the peak on each tier and the bytes moved, predicted and recorded;
+resident memory beside the planned peak (at most 150 MiB); and whether the losses are those of the in-core run, bit for bit.
+The bound is that of the machine profile with the best rates of several probes. Runs take turns; medians are compared.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+
+import common
+
+STRETCH_AIM, EFFICIENCY_AIM = 1.10, 0.90
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    model: str
+    micro_batch: int
+    global_batch: int
+    device_memory: str
+    state: str = "exact"
+    flags: tuple = ()
+
+    def name(self):
+        extra = " ".join(self.flags).replace("--", "")
+        batch = f"{self.global_batch}" if self.micro_batch == self.global_batch else f"{self.global_batch // self.micro_batch}·{self.micro_batch}"
+        return f"{self.model} {batch}x512 {self.device_memory} {self.state} {extra}".strip()
+
+    def in_core(self):
+        """What the case is compared with."""
+        return dataclasses.replace(self, device_memory="in core", flags=())
+
+
+SMALL = [
+    Case("smollm2-135m", 4, 4, "1GiB"),
+    Case("smollm2-135m", 4, 4, "512MiB"),
+    Case("smollm2-135m", 4, 4, "256MiB"),
+    Case("smollm2-135m", 4, 4, "512MiB", "compact"),
+    Case("smollm2-135m", 4, 4, "512MiB", "exact", ("--update", "after")),
+    Case("smollm2-135m", 4, 4, "512MiB", "exact", ("--update", "in-next-forward")),
+    Case("smollm2-135m", 2, 8, "512MiB", "exact", ("--order", "vertical")),
+    Case("smollm2-135m", 2, 8, "512MiB", "exact", ("--order", "horizontal")),
+    Case("smollm2-135m", 1, 1, "256MiB"),
+]
+LARGE = [
+    Case("llama-3.2-1b", 1, 1, "1GiB"),
+    Case("llama-3.2-1b", 1, 1, "1GiB", "compact"),
+    Case("llama-3.2-1b", 1, 8, "1GiB"),
+    Case("llama-3.2-1b", 1, 8, "1GiB", "compact"),
+]
+
+
+class Comparison:
+    def __init__(self, arguments, directory):
+        self.arguments = arguments
+        self.directory = directory
+        self.nvme = directory / "nvme" if arguments.nvme is None else arguments.nvme
+        self.nvme.mkdir(parents=True, exist_ok=True)
+        self.profile = common.machine_profile(arguments.spillway, directory, self.nvme)
+        self.data = {}
+
+    def flags(self, case):
+        if case.model not in self.data:
+            self.data[case.model] = self.directory / f"{case.model}.jsonl"
+            common.write_tokens(self.data[case.model], common.model_config(case.model), 512, 64)
+        flags = common.spillway_flags(case.model, self.data[case.model], case.micro_batch, case.global_batch, 512, "--clip-grad", 0, "--state", case.state,
+                                      "--data-order", "sequential", "--profile", self.profile, *case.flags)
+        if case.device_memory != "in core":
+            flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
+        return flags
+
+    def run(self, case):
+        arguments = self.arguments
+        return common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout)
+
+
+def judge(case, ours, in_core):
+    tiers, predicted, moved = ours.plan["tiers"], ours.plan["predicted"], ours.plan["nvme_per_step"]
+    device_peak = tiers["device"]["peak_bytes"]
+    recorded = {record["device_peak_bytes"] for record in ours.log}
+    recorded_moves = {(record["nvme_read_bytes"], record["nvme_written_bytes"]) for record in ours.log}
+    step_s = ours.median_s()
+    result = {
+        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "median_step_s": step_s, "binding_lane": predicted["binding_lane"],
+        "bound_s": predicted["bound_s"], "predicted_step_s": predicted["step_s"], "efficiency": predicted["bound_s"] / step_s,
+        "peak_predicted": device_peak, "peak_recorded": sorted(recorded), "peaks_agree": recorded == {device_peak},
+        "moves_predicted": [moved["read_bytes"], moved["written_bytes"]], "moves_recorded": sorted(recorded_moves),
+        "moves_agree": recorded_moves == {(moved["read_bytes"], moved["written_bytes"])},
+        "disk_bytes_by_proc": [ours.read_bytes, ours.written_bytes],
+        "resident_beside_plan": ours.peak_resident_bytes - device_peak, "flags": ours.plan["flags"], "choices": ours.plan.get("choices"),
+    }
+    result["resident_ok"] = result["resident_beside_plan"] <= common.OVERHEAD
+    if in_core:
+        result["in_core_step_s"] = in_core.median_s()
+        result["stretch"] = step_s / in_core.median_s()
+        result["stretch_of_best"] = min(ours.step_s) / min(in_core.step_s)
+        result["stretch_of_cpu_seconds"] = ours.median_cpu_s() / in_core.median_cpu_s()
+        steps = min(len(ours.loss), len(in_core.loss))
+        result["losses_agree"] = ours.loss[:steps] == in_core.loss[:steps]
+    if predicted["binding_lane"] == "compute" and in_core:
+        result["verdict"] = common.verdict(result["stretch"], STRETCH_AIM, at_least=False)
+    else:
+        result["verdict"] = common.verdict(result["efficiency"], EFFICIENCY_AIM)
+    return result
+
+
+def print_results(results):
+    def mark(value):
+        return "-" if value is None else "yes" if value else "NO"
+
+    rows = [("case", "step", "bound", "by", "bound/step", "over in core", "of CPU s", "aim", "peak as planned", "moves as planned", "resident beside plan", "same losses")]
+    for result in results:
+        stretch = result.get("stretch")
+        rows.append((result["case"], f"{result['median_step_s']:.2f} s", f"{result['bound_s']:.2f} s", result["binding_lane"], f"{result['efficiency']:.2f}",
+                     f"{stretch:.2f}" if stretch else "-", f"{result['stretch_of_cpu_seconds']:.2f}" if stretch else "-", result["verdict"],
+                     mark(result["peaks_agree"]), mark(result["moves_agree"]),
+                     f"{result['resident_beside_plan'] / common.MIB:.0f} MiB{'' if result['resident_ok'] else ' TOO MUCH'}", mark(result.get("losses_agree"))))
+    common.print_table(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common.add_common_flags(parser)
+    parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
+    parser.add_argument("--cases", choices=("small", "large", "all"), default="small", help="small: 135 M parameters; large: 1.2 B, 30 GB of disk (small)")
+    parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
+    parser.add_argument("--steps", type=int, default=4, help="measured steps a round (4)")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
+    parser.add_argument("--rounds", type=int, default=1, help="turns of each run (1)")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds that one run may take (3600)")
+    parser.add_argument("--without-in-core", action="store_true", help="leave out the in-core runs")
+    arguments = parser.parse_args()
+    common.check_program(arguments)
+    cases = (SMALL if arguments.cases != "large" else []) + (LARGE if arguments.cases != "small" else [])
+    cases = [case for case in cases if not arguments.only or arguments.only in case.name()]
+    runs, failures = {}, []
+    with common.temporary_directory(arguments.directory) as directory:
+        comparison = Comparison(arguments, directory)
+        for _ in range(arguments.rounds):
+            done = set()
+            for case in cases:
+                for wanted in (case.in_core(), case):
+                    if wanted in done or (wanted.device_memory == "in core" and arguments.without_in_core):
+                        continue
+                    done.add(wanted)
+                    try:
+                        runs.setdefault(wanted, common.Run()).join(comparison.run(wanted))
+                        print(f"{wanted.name()}: {', '.join(f'{seconds:.2f}' for seconds in runs[wanted].step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
+                    except RuntimeError as error:
+                        failures.append(f"{wanted.name()}: {error}")
+                        print(f"{wanted.name()}: failed", flush=True)
+    measured = {case: run for case, run in runs.items() if run.step_s}
+    results = [judge(case, measured[case], measured.get(case.in_core())) for case in cases if case in measured]
+    print_results(results)
+    for failure in failures:
+        print(failure)
+    common.save_result("out_of_core", {"results": results, "failures": failures})
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
