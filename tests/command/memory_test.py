@@ -1,0 +1,151 @@
+"""What a run takes: planned peaks are the recorded ones, and the process stays within the plan and its stated overhead, also where
+the system enforces it."""
+import json
+import os
+import pathlib
+import time
+import unittest
+
+from harness import MIB, PROCESS_OVERHEAD, SANITIZED, CommandTest, arguments, run
+
+# 29 million parameters: their state alone is 350 MB.
+SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4,
+         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 16384, "max_position_embeddings": 512,
+         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+ROWS, LENGTH = 4, 128
+
+
+class ControlGroup:
+    """A group with a memory limit, by the first or second version of the interface; `error` says why there is none."""
+
+    def __init__(self, limit):
+        self.error, self.path = "no control groups with a memory controller", None
+        for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+            path = pathlib.Path(root) / f"spillway_test_{os.getpid()}"
+            try:
+                path.mkdir()
+            except OSError as error:
+                self.error = str(error)
+                continue
+            self.path = path
+            try:
+                (path / file).write_text(str(limit))
+                for swap in ("memory.memsw.limit_in_bytes", "memory.swap.max"):
+                    if (path / swap).exists():
+                        (path / swap).write_text(str(limit) if "memsw" in swap else "0")
+                self.error = None
+                return
+            except OSError as error:
+                self.error = str(error)
+                self.close()
+
+    def close(self):
+        for _ in range(100):  # a moment may pass before the kernel has let go of the process that was inside
+            try:
+                self.path.rmdir()
+                break
+            except OSError:
+                time.sleep(0.02)
+
+    def prefix(self):
+        """Words before the command that run it inside."""
+        return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
+
+
+class Memory(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.directory / "config.json"
+        cls.model.write_text(json.dumps(SHAPE))
+        cls.data = cls.directory / "rows.jsonl"
+        # The same few rows again and again, so that the loss falls within a few steps.
+        with open(cls.data, "w") as out:
+            for row in range(ROWS):
+                out.write(json.dumps({"input_ids": [(i * i * 7 + row * 131) % 16384 for i in range(LENGTH + 1)]}) + "\n")
+        cls.nvme = cls.fresh_directory("nvme")
+
+    def flags(self, **changes):
+        return {"model": self.model, "data": self.data, "data_order": "sequential", "seq_length": LENGTH, "micro_batch_size": 1, "global_batch_size": ROWS,
+                "train_iters": 3, "lr": 1e-3, "lr_decay_style": "constant", "nvme": self.nvme,
+                "profile": pathlib.Path(__file__).parent.parent / "data" / "machine.json", **changes}
+
+    def check(self, run_):
+        self.assert_finite_fall(run_)
+        for tier in ("device", "host"):
+            planned = run_.plan["tiers"][tier]["peak_bytes"]
+            self.assertEqual({record[f"{tier}_peak_bytes"] for record in run_.log}, {planned}, tier)
+            # What lives at the moment of the peak, less what lies between lifetimes that could not be packed closer.
+            named = sum(run_.plan["tiers"][tier]["at_rest"].values())
+            self.assertLessEqual(named, planned, tier)
+            self.assertGreaterEqual(named, 0.9 * planned, tier)
+            self.assertLessEqual(planned, run_.plan["tiers"][tier]["budget_bytes"] or planned)
+        self.assertEqual(run_.plan["process_overhead_bytes"], PROCESS_OVERHEAD)
+
+    def check_resident(self, run_):
+        planned = run_.plan["tiers"]["device"]["peak_bytes"]
+        over = run_.outcome.resident_bytes - planned
+        print(f"planned {planned / MIB:.1f} MiB, resident {run_.outcome.resident_bytes / MIB:.1f} MiB: {over / MIB:.1f} MiB over")
+        self.assertLessEqual(over, PROCESS_OVERHEAD)
+
+    def budgets(self):
+        least = self.smallest_budget(self.flags(), 4 * MIB)
+        self.assertLess(least, 128 * MIB)
+        return [least, 2 * least, 4096 * MIB]
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
+    def test_resident_memory(self):
+        peaks = []
+        for budget in self.budgets():
+            with self.subTest(budget=budget):
+                run_ = self.train(self.flags(device_memory=budget))
+                self.check(run_)
+                self.check_resident(run_)
+                peaks.append(run_.plan["tiers"]["device"]["peak_bytes"])
+        self.assertGreater(peaks[-1], 340 * MIB, "in core all state is on the device")
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
+    def test_within_a_limit_of_the_system(self):
+        for form in ({"state": "compact"}, {"dtype": "fp32"}):
+            with self.subTest(**form):
+                flags = self.flags(**form)
+                flags["device_memory"] = self.smallest_budget(flags, 4 * MIB)
+                planned = self.plan(flags)[0]["tiers"]["device"]["peak_bytes"]
+                group = ControlGroup(planned + PROCESS_OVERHEAD)
+                if group.error:
+                    self.skipTest(group.error)
+                try:
+                    run_ = self.train(flags, prefix=group.prefix())
+                finally:
+                    group.close()
+                self.check(run_)
+                self.check_resident(run_)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
+    def test_what_is_free_is_what_the_group_leaves(self):
+        """Without --device-memory, a run inside a group takes what the group has, not what the machine has."""
+        limit = 600 * MIB
+        group = ControlGroup(limit)
+        if group.error:
+            self.skipTest(group.error)
+        try:
+            run_ = self.train(self.flags(), prefix=group.prefix())
+        finally:
+            group.close()
+        self.check(run_)
+        self.assertLess(run_.plan["tiers"]["device"]["budget_bytes"], limit)
+        self.assertGreater(run_.plan["nvme_per_step"]["read_bytes"], 0)
+
+    @unittest.skipIf(SANITIZED, "slow under a sanitizer")
+    def test_save_load_and_evaluation_take_no_more(self):
+        least = self.smallest_budget(self.flags(eval_data=self.data), 4 * MIB)
+        run_ = self.train(self.flags(device_memory=least, eval_data=self.data, eval_interval=2, save_interval=2))
+        self.check_resident(run_)
+        self.assertEqual([record["step"] for record in run_.log if "eval_loss" in record], [2, 3])
+        on = self.train({"load": run_.path, "save": run_.path, "train_iters": 4})
+        self.check_resident(on)
+        self.assertEqual(on.steps(), [2, 3, 4])
+
+
+if __name__ == "__main__":
+    unittest.main()
