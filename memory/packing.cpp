@@ -11,12 +11,13 @@ namespace {
 
 Bytes span_of(const Buffer& buffer) { return buffer.bytes * buffer.slots; }
 
-// Places the buffers of one program on one tier above `base`, in the order of their first use, each in the smallest gap between
+// Places the buffers of one program on one tier (those apart, or the others) above `base`, in the order of their first use, each in the smallest gap between
 // the buffers alive then that holds it. Returns the end of the highest.
-Bytes pack_program(Program& program, Tier tier, Bytes base) {
+Bytes pack_program(Program& program, Tier tier, bool apart, Bytes base) {
   std::vector<int> order;
   for (int i = 0; i < static_cast<int>(program.buffers.size()); ++i) {
-    if (program.buffers[i].tier == tier && program.buffers[i].first_op >= 0) order.push_back(i);
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.tier == tier && buffer.apart == apart && buffer.first_op >= 0) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     const Buffer &x = program.buffers[a], &y = program.buffers[b];
@@ -79,7 +80,9 @@ void pack(Plan& plan) {
       base += span_of(buffer);
     }
     Bytes peak = base;
-    for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) peak = std::max(peak, pack_program(*program, tier, base));
+    for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) {
+      peak = std::max(peak, pack_program(*program, tier, false, pack_program(*program, tier, true, base)));
+    }
     plan.peak[t] = peak;
     plan.at_rest[t] = categories_at_peak(plan, tier);
   }

@@ -50,6 +50,9 @@ struct Buffer {
   int slots = 1;           // 2: state on NVMe is written beside the state it replaces (slot s at offset + s * bytes)
   int first_op = -1, last_op = -1;
   bool resident = false;
+  // Touched by no operation of the compute lane: packed apart from the others, so that compute never waits for a move of
+  // optimizer state to leave the bytes that it writes next.
+  bool apart = false;
 };
 
 // --- Operations -----------------------------------------------------------------------------------------------------------
@@ -128,6 +131,7 @@ struct Choices {
   StateForm form = StateForm::exact;
   int slots = 1;                        // of state on NVMe
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use
+  int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
   std::vector<Tier> weight_tier;        // a block: device or nvme
   std::vector<Tier> optimizer_tier;     // a block: low, m, v

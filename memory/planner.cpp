@@ -21,7 +21,7 @@ struct Shape {
   UpdateTime update;
   Saved spare;     // what happens to saved values that do not stay
   Boundary spare_boundary;
-  int lookahead;
+  int lookahead, update_spread;
   std::int64_t update_chunk;
   int slots;
   bool first_of_its_kind;  // differs from the one before in more than the spare activations
@@ -98,14 +98,14 @@ class Search {
       case SavedRequest::nvme: spares = {{Saved::spill, Boundary::spill}}; break;
       case SavedRequest::automatic:
         spares = {{Saved::recompute, Boundary::keep}};
-        if (nvme) spares = {{Saved::recompute, Boundary::keep}, {Saved::spill, Boundary::keep}, {Saved::recompute, Boundary::spill}};
+        if (nvme) spares = {{Saved::recompute, Boundary::keep}, {Saved::spill, Boundary::keep}, {Saved::recompute, Boundary::spill}, {Saved::spill, Boundary::spill}};
         break;
     }
     for (const int graph : {1, 0}) {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
           for (const Spare& spare : spares) {
-            shapes.push_back({graph, order, update, spare.saved, spare.boundary, request_.lookahead.value_or(1), chunk(), slots(), &spare == spares.data()});
+            shapes.push_back({graph, order, update, spare.saved, spare.boundary, request_.lookahead.value_or(1), 1, chunk(), slots(), &spare == spares.data()});
           }
         }
       }
@@ -147,6 +147,7 @@ class Search {
     choices.form = request_.form;
     choices.slots = shape.slots;
     choices.lookahead = shape.lookahead;
+    choices.update_spread = shape.update_spread;
     choices.update_chunk = shape.update_chunk;
     choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
     choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
@@ -239,7 +240,7 @@ class Search {
     if (request_.lookahead) return;
     if (!best_) {
       for (Shape shape : shapes()) {
-        shape.lookahead = 0;
+        shape.lookahead = shape.update_spread = 0;
         shape.update_chunk = std::min<std::int64_t>(shape.update_chunk, 64 << 10);
         consider(shape, false);
       }
@@ -249,11 +250,13 @@ class Search {
     ranking_.resize(std::min(ranking_.size(), kRefined));
     const auto best_shapes = ranking_;
     for (const auto& [seconds, found] : best_shapes) {
-      for (const int lookahead : {0, 2, 4}) {
-        Shape shape = found;
-        if (shape.lookahead == lookahead) continue;
-        shape.lookahead = lookahead;
-        consider(shape, false);
+      for (const int lookahead : {0, 1, 2, 4}) {
+        for (const int spread : {0, 2}) {
+          Shape shape = found;
+          shape.lookahead = lookahead;
+          shape.update_spread = spread;
+          consider(shape, false);
+        }
       }
     }
   }

@@ -41,19 +41,29 @@ class Movement {
   }
 
  private:
-  // A lookahead counts phases of compute (a unit's micro-batches are one phase) or single updates: `ahead` gives the first task of
-  // the phase that lies `lookahead` before that of `task`, `behind` the last task of the phase that lies as far after it.
+  // Where a read for a task is issued, and how long a buffer that another lane still uses is kept from the next user.
+  struct Reach {
+    std::vector<int> ahead;   // a task: the first task of what lies `lookahead` before it
+    std::vector<int> behind;  // the last task of what lies as far after it
+  };
+
+  // Parameters are wanted by phases of compute (a unit's micro-batches are one phase) or by single updates; the values of a
+  // micro-batch by single tasks.
   void index_lanes() {
+    index_lanes(by_phase_, false);
+    index_lanes(by_task_, true);
+  }
+  void index_lanes(Reach& reach, bool single_tasks) const {
     const int tasks = static_cast<int>(list_.tasks.size());
-    ahead_.resize(tasks);
-    behind_.resize(tasks);
+    reach.ahead.resize(tasks);
+    reach.behind.resize(tasks);
     for (const Lane lane : {Lane::compute, Lane::update}) {
       std::vector<int> starts, ends;  // first and last task of each phase of the lane
       std::vector<std::pair<int, int>> members;
       int phase = -1;
       for (int task = 0; task < tasks; ++task) {
         if (list_.tasks[task].op.lane != lane) continue;
-        if (starts.empty() || lane == Lane::update || list_.tasks[task].phase != phase) {
+        if (starts.empty() || single_tasks || lane == Lane::update || list_.tasks[task].phase != phase) {
           phase = list_.tasks[task].phase;
           starts.push_back(task);
           ends.push_back(task);
@@ -62,10 +72,9 @@ class Movement {
         members.emplace_back(task, static_cast<int>(starts.size()) - 1);
       }
       for (const auto& [task, index] : members) {
-        ahead_[task] = starts[std::max(0, index - choices_.lookahead)];
-        if (index < choices_.lookahead) ahead_[task] = 0;
+        reach.ahead[task] = index < choices_.lookahead ? 0 : starts[index - choices_.lookahead];
         const int after = index + choices_.lookahead;
-        behind_[task] = after < static_cast<int>(ends.size()) ? ends[after] : tasks - 1;
+        reach.behind[task] = after < static_cast<int>(ends.size()) ? ends[after] : tasks - 1;
       }
     }
   }
@@ -75,12 +84,15 @@ class Movement {
     std::vector<Cluster> clusters;
     if (object.device_buffer >= 0) return clusters;  // rests where it is used
     const bool on_device = object.home == Tier::device;
+    const bool of_micro_batch = object.micro_batch >= 0;
+    const std::vector<int>& ahead = of_micro_batch ? by_task_.ahead : by_phase_.ahead;
+    const std::vector<int>& behind = of_micro_batch ? by_task_.behind : by_phase_.behind;
     bool has_contents = object.holds_state;
     for (const ObjectUse& use : object.uses) {
       const Task& task = list_.tasks[use.task];
       // A use whose read would be issued before the last one is over is served by the same buffer.
-      const bool joins = !clusters.empty() && (on_device || ahead_[use.task] <= clusters.back().last_task + 1 ||
-                                               task.phase - list_.tasks[clusters.back().last_task].phase <= choices_.lookahead);
+      const bool joins = !clusters.empty() && (on_device || ahead[use.task] <= clusters.back().last_task + 1 ||
+                                               (!of_micro_batch && task.phase - list_.tasks[clusters.back().last_task].phase <= choices_.lookahead));
       if (!joins) {
         clusters.push_back({.first_task = use.task, .last_task = use.task});
         clusters.back().needs_read = has_contents && use.access != Access::write && !on_device;
@@ -99,18 +111,18 @@ class Movement {
     }
     if (on_device) {
       // A user that is not compute runs late: its buffer must not make the next units wait.
-      for (Cluster& cluster : clusters) cluster.free_after = lane_of(cluster.last_task) == Lane::compute ? cluster.last_task : behind_[cluster.last_task];
+      for (Cluster& cluster : clusters) cluster.free_after = lane_of(cluster.last_task) == Lane::compute ? cluster.last_task : behind[cluster.last_task];
       return clusters;
     }
     int written_after = -1;  // reads come after the last write-back
     for (std::size_t i = 0; i < clusters.size(); ++i) {
       Cluster& cluster = clusters[i];
       cluster.write_back = cluster.last_change >= 0 && (object.holds_state || object.outlives_step || i + 1 < clusters.size());
-      cluster.read_at = std::max(ahead_[cluster.first_task], written_after + 1);
+      cluster.read_at = std::max(ahead[cluster.first_task], written_after + 1);
       if (cluster.write_back) written_after = cluster.last_change;
       cluster.free_after = cluster.last_task;
-      if (lane_of(cluster.last_task) != Lane::compute) cluster.free_after = behind_[cluster.last_task];
-      if (cluster.write_back) cluster.free_after = std::max(cluster.free_after, behind_[cluster.last_change]);
+      if (lane_of(cluster.last_task) != Lane::compute) cluster.free_after = behind[cluster.last_task];
+      if (cluster.write_back) cluster.free_after = std::max(cluster.free_after, behind[cluster.last_change]);
     }
     return clusters;
   }
@@ -218,6 +230,7 @@ class Movement {
       if (index < 0) {
         const Object& of = list_.objects[object];
         index = add_buffer(of.name, of.home == Tier::device ? of.category : of.staged_category, Tier::device, of.bytes);
+        buffer(index).apart = std::none_of(of.uses.begin(), of.uses.end(), [&](const ObjectUse& use) { return lane_of(use.task) == Lane::compute; });
       }
       return index;
     };
@@ -261,7 +274,7 @@ class Movement {
   const TaskList& list_;
   const int resident_count_;
   Program program_;
-  std::vector<int> ahead_, behind_;
+  Reach by_phase_, by_task_;
   std::map<const Object*, int> spill_homes_;
 };
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <deque>
+#include <limits>
 
 #include "memory/error.h"
 
@@ -47,6 +48,7 @@ class Builder {
   TaskList step() {
     const int micro_batches = choices_.micro_batches;
     updated_.assign(graph_.blocks.size(), 0);
+    if (choices_.update == UpdateTime::in_next_forward) queue_pending_updates();
     if (choices_.order == Order::horizontal) {
       for (int mb = 0; mb < micro_batches; ++mb) {
         for (int unit = 0; unit < units(); ++unit) forward(unit, mb, mb);
@@ -62,15 +64,18 @@ class Builder {
         after_backward(unit);
       }
     }
+    issue_all_updates();
     norm();
     if (choices_.update == UpdateTime::after) {
-      for (int block = 0; block < blocks(); ++block) update(block, Condition::always);
+      for (int block = 0; block < blocks(); ++block) queue_update(block, Condition::always, phase_);
+      issue_all_updates();
     }
     return finish();
   }
 
   TaskList flush() {
-    for (int block = 0; block < blocks(); ++block) update(block, Condition::always);
+    for (int block = 0; block < blocks(); ++block) queue_update(block, Condition::always, phase_);
+    issue_all_updates();
     return finish();
   }
 
@@ -235,19 +240,21 @@ class Builder {
 
   void forward(int index, int first_mb, int last_mb) {
     ++phase_;
-    if (choices_.update == UpdateTime::in_next_forward) {
-      for (const int block : graph_.units[index].blocks) {
-        if (!updated_[block]) update(block, Condition::pending);
-      }
-    }
+    if (choices_.update == UpdateTime::in_next_forward) issue_updates(queue_.size(), phase_);
     if (graph_.units[index].role == ForwardRole::merged_into_backward) return;
-    for (int mb = first_mb; mb <= last_mb; ++mb) forward_task(index, mb, OpKind::forward);
+    const int last_phase = phase_ + choices_.update_spread;
+    const std::size_t quota = share_of_queue(last_phase, last_mb - first_mb + 1);
+    for (int mb = first_mb; mb <= last_mb; ++mb) {
+      forward_task(index, mb, OpKind::forward);
+      if (choices_.update == UpdateTime::in_next_forward) issue_updates(quota, last_phase);
+    }
   }
 
   void backward(int index, int first_mb, int last_mb) {
     ++phase_;
     if (index == units() - 1 && graph_.units[index].role == ForwardRole::computes) loss(last_mb);
     const Unit& unit = graph_.units[index];
+    const std::size_t quota = share_of_queue(phase_, last_mb - first_mb + 1);
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (choices_.saved[index] == Saved::recompute && !unit.saved.empty()) forward_task(index, mb, OpKind::recompute);
       Task& task = add(OpKind::backward, Lane::compute);
@@ -264,6 +271,7 @@ class Builder {
       }
       scratch(list_.tasks.back(), unit.backward_workspace);
       if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss_of(list_.tasks.back(), mb);
+      if (choices_.update == UpdateTime::in_backward) issue_updates(quota, phase_);
     }
     if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss(last_mb);
   }
@@ -281,6 +289,25 @@ class Builder {
   }
 
   // --- tasks of the optimizer ---
+
+  // Forward units run in order, one phase each: each block's update goes with the first unit that uses it.
+  void queue_pending_updates() {
+    for (int unit = 0; unit < units(); ++unit) {
+      for (const int block : graph_.units[unit].blocks) {
+        if (!updated_[block]) queue_update(block, Condition::pending, unit + 1);
+      }
+    }
+  }
+
+  // Pieces to issue after each of a unit's tasks so that what is queued up to a phase is through after `update_spread` units:
+  // updates and their moves then run beside compute at an even pace, and what compute reads is not stuck behind a burst of them.
+  std::size_t share_of_queue(int last_phase, int tasks) const {
+    std::size_t queued = 0;
+    while (queued < queue_.size() && queue_[queued].phase <= last_phase) ++queued;
+    if (choices_.update_spread == 0) return queued;
+    const auto over = static_cast<std::size_t>(choices_.update_spread) * static_cast<std::size_t>(tasks);
+    return (queued + over - 1) / over;
+  }
 
   void after_backward(int unit) {
     for (const int block : graph_.units[unit].gradient_blocks) {
@@ -304,8 +331,9 @@ class Builder {
       if (rounds) use(task, Role::gradient, Access::write, waiting);
       control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
               static_cast<Bytes>(graph_.blocks[block].pieces.size() * sizeof(double)));
-      if (choices_.update == UpdateTime::in_backward) update(block, Condition::always);
+      if (choices_.update == UpdateTime::in_backward) queue_update(block, Condition::always, phase_);
     }
+    if (choices_.update_spread == 0) issue_all_updates();
   }
 
   void norm() {
@@ -314,36 +342,57 @@ class Builder {
     control(task, Access::write, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
   }
 
-  void update(int block, Condition condition) {
+  // A piece of a block's update. The phase is that of the unit whose use of the block it goes with, also where the piece is run
+  // among the tasks of other units.
+  struct Chunk {
+    int block;
+    std::int64_t begin, end;
+    Condition condition;
+    int phase;
+  };
+
+  void queue_update(int block, Condition condition, int phase) {
     if (!updated_.empty()) updated_[block] = 1;
     const std::int64_t elements = graph_.blocks[block].elements;
     const int moments = plan_.state_buffer[block][static_cast<int>(StateKind::m)];
     const bool rests_on_device = plan_.resident[moments].tier == Tier::device;
-    const std::int64_t chunk = rests_on_device ? elements : choices_.update_chunk;
-    const int weight_of_block = weight(block), gradient_of_block = waiting_gradient(block);
-    for (std::int64_t begin = 0; begin < elements; begin += chunk) {
-      const std::int64_t end = std::min(begin + chunk, elements);
-      std::vector<int> moved;
-      for (const StateKind kind : kKinds) {
-        if (kind == StateKind::weight || bytes_per_element(choices_.form, kind) == 0) continue;
-        moved.push_back(add_object(state_object(block, kind, begin, end - begin)));
-      }
-      Task& task = add(OpKind::update, Lane::update);
-      task.op.block = block;
-      task.op.condition = condition;
-      task.op.element_begin = begin;
-      task.op.element_end = end;
-      Bytes each = gradient_bytes_per_element(choices_.form);
-      for (const StateKind kind : kKinds) each += 2 * bytes_per_element(choices_.form, kind);
-      task.op.work.bytes = static_cast<double>(each) * static_cast<double>(end - begin);
-      const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight), gradient_bytes = gradient_bytes_per_element(choices_.form);
-      use(task, Role::state, Access::update, weight_of_block, begin * weight_bytes, (end - begin) * weight_bytes);
-      for (const int object : moved) use(task, Role::state, Access::update, object);
-      use(task, Role::gradient, Access::read, gradient_of_block, begin * gradient_bytes, (end - begin) * gradient_bytes);
-      control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)), sizeof(double));
-      // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
-      if (choices_.update != UpdateTime::in_backward) control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+    const std::int64_t size = rests_on_device ? elements : choices_.update_chunk;
+    for (std::int64_t begin = 0; begin < elements; begin += size) queue_.push_back({block, begin, std::min(begin + size, elements), condition, phase});
+  }
+
+  // Issues up to `most` queued pieces, of phases up to `last_phase`.
+  void issue_updates(std::size_t most, int last_phase) {
+    for (; most > 0 && !queue_.empty() && queue_.front().phase <= last_phase; --most) {
+      update(queue_.front());
+      queue_.pop_front();
     }
+  }
+  void issue_all_updates() { issue_updates(queue_.size(), std::numeric_limits<int>::max()); }
+
+  void update(const Chunk& chunk) {
+    const int weight_of_block = weight(chunk.block), gradient_of_block = waiting_gradient(chunk.block);
+    const std::int64_t elements = chunk.end - chunk.begin;
+    std::vector<int> moved;
+    for (const StateKind kind : kKinds) {
+      if (kind == StateKind::weight || bytes_per_element(choices_.form, kind) == 0) continue;
+      moved.push_back(add_object(state_object(chunk.block, kind, chunk.begin, elements)));
+    }
+    Task& task = add(OpKind::update, Lane::update);
+    task.phase = chunk.phase;
+    task.op.block = chunk.block;
+    task.op.condition = chunk.condition;
+    task.op.element_begin = chunk.begin;
+    task.op.element_end = chunk.end;
+    Bytes each = gradient_bytes_per_element(choices_.form);
+    for (const StateKind kind : kKinds) each += 2 * bytes_per_element(choices_.form, kind);
+    task.op.work.bytes = static_cast<double>(each) * static_cast<double>(elements);
+    const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight), gradient_bytes = gradient_bytes_per_element(choices_.form);
+    use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);
+    for (const int object : moved) use(task, Role::state, Access::update, object);
+    use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+    control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)), sizeof(double));
+    // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
+    if (choices_.update != UpdateTime::in_backward) control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
   }
 
   TaskList finish() { return std::move(list_); }
@@ -359,6 +408,7 @@ class Builder {
   std::vector<std::vector<int>> gradient_users_;   // units that add to a block's gradient, in the order of the backward
   std::vector<int> producer_;                      // a value: the first unit whose forward writes it; -1 for gradients
   std::vector<int> first_tensor_piece_;            // place of a block's first piece among all pieces
+  std::deque<Chunk> queue_;                        // updates that are due, by phase
   std::vector<char> updated_;                      // blocks whose update of the step has been issued
 };
 

@@ -51,6 +51,7 @@ Json choices_json(const Choices& choices) {
           {"state", form_name(choices.form)},
           {"slots", choices.slots},
           {"lookahead", choices.lookahead},
+          {"update_spread", choices.update_spread},
           {"update_chunk", choices.update_chunk},
           {"weight_tier", runs_of(choices.weight_tier)},
           {"optimizer_tier", runs_of(choices.optimizer_tier)},
@@ -252,6 +253,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   choices.clip = fields.at("clip").get<bool>();
   choices.slots = static_cast<int>(fields.integer("slots", 1, 2));
   choices.lookahead = static_cast<int>(fields.integer("lookahead", 0, 1 << 20));
+  choices.update_spread = static_cast<int>(fields.integer("update_spread", 0, 1 << 20));
   choices.update_chunk = fields.integer("update_chunk", kBlockElements, std::int64_t{1} << 40);
   if (choices.update_chunk % kBlockElements != 0) fields.refuse("update_chunk", fmt::format("is no multiple of {}", kBlockElements));
   choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), {0, 2});

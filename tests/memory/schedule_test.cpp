@@ -39,6 +39,7 @@ void for_every_choice(Visit&& visit) {
                   choices.update = update;
                   choices.micro_batches = micro_batches;
                   choices.lookahead = lookahead;
+                  choices.update_spread = (lookahead + 1) / 2;
                   choices.slots = lookahead == 1 ? 2 : 1;
                   choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
                   choices.update_chunk = 48 * 1024;

@@ -1,0 +1,55 @@
+// Added tokens: finds those of tokenizer.json's "added_tokens" in text, the leftmost and of these the longest, and cuts it there.
+// Not here: what is done with the text between them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/parallel.h"
+
+namespace spillway {
+
+struct AddedToken {
+  std::string content;
+  std::int32_t id = 0;
+  bool is_special = false;
+  bool is_normalized = false;  // looked for after normalisation
+  bool strips_left = false;    // takes the white space before it
+  bool strips_right = false;
+  bool is_single_word = false;  // only where no word goes on before or after it
+};
+
+class AddedTokenFinder {
+ public:
+  AddedTokenFinder() = default;
+  // Of tokens of equal content the first stays. `contents` are theirs, normalised where they are.
+  AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents);
+
+  bool is_empty() const { return nodes_.empty(); }
+  // Calls `piece` with each non-empty piece between tokens, and `token` with each token, in order.
+  void split(std::string_view text, FunctionRef<void(std::string_view piece)> piece, FunctionRef<void(std::int32_t id)> token) const;
+
+ private:
+  struct Properties {
+    std::int32_t id;
+    bool strips_left;
+    bool strips_right;
+    bool is_single_word;
+  };
+  struct Node {
+    std::vector<std::pair<char, std::int32_t>> next;
+    std::int32_t token = -1;  // index into tokens_
+  };
+  // The longest token at `at`: its index and length; -1 where there is none.
+  std::pair<std::int32_t, std::size_t> longest_at(std::string_view text, std::size_t at) const;
+
+  std::vector<Node> nodes_;  // a trie; the first is the root
+  std::vector<Properties> tokens_;
+  std::array<bool, 256> is_first_byte_ = {};
+};
+
+}  // namespace spillway
