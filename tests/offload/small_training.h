@@ -1,0 +1,215 @@
+// Trains a small model under any plan and returns everything that no plan may change: losses, norms, the state to the bit.
+// Not here: options, data files and checkpoints; the command's tests go through those.
+//
+// Legend: n rows (tokens) of a micro-batch = B sequences x T tokens, P elements of a block.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/arena.h"
+#include "memory/packing.h"
+#include "memory/planner.h"
+#include "memory/schedule.h"
+#include "memory/waits.h"
+#include "models/build.h"
+#include "models/catalogue/catalogue.h"
+#include "models/weights_io.h"
+#include "nvme/store.h"
+#include "offload/executor.h"
+#include "offload/host_adamw.h"
+
+namespace spillway {
+
+inline std::string golden_directory(const std::string& name) { return std::string(SPILLWAY_TEST_DATA) + "/golden/" + name; }
+
+inline MachineProfile made_up_machine() {
+  return {.name = "made up", .threads = 2, .gemm_bf16_flops = 4e11, .gemm_fp32_flops = 2e11, .attention_bf16_flops = 3e11,
+          .attention_fp32_flops = 1.5e11, .memory_bytes = 5e10, .update_bytes = 4e10, .nvme_read_bytes = 1.5e9, .nvme_write_bytes = 1.2e9,
+          .nvme_mixed_read_bytes = 8e8, .nvme_mixed_write_bytes = 7e8};
+}
+
+// A model compiled both ways, with what it computes on.
+struct SmallModel {
+  SmallModel(const std::string& golden, DType dtype, std::int64_t micro_batch, std::int64_t sequence, int threads = 2,
+             std::optional<Cuts> cuts = std::nullopt)
+      : resolved(resolve_model(golden_directory(golden))), pool(threads), engine(threads) {
+    const auto compile = [&](HeadMode head) {
+      const BuildOptions options{.dtype = dtype, .micro_batch = micro_batch, .sequence = sequence, .head = head, .pool = pool, .engine = engine};
+      return build_model_with_cuts(resolved.config, options, cuts.value_or(canonical_cuts(resolved.config)));
+    };
+    tiled = compile(HeadMode::tiled);
+    fused = compile(HeadMode::fused);
+  }
+  GraphCandidates graphs() const { return {&tiled.graph, &fused.graph}; }
+  const CompiledModel& of(const Plan& plan) const { return plan.choices.graph == 0 ? tiled : fused; }
+
+  ResolvedModel resolved;
+  ThreadPool pool;
+  ops::MatmulEngine engine;
+  CompiledModel tiled, fused;
+};
+
+// Tokens that are a function of their place; every seventh position has no loss.
+struct SmallData {
+  std::int64_t rows = 0, vocabulary = 0;
+  int micro_batches = 1;
+
+  FillTokens of_step(std::int64_t step) const {
+    return [this, step](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const std::int64_t at = ((step * micro_batches + mb) * rows + i) % 96;
+        tokens[i] = static_cast<std::int32_t>(at * at * 31 % vocabulary);
+        targets[i] = at % 7 == 3 ? -100 : static_cast<std::int32_t>((at + 1) * (at + 1) * 31 % vocabulary);
+      }
+    };
+  }
+  std::int64_t counted(std::int64_t step) const {
+    std::int64_t count = 0;
+    std::vector<std::int32_t> tokens(rows), targets(rows);
+    for (int mb = 0; mb < micro_batches; ++mb) {
+      of_step(step)(mb, tokens, targets);
+      for (const std::int32_t target : targets) count += target >= 0;
+    }
+    return count;
+  }
+};
+
+struct Result {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<std::byte>> state;  // [blocks x kinds], without padding to pages
+  bool operator==(const Result&) const = default;
+};
+
+// An executor with its store, over a plan.
+class SmallTraining {
+ public:
+  SmallTraining(const SmallModel& model, Plan plan, const std::string& directory, const StoreOptions& store = {})
+      : model_(model), plan_(std::move(plan)), data_{graph().rows, model.resolved.config.vocab, plan_.choices.micro_batches} {
+    validate(plan_, graph());
+    if (const Bytes bytes = plan_.peak[static_cast<int>(Tier::nvme)]; bytes > 0) {
+      StoreOptions options = store;
+      options.directories = {{directory, 0}};
+      options.bytes = bytes;
+      store_.emplace(std::move(options));
+    }
+    executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &model.of(plan_), .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model.tiled,
+                                      .pool = &model.pool, .store = store_ ? &*store_ : nullptr, .seed = 77});
+  }
+
+  const Plan& plan() const { return plan_; }
+  const UnitGraph& graph() const { return model_.of(plan_).graph; }
+  const SmallData& data() const { return data_; }
+  Executor& executor() { return *executor_; }
+  const Store& store() const { return *store_; }
+
+  // The weights of the model's directory, times `scale`; fresh moments.
+  void load_weights(float scale = 1) {
+    const SafetensorsReader reader(model_.resolved.directory);
+    for (int block = 0; block < static_cast<int>(graph().blocks.size()); ++block) {
+      const std::int64_t elements = graph().blocks[block].elements;
+      std::vector<float> master(static_cast<std::size_t>(elements));
+      read_block_range(reader, graph().blocks[block], 0, master);
+      for (float& value : master) value *= scale;
+      const Arena staging(round_up(4 * elements, kExtentAlignment), "weights");
+      if (plan_.choices.form == StateForm::fp32) {
+        std::memcpy(staging.data(), master.data(), 4 * master.size());
+        write(block, StateKind::weight, staging);
+        continue;
+      }
+      for (std::int64_t i = 0; i < elements; ++i) reinterpret_cast<BFloat16*>(staging.data())[i] = split_master(master[i]).high;
+      write(block, StateKind::weight, staging);
+      for (std::int64_t i = 0; i < elements; ++i) reinterpret_cast<std::int16_t*>(staging.data())[i] = split_master(master[i]).low;
+      write(block, StateKind::low, staging);
+    }
+  }
+
+  StepSettings settings(std::int64_t step) const {  // from 1
+    return {.step = step, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = plan_.choices.clip ? clip_ : 0.0,
+            .counted_tokens = data_.counted(step - 1)};
+  }
+  void submit(std::int64_t step) { executor_->submit(settings(step), data_.of_step(step - 1)); }
+  void set_clip(double clip) { clip_ = clip; }
+  // A step that may be taken back must be over before the next begins.
+  bool pipelines() const { return !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip); }
+
+  // Steps 1 to `steps`, two under way where they may be; then the state.
+  Result train(std::int64_t steps) {
+    Result result;
+    std::int64_t submitted = 0;
+    for (std::int64_t step = 1; step <= steps; ++step) {
+      while (submitted < std::min(steps, pipelines() ? step + 1 : step)) submit(++submitted);
+      last_ = executor_->wait();
+      EXPECT_EQ(last_.step, step);
+      EXPECT_EQ(last_.stopped, "");
+      result.losses.push_back(last_.loss);
+      result.norms.push_back(last_.grad_norm);
+    }
+    result.state = state();
+    return result;
+  }
+  const StepOutcome& last() const { return last_; }
+
+  std::vector<std::vector<std::byte>> state() {
+    executor_->flush();
+    std::vector<std::vector<std::byte>> arrays;
+    for (int block = 0; block < static_cast<int>(graph().blocks.size()); ++block) {
+      for (int kind = 0; kind < kStateKinds; ++kind) {
+        const Bytes bytes = graph().blocks[block].elements * bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
+        if (bytes == 0) continue;
+        const Arena staging(bytes, "state");
+        executor_->read_state(block, static_cast<StateKind>(kind), 0, {staging.data(), static_cast<std::size_t>(bytes)});
+        arrays.emplace_back(staging.data(), staging.data() + bytes);
+      }
+    }
+    return arrays;
+  }
+
+ private:
+  void write(int block, StateKind kind, const Arena& staging) {
+    const Bytes bytes = graph().blocks[block].elements * bytes_per_element(plan_.choices.form, kind);
+    executor_->write_state(block, kind, 0, {staging.data(), static_cast<std::size_t>(bytes)});
+  }
+
+  const SmallModel& model_;
+  const Plan plan_;
+  SmallData data_;
+  double clip_ = 4.4;
+  std::optional<Store> store_;
+  StepOutcome last_;
+  std::optional<Executor> executor_;  // last: it uses the others
+};
+
+// Choices as they are -> a plan, without a search.
+inline Plan plan_of(const SmallModel& model, const Choices& choices, bool evaluates = false) {
+  Plan plan = build_schedule(graph_of(model.graphs(), choices), choices);
+  if (evaluates) plan.evaluate = build_evaluation(model.tiled.graph, plan);
+  pack(plan);
+  derive_waits(plan);
+  return plan;
+}
+
+// Everything on one tier: on the device, the plain reference.
+inline Choices uniform_choices(const SmallModel& model, int graph, StateForm form, int micro_batches, bool clip, Tier tier) {
+  Choices choices;
+  choices.graph = graph;
+  choices.order = Order::horizontal;
+  choices.micro_batches = micro_batches;
+  choices.clip = clip;
+  choices.form = form;
+  choices.slots = tier == Tier::nvme ? 2 : 1;
+  const UnitGraph& units = graph_of(model.graphs(), choices);
+  choices.weight_tier.assign(units.blocks.size(), tier);
+  choices.optimizer_tier.assign(units.blocks.size(), tier);
+  choices.gradient_tier.assign(units.blocks.size(), tier);
+  choices.saved.assign(units.units.size(), tier == Tier::nvme ? Saved::spill : Saved::keep);
+  choices.boundary.assign(units.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
+  return choices;
+}
+
+}  // namespace spillway
