@@ -1,7 +1,9 @@
 #include "trainer/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "memory/error.h"
@@ -34,6 +36,15 @@ LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {
   }
   return {steps.back(), checkpoint_path(run_directory, steps.back())};
 }
+
+LoadedCheckpoint checkpoint_of_step(const std::string& run_directory, std::int64_t step) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run_directory);
+  if (std::ranges::find(steps, step) != steps.end()) return {step, checkpoint_path(run_directory, step)};
+  throw InputError(fmt::format("--step: found {}, but {} has {}", step, run_directory,
+                               steps.empty() ? "no checkpoint" : fmt::format("checkpoints of steps {}", fmt::join(steps, ", "))));
+}
+
+std::string checkpoint_state_file(const std::string& checkpoint_path) { return checkpoint_path + kStateFile; }
 
 void load_checkpoint(const LoadedCheckpoint& checkpoint, Executor& executor, const Plan& plan, const UnitGraph& graph) {
   load_state(executor, plan, graph, checkpoint.path + kStateFile);

@@ -25,11 +25,6 @@ static_assert(kChunk % kBlockElements == 0);
 
 constexpr std::array<StateKind, kStateKinds> kKinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
 
-std::string array_name(const ParameterBlock& block, StateKind kind) {
-  constexpr std::array<const char*, kStateKinds> names = {"weight", "low", "m", "v"};
-  return block.name + "/" + names[static_cast<std::size_t>(kind)];
-}
-
 ElementType type_of(StateForm form, StateKind kind) {
   if (bytes_per_element(form, kind) == 4) return ElementType::f32;
   return kind == StateKind::low ? ElementType::u16 : ElementType::bf16;
@@ -50,6 +45,11 @@ void for_each_chunk(const Plan& plan, const UnitGraph& graph,
 std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) { return {arena.data() + begin, static_cast<std::size_t>(bytes)}; }
 
 }  // namespace
+
+std::string state_array_name(const ParameterBlock& block, StateKind kind) {
+  constexpr std::array<const char*, kStateKinds> names = {"weight", "low", "m", "v"};
+  return block.name + "/" + names[static_cast<std::size_t>(kind)];
+}
 
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed) {
   std::optional<SafetensorsReader> reader;
@@ -92,7 +92,7 @@ void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   std::vector<TensorToWrite> tensors;
   for (const ParameterBlock& block : graph.blocks) {
     for (const StateKind kind : kKinds) {
-      if (bytes_per_element(plan.choices.form, kind) > 0) tensors.push_back({array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
+      if (bytes_per_element(plan.choices.form, kind) > 0) tensors.push_back({state_array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
     }
   }
   SafetensorsWriter writer(file, tensors);
@@ -100,7 +100,7 @@ void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
     executor.read_state(block, kind, begin, data);
-    writer.append(array_name(graph.blocks[block], kind), data);
+    writer.append(state_array_name(graph.blocks[block], kind), data);
   });
   writer.finish();
 }
@@ -110,7 +110,7 @@ void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   const PosixFile data_file = PosixFile::open_to_read(file);
   const Arena staging(4 * kChunk, "state on its way in");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-    const std::string name = array_name(graph.blocks[block], kind);
+    const std::string name = state_array_name(graph.blocks[block], kind);
     const StoredTensor* tensor = reader.find(name);
     const ElementType wanted = type_of(plan.choices.form, kind);
     if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph.blocks[block].elements) {

@@ -1,0 +1,117 @@
+"""A run written as a Hugging Face directory: every weight of it, the configuration kept, nothing left where it fails."""
+import json
+import pathlib
+import shutil
+import struct
+import sys
+import unittest
+
+from harness import CommandTest, Golden, arguments, golden_names, read_safetensors, run
+
+# Writes beyond so many bytes of a file fail, as on a full disk.
+FULL = ("import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)); os.execv(sys.argv[1], sys.argv[1:])")
+
+
+def exported(path):
+    tensors = {}
+    for file in sorted(pathlib.Path(path).glob("*.safetensors")):
+        tensors |= read_safetensors(file)
+    return tensors
+
+
+class Export(CommandTest):
+    def untouched(self, golden, **changes):
+        """A run whose only step moves nothing, so that its weights are those of the model's file."""
+        return self.train(golden.flags(train_iters=1, lr=0, **changes))
+
+    def export(self, run_, code=0, fragment="", **flags):
+        flags = {"load": run_.path, "out": self.fresh("hf"), **flags}
+        outcome = run("export", *arguments(flags))
+        if code:
+            self.check_refusal(outcome, code, fragment)
+        else:
+            self.assertEqual(outcome.code, 0, str(outcome))
+        return flags["out"]
+
+    def test_weights_are_those_of_the_file(self):
+        for name in golden_names():
+            with self.subTest(name):
+                golden = Golden(name, self.directory)
+                out = self.export(self.untouched(golden), max_shard_size="40KB")
+                self.assertEqual(exported(out), read_safetensors(golden.model / "model.safetensors"))
+                index = json.loads((out / "model.safetensors.index.json").read_text())
+                self.assertGreater(len(set(index["weight_map"].values())), 1)
+                given, kept = (json.loads((place / "config.json").read_text()) for place in (golden.model, out))
+                for key in given.keys() - {"dtype", "torch_dtype"}:
+                    self.assertEqual(kept[key], given[key], key)
+
+    def test_bf16_run_gives_back_the_master_and_its_high_half(self):
+        golden = Golden("qwen3", self.directory)
+        run_ = self.untouched(golden, dtype="bf16")
+        want = read_safetensors(golden.model / "model.safetensors")
+        self.assertEqual(exported(self.export(run_, dtype="fp32")), want)
+        halves = exported(self.export(run_))
+        for name, (kind, shape, raw) in halves.items():
+            self.assertEqual((kind, shape), ("BF16", want[name][1]))
+            bits = struct.unpack(f"<{len(raw) // 2}H", raw)
+            masters = struct.unpack(f"<{len(raw) // 2}I", want[name][2])
+            self.assertEqual(bits, tuple(((master + 0x8000) >> 16) & 0xFFFF for master in masters), name)
+
+    def test_tokenizer_files_and_unknown_keys_come_along(self):
+        golden = Golden("qwen3", self.directory)
+        model = self.fresh("model")
+        shutil.copytree(golden.model, model)
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**config, "a_key_of_ours": {"kept": [1, 2.5, None]}}))
+        files = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation_config.json",
+                 "chat_template.jinja")
+        for file in files:
+            (model / file).write_text("{} " + file)
+        out = self.export(self.untouched(golden, model=model))
+        self.assertEqual(json.loads((out / "config.json").read_text())["a_key_of_ours"], {"kept": [1, 2.5, None]})
+        for file in files:
+            self.assertEqual((out / file).read_text(), "{} " + file)
+        self.assertEqual(sorted(path.name for path in out.iterdir()), sorted((*files, "config.json", "model.safetensors")))
+
+    def test_a_step_is_chosen_and_what_is_exported_trains_on(self):
+        golden = Golden("gpt2", self.directory)
+        run_ = self.train(golden.flags(train_iters=2, save_interval=1))
+        first, second = self.export(run_, step=1), self.export(run_)
+        self.assertNotEqual(exported(first), exported(second))
+        self.export(run_, 2, "--step: found 7", step=7)
+        again = self.train(golden.flags(train_iters=1, lr=0, model=second))
+        self.assertEqual(exported(self.export(again)), exported(second))
+
+    def test_refusals_leave_nothing(self):
+        golden = Golden("qwen3", self.directory)
+        run_ = self.untouched(golden)
+        before = self.export(run_)
+        self.export(run_, 2, "not empty", out=before)
+        self.export(run_, 2, "not a directory", out=golden.data)
+        self.export(run_, 2, "run.json", load=self.fresh_directory())
+        self.export(run_, 2, "--dtype", dtype="fp8")
+        self.export(run_, 2, "--max-shard-size", max_shard_size="much")
+        place = self.fresh_directory("full")
+        outcome = run("export", *arguments({"load": run_.path, "out": place / "hf"}), prefix=(sys.executable, "-c", FULL))
+        self.check_refusal(outcome, 4, "hf")
+        self.assertEqual(list(place.iterdir()), [])
+
+    def test_damage_is_noticed(self):
+        golden = Golden("qwen3", self.directory)
+        run_ = self.untouched(golden)
+        whole = run_.state_file().read_bytes()
+        (length,) = struct.unpack_from("<Q", whole)
+        place = self.fresh_directory("damaged")
+        run_.state_file().write_bytes(whole[:100000])
+        self.export(run_, 4, "state.safetensors", out=place / "a")
+        at = 8 + length + 400
+        run_.state_file().write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4:])
+        self.export(run_, 4, "element 100", out=place / "a")
+        shutil.rmtree(run_.state_file().parent)
+        self.export(run_, 2, "no checkpoint", out=place / "a")
+        self.assertEqual(list(place.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
