@@ -14,6 +14,10 @@ const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices)
 
 namespace {
 
+// What is moved onto the device before the other where there is not room for both. The optimizer state of tied embeddings, whose
+// gradient is complete last and whose weights are wanted first, stands in the way of the next step as long as it is on NVMe.
+enum class Fill : std::uint8_t { saved_first, optimizer_first };
+
 // A point of the search but for what rests where; `fill` then moves as much as fits onto the device.
 struct Shape {
   int graph;
@@ -24,6 +28,7 @@ struct Shape {
   int lookahead, update_spread;
   std::int64_t update_chunk;
   int slots;
+  Fill fill;
   bool first_of_its_kind;  // differs from the one before in more than the spare activations
 };
 
@@ -105,7 +110,7 @@ class Search {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
           for (const Spare& spare : spares) {
-            shapes.push_back({graph, order, update, spare.saved, spare.boundary, request_.lookahead.value_or(1), 1, chunk(), slots(), &spare == spares.data()});
+            shapes.push_back({graph, order, update, spare.saved, spare.boundary, request_.lookahead.value_or(1), 1, chunk(), slots(), Fill::saved_first, &spare == spares.data()});
           }
         }
       }
@@ -220,8 +225,12 @@ class Search {
     if (may_keep) raise(choices, units, keep_boundary);
     if (!request_.parameter_tier && !speculates) raise(choices, blocks, keep_weights);
     raise(choices, blocks, keep_gradients);
+    const auto fill_optimizer = [&] {
+      if (!request_.optimizer_tier && !speculates) raise(choices, blocks, keep_optimizer);
+    };
+    if (shape.fill == Fill::optimizer_first) fill_optimizer();
     if (may_keep) raise(choices, units, keep_saved);
-    if (!request_.optimizer_tier && !speculates) raise(choices, blocks, keep_optimizer);
+    if (shape.fill == Fill::saved_first) fill_optimizer();
     compare(shape, build(choices));
   }
 
@@ -252,10 +261,13 @@ class Search {
     for (const auto& [seconds, found] : best_shapes) {
       for (const int lookahead : {0, 1, 2, 4}) {
         for (const int spread : {0, 2}) {
-          Shape shape = found;
-          shape.lookahead = lookahead;
-          shape.update_spread = spread;
-          consider(shape, false);
+          for (const Fill fill : {Fill::saved_first, Fill::optimizer_first}) {
+            Shape shape = found;
+            shape.lookahead = lookahead;
+            shape.update_spread = spread;
+            shape.fill = fill;
+            consider(shape, false);
+          }
         }
       }
     }
