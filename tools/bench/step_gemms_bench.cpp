@@ -1,6 +1,7 @@
 // The matrix products of one training step of a model, each alone: what the step would take if it did nothing else. `calls` is
-// how often a step runs the product; `GFLOP` is of one call. Beside our products stands oneDNN's own, one call on all threads. Products are cut where the model itself is (MLP columns, vocabulary tiles, strips of logits);
-// weights' gradients are written, as in a step of one micro-batch. tools/bench/speed_of_light.py sums them up.
+// how often a step runs the product; `GFLOP` is of one call. Beside our products stands oneDNN's own, one call on all threads.
+// Products are cut where the model itself is (MLP columns, vocabulary tiles, strips of logits); gradients of weights are written,
+// as in a step of one micro-batch. tools/bench/speed_of_light.py sums them up.
 // Usage: step_gemms_bench [MODEL BATCH SEQUENCE [THREADS]] [--benchmark_...]
 #include <benchmark/benchmark.h>
 #include <omp.h>
