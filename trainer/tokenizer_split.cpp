@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -211,8 +212,8 @@ SplitScratch::SplitScratch(std::size_t stages) : impl_(std::make_unique<Impl>())
   impl_->param.reset(onig_new_match_param());
   onig_initialize_match_param(impl_->param.get());
   // A long run of white space is backtracked over once a character: the library's limit of ten million would refuse it.
-  onig_set_retry_limit_in_match_of_match_param(impl_->param.get(), 0);
-  onig_set_retry_limit_in_search_of_match_param(impl_->param.get(), 0);
+  onig_set_retry_limit_in_match_of_match_param(impl_->param.get(), std::numeric_limits<unsigned long>::max());
+  onig_set_retry_limit_in_search_of_match_param(impl_->param.get(), 0);  // 0: none
 }
 SplitScratch::~SplitScratch() = default;
 SplitScratch::SplitScratch(SplitScratch&&) noexcept = default;
