@@ -87,7 +87,7 @@ void keep_library_single_threaded() { omp_set_num_threads(1); }
 Arithmetic choose_bf16(const dnnl::engine& engine) {
   try {
     const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
-    const dnnl::matmul::primitive_desc compiled(dnnl::matmul::desc(shape, shape, shape), engine);
+    const auto compiled = describe_matmul(engine, shape, shape, dnnl::memory::desc(), shape);
     const std::string_view name = compiled.impl_info_str();
     if (!name.starts_with("brg")) return Arithmetic::widened;
     return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Arithmetic::own : Arithmetic::library;
