@@ -5,6 +5,7 @@ namespace spillway {
 
 int plan_command(int argc, const char* const* argv);
 int train_command(int argc, const char* const* argv);
+int verify_command(int argc, const char* const* argv);
 int export_command(int argc, const char* const* argv);
 
 }  // namespace spillway

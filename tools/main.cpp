@@ -24,6 +24,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"plan", plan_command, "say before anything runs where every byte will live and how long a step will take"},
     {"train", train_command, "plan, then train"},
+    {"verify", verify_command, "compare a few steps under the given plan with the same steps in core, bit for bit"},
     {"export", export_command, "write the weights of a run as a Hugging Face directory"},
 };
 

@@ -7,37 +7,25 @@
 #include <optional>
 
 #include "memory/error.h"
-#include "nvme/store.h"
-#include "offload/executor.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data.h"
 #include "trainer/interrupt.h"
 #include "trainer/log.h"
-#include "trainer/lr_schedule.h"
 #include "trainer/plan_file.h"
 #include "trainer/plan_report.h"
 #include "trainer/prepared_run.h"
 #include "trainer/progress.h"
 #include "trainer/run_directory.h"
+#include "trainer/step_loop.h"
 
 namespace spillway {
 namespace {
-
-std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, const LogSink& log) {
-  const Bytes bytes = plan.peak[static_cast<int>(Tier::nvme)];
-  if (bytes == 0) return nullptr;
-  StoreOptions store;
-  for (const NvmeDirectory& directory : options.memory.nvme) store.directories.push_back({directory.path, directory.size.value_or(0)});
-  store.bytes = bytes;
-  store.log = log;
-  return std::make_unique<Store>(std::move(store));
-}
 
 class TrainingRun {
  public:
   explicit TrainingRun(const ResolvedOptions& resolved)
       : options_(resolved.options), model_(options_), planned_(planned(options_, model_)), plan_(*planned_.outcome.plan), compiled_(model_.of(plan_)),
-        data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)), schedule_(options_.schedule, options_.batch.train_iters),
+        data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
     validate(plan_, compiled_.graph);
     if (!options_.checkpoint.load.empty()) loaded_ = newest_checkpoint(options_.checkpoint.load);
@@ -60,26 +48,22 @@ class TrainingRun {
     progress_.message(plan_summary(planned_, model_));
     progress_.message(data_.summary());
     progress_.set_tiers(tiers);
-    store_ = open_store(options_, plan_, [this](std::string_view message) { progress_.message(message); });
-    executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &compiled_, .evaluation = &model_.tiled(), .pool = &model_.pool(), .store = store_.get(), .seed = options_.model.seed});
+    loop_.emplace(options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); });
+    loop_->begin(loaded_);
     if (loaded_) {
-      load_checkpoint(*loaded_, *executor_, plan_, compiled_.graph);
       saved_step_ = loaded_->step;
       progress_.message(fmt::format("loaded {} (step {})", loaded_->path, loaded_->step));
-    } else {
-      initialise_state(*executor_, plan_, compiled_.graph, model_.model(), options_.model.seed);
     }
   }
 
   int run() {
     const std::int64_t first = saved_step_, last = options_.batch.train_iters;
-    // A step whose update may be taken back must be over before the next begins.
-    const bool pipelines = !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip);
+    const bool pipelines = loop_->steps_overlap();
     std::int64_t submitted = first;
     for (std::int64_t step = first; step < last; ++step) {  // from 0
-      if (submitted == step) submit(submitted++);
-      if (pipelines && submitted < last && !pauses_after(step) && !interrupt_.requested()) submit(submitted++);
-      const StepOutcome outcome = executor_->wait();
+      if (submitted == step) loop_->submit(submitted++);
+      if (pipelines && submitted < last && !pauses_after(step) && !interrupt_.requested()) loop_->submit(submitted++);
+      const StepOutcome outcome = loop_->wait();
       if (!outcome.stopped.empty()) stop(outcome, submitted > step + 1);
       record(outcome);
       // A step that is under way is finished before the run pauses.
@@ -111,20 +95,12 @@ class TrainingRun {
   }
   bool pauses_after(std::int64_t step) const { return saves_after(step) || evaluates_after(step); }
 
-  void submit(std::int64_t step) {
-    const OptimizerOptions& optimizer = options_.optimizer;
-    const StepSettings settings{.step = step + 1, .lr = schedule_.lr(step), .beta1 = optimizer.adam_beta1, .beta2 = optimizer.adam_beta2,
-                                .epsilon = optimizer.adam_eps, .weight_decay = optimizer.weight_decay, .clip = optimizer.clip_grad,
-                                .counted_tokens = data_.counted_tokens(step)};
-    executor_->submit(settings, [&](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { data_.fill(step, mb, tokens, targets); });
-  }
-
   void record(const StepOutcome& outcome) {
     StepRecord record;
     record.step = outcome.step;
     record.loss = outcome.loss;
     record.grad_norm = outcome.grad_norm;
-    record.lr = schedule_.lr(outcome.step - 1);
+    record.lr = loop_->lr(outcome.step - 1);
     record.tokens = data_.counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;
     record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
@@ -147,7 +123,7 @@ class TrainingRun {
     const std::int64_t batches = std::max<std::int64_t>(1, eval_data_->sequences() / options_.batch.micro_batch_size);
     for (std::int64_t batch = 0; batch < batches; ++batch) {
       counted += eval_data_->counted_tokens(batch);
-      sum += executor_->evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { eval_data_->fill(batch, 0, tokens, targets); });
+      sum += loop_->executor().evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { eval_data_->fill(batch, 0, tokens, targets); });
     }
     return sum / static_cast<double>(counted);
   }
@@ -162,14 +138,14 @@ class TrainingRun {
   void save(std::int64_t step) {
     if (!directory_ || step == saved_step_) return;
     write_timeline();
-    save_checkpoint(*directory_, step, *executor_, plan_, compiled_.graph);
+    save_checkpoint(*directory_, step, loop_->executor(), plan_, compiled_.graph);
     directory_->prune_checkpoints(options_.checkpoint.keep_last);
     saved_step_ = step;
   }
 
   // The numbers are gone: nothing of this step was applied, so what there is now is the last good state.
   [[noreturn]] void stop(const StepOutcome& outcome, bool another_under_way) {
-    if (another_under_way) executor_->wait();
+    if (another_under_way) loop_->wait();
     const std::int64_t good = outcome.step - 1;
     std::string kept = "Without --save nothing is kept.";
     if (directory_ && outcome.state_intact) {
@@ -188,14 +164,12 @@ class TrainingRun {
   const CompiledModel& compiled_;
   BatchSampler data_;
   std::optional<BatchSampler> eval_data_;
-  LrSchedule schedule_;
   InterruptHandler interrupt_;
   std::optional<LoadedCheckpoint> loaded_;
   std::optional<RunDirectory> directory_;
   std::optional<LogWriter> log_;
   Progress progress_;
-  std::unique_ptr<Store> store_;
-  std::optional<Executor> executor_;
+  std::optional<StepLoop> loop_;
   std::int64_t saved_step_ = 0;
   Timeline last_timeline_;
   std::int64_t last_timeline_step_ = 0;
