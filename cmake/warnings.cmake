@@ -8,3 +8,7 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
 # Losses must not depend on the compiler's taste for fusing a*b+c outside the kernels that ask for it.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+# GCC 13 suspects every reference that a function returns when it was given a temporary, std::string_view and all.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>)
+endif()
