@@ -25,7 +25,9 @@ constexpr Command kCommands[] = {
     {"plan", plan_command, "say before anything runs where every byte will live and how long a step will take"},
     {"train", train_command, "plan, then train"},
     {"verify", verify_command, "compare a few steps under the given plan with the same steps in core, bit for bit"},
+    {"eval", eval_command, "mean loss and perplexity of a model or a run on data"},
     {"export", export_command, "write the weights of a run as a Hugging Face directory"},
+    {"tokenize", tokenize_command, "text, directories and JSONL to a token file, or to ids"},
 };
 
 std::string usage() {

@@ -9,6 +9,7 @@
 #include "memory/error.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data.h"
+#include "trainer/evaluation.h"
 #include "trainer/interrupt.h"
 #include "trainer/log.h"
 #include "trainer/plan_file.h"
@@ -117,16 +118,7 @@ class TrainingRun {
     progress_.step(record);
   }
 
-  double evaluate() {
-    double sum = 0;
-    std::int64_t counted = 0;
-    const std::int64_t batches = std::max<std::int64_t>(1, eval_data_->sequences() / options_.batch.micro_batch_size);
-    for (std::int64_t batch = 0; batch < batches; ++batch) {
-      counted += eval_data_->counted_tokens(batch);
-      sum += loop_->executor().evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { eval_data_->fill(batch, 0, tokens, targets); });
-    }
-    return sum / static_cast<double>(counted);
-  }
+  double evaluate() { return loss_over(loop_->executor(), *eval_data_, options_.batch.micro_batch_size).mean(); }
 
   // What the last step did, beside plan.json's prediction: operation i of the plan ran from spans[i][0] to spans[i][1].
   void write_timeline() const {
