@@ -115,6 +115,7 @@ class Run:
     plan: dict = dataclasses.field(default_factory=dict)   # spillway: plan.json without the operations
     read_bytes: int = 0                                    # by the process from disks, a step
     written_bytes: int = 0
+    start_s: float = 0                                     # from the program's start to its first step
 
     def median_s(self):
         return statistics.median(self.step_s)
@@ -129,7 +130,7 @@ class Run:
         self.log += other.log
         self.plan = self.plan or other.plan
         self.peak_resident_bytes = max(self.peak_resident_bytes, other.peak_resident_bytes)
-        self.read_bytes, self.written_bytes = other.read_bytes, other.written_bytes
+        self.read_bytes, self.written_bytes, self.start_s = other.read_bytes, other.written_bytes, other.start_s
         return self
 
 
@@ -157,7 +158,8 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
                                  stderr=subprocess.STDOUT, preexec_fn=lambda: os.sched_setaffinity(0, processors))
         try:
             before_cpu = before_io = None
-            deadline = time.monotonic() + timeout_s
+            began = time.monotonic()
+            deadline = began + timeout_s
             while len(run.loss) < warm_up + steps:
                 ended = child.poll() is not None
                 record = next_step()
@@ -168,6 +170,8 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
                         raise RuntimeError(f"{pathlib.Path(command[0]).name} {why}:\n{output.read()[-4000:]}\ncommand: {' '.join(map(str, command))}")
                     time.sleep(0.01)
                     continue
+                if not run.loss:
+                    run.start_s = time.monotonic() - began - record["step_s"]
                 run.loss.append(record["loss"])
                 if not ended:
                     cpu, io = cpu_seconds(child.pid), disk_bytes(child.pid)
@@ -228,7 +232,7 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
         return run
 
 
-def machine_profile(program, directory, nvme=None, tries=3):
+def machine_profile(program, directory, nvme=None, tries=5):
     """The profile that spillway measures, the best rate of a few tries: other programs only ever make a rate lower."""
     best = {}
     for attempt in range(tries):

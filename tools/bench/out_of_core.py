@@ -58,12 +58,11 @@ LARGE = [
 
 
 class Comparison:
-    def __init__(self, arguments, directory):
+    def __init__(self, arguments, directory, nvme):
         self.arguments = arguments
         self.directory = directory
-        self.nvme = directory / "nvme" if arguments.nvme is None else arguments.nvme
-        self.nvme.mkdir(parents=True, exist_ok=True)
-        self.profile = common.machine_profile(arguments.spillway, directory, self.nvme)
+        self.nvme = nvme
+        self.profile = common.machine_profile(arguments.spillway, directory, nvme)
         self.data = {}
 
     def flags(self, case):
@@ -88,7 +87,7 @@ def judge(case, ours, in_core):
     recorded_moves = {(record["nvme_read_bytes"], record["nvme_written_bytes"]) for record in ours.log}
     step_s = ours.median_s()
     result = {
-        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "median_step_s": step_s, "binding_lane": predicted["binding_lane"],
+        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "start_s": ours.start_s, "median_step_s": step_s, "binding_lane": predicted["binding_lane"],
         "bound_s": predicted["bound_s"], "predicted_step_s": predicted["step_s"], "efficiency": predicted["bound_s"] / step_s,
         "peak_predicted": device_peak, "peak_recorded": sorted(recorded), "peaks_agree": recorded == {device_peak},
         "moves_predicted": [moved["read_bytes"], moved["written_bytes"]], "moves_recorded": sorted(recorded_moves),
@@ -125,6 +124,32 @@ def print_results(results):
     common.print_table(rows)
 
 
+def take_turns(comparison, cases, runs, failures):
+    """Each case once, and once what it is compared with, before it."""
+    done = set()
+    for case in cases:
+        for wanted in (case.in_core(), case):
+            if wanted in done or (wanted.device_memory == "in core" and comparison.arguments.without_in_core):
+                continue
+            done.add(wanted)
+            try:
+                run = runs.setdefault(wanted, common.Run()).join(comparison.run(wanted))
+                seconds = ", ".join(f"{step_s:.2f}" for step_s in run.step_s)
+                print(f"{wanted.name()}: {seconds} s, start {run.start_s:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
+            except RuntimeError as error:
+                failures.append(f"{wanted.name()}: {error}")
+                print(f"{wanted.name()}: failed", flush=True)
+
+
+def show(cases, runs, failures):
+    measured = {case: run for case, run in runs.items() if run.step_s}
+    results = [judge(case, measured[case], measured.get(case.in_core())) for case in cases if case in measured]
+    print_results(results)
+    for failure in failures:
+        print(failure)
+    common.save_result("out_of_core", {"results": results, "failures": failures})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common.add_common_flags(parser)
@@ -141,27 +166,13 @@ def main():
     cases = (SMALL if arguments.cases != "large" else []) + (LARGE if arguments.cases != "small" else [])
     cases = [case for case in cases if not arguments.only or arguments.only in case.name()]
     runs, failures = {}, []
-    with common.temporary_directory(arguments.directory) as directory:
-        comparison = Comparison(arguments, directory)
-        for _ in range(arguments.rounds):
-            done = set()
-            for case in cases:
-                for wanted in (case.in_core(), case):
-                    if wanted in done or (wanted.device_memory == "in core" and arguments.without_in_core):
-                        continue
-                    done.add(wanted)
-                    try:
-                        runs.setdefault(wanted, common.Run()).join(comparison.run(wanted))
-                        print(f"{wanted.name()}: {', '.join(f'{seconds:.2f}' for seconds in runs[wanted].step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
-                    except RuntimeError as error:
-                        failures.append(f"{wanted.name()}: {error}")
-                        print(f"{wanted.name()}: failed", flush=True)
-    measured = {case: run for case, run in runs.items() if run.step_s}
-    results = [judge(case, measured[case], measured.get(case.in_core())) for case in cases if case in measured]
-    print_results(results)
-    for failure in failures:
-        print(failure)
-    common.save_result("out_of_core", {"results": results, "failures": failures})
+    with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
+        comparison = Comparison(arguments, directory, nvme)
+        try:
+            for _ in range(arguments.rounds):
+                take_turns(comparison, cases, runs, failures)
+        finally:  # what was measured is shown even if the rest is not waited for
+            show(cases, runs, failures)
     return 1 if failures else 0
 
 
