@@ -4,11 +4,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "memory/error.h"
+#include "trainer/data_files.h"
 #include "trainer/data_order.h"
 #include "trainer/data_source.h"
+#include "trainer/host.h"
+#include "trainer/text_documents.h"
+#include "trainer/token_file.h"
+#include "trainer/tokenizer.h"
 
 namespace spillway {
 namespace {
@@ -16,57 +22,22 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kAllowedFiles = ".txt, .jsonl and .bin files, or directories of them";
 
-bool is_data_file(const fs::path& path) {
-  const std::string extension = path.extension().string();
-  return extension == ".txt" || extension == ".jsonl" || extension == ".bin";
-}
+constexpr std::string_view kExtensions[] = {".txt", ".jsonl", ".bin"};
 
-// Sorted by name, so that the order is the same on every file system. Hidden files are not data.
-std::vector<std::string> files_in(const fs::path& directory, const std::string& flag) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    const fs::path& path = entry->path();
-    if (is_data_file(path) && !path.filename().string().starts_with('.') && entry->is_regular_file(ignored))
-      files.push_back(path.string());
-  }
-  if (error)
-    throw InputError(fmt::format("{}: found directory {}, which cannot be read: {}", flag, directory.string(), error.message()));
-  if (files.empty()) {
-    throw InputError(fmt::format("{}: found directory {} without data, allowed: {}", flag, directory.string(), kAllowedFiles));
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataRequest& request) {
-  const SequenceShape shape{request.seq_length, request.vocabulary};
-  const std::string extension = fs::path(path).extension().string();
+// --tokenizer, or the model's own.
+std::string tokenizer_of(const RunOptions& options) {
+  if (!options.data.tokenizer.empty()) return options.data.tokenizer;
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
-  const TextRows text_rows = request.tokenizer == "bytes" ? TextRows::bytes : TextRows::refuse;
-  if (extension == ".jsonl") {
-    return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text_rows,
-                           shape);
-  }
-  if (extension == ".txt") {
-    if (text_rows == TextRows::refuse) {
-      throw InputError(fmt::format("--tokenizer: found {} for {}, allowed in this version: bytes",
-                                   request.tokenizer.empty() ? "none" : request.tokenizer, path),
-                       "with --tokenizer bytes a token is a byte; the tokenizers of models are not in this version");
-    }
-    return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape);
-  }
-  if (request.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape);
-  if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape);
-  throw InputError(fmt::format("{}: found {}, allowed: {}", request.flag, path, kAllowedFiles),
-                   "raw 16-bit tokens of any name are read with --data-format u16");
+  const fs::path model = options.model.model;
+  const fs::path directory = fs::is_directory(model, ignored) ? model : model.parent_path();
+  const bool is_file = fs::exists(model, ignored);
+  const fs::path own = directory / "tokenizer.json";
+  return is_file && fs::is_regular_file(own, ignored) ? own.string() : "";
 }
 
 DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request;
-  request.tokenizer = options.data.tokenizer;
+  request.tokenizer = tokenizer_of(options);
   request.format = options.data.format;
   request.truncate = options.data.truncate;
   request.seed = options.model.seed;
@@ -75,6 +46,92 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   request.seq_length = seq_length;
   request.vocabulary = vocabulary;
   return request;
+}
+
+}  // namespace
+
+// How the text of a request becomes tokens. The tokenizer is loaded when the first text is met: token files need none.
+class TextEncoding {
+ public:
+  explicit TextEncoding(const DataRequest& request)
+      : path_(request.tokenizer), vocabulary_(request.vocabulary) {}
+
+  TextRows rows() const {
+    return path_.empty() ? TextRows::refuse : path_ == "bytes" ? TextRows::bytes : TextRows::tokenizer;
+  }
+  // For a file whose rows may or may not be text. This object must outlive the result.
+  EncodeText encoder_of_rows(const std::string& file) {
+    return [this, file](std::string_view text, std::vector<std::int32_t>& ids) {
+      load(file);
+      encoder_->encode(text, ids);
+    };
+  }
+  // The tokens of a text, in a file without a name.
+  PosixFile tokens_of(const std::string& file) {
+    load(file);
+    const ThreadPool pool(usable_threads());
+    HiddenTokenFile out(token_width_for(tokenizer_->vocab_size()));
+    encode_documents(
+        {file}, *tokenizer_, pool, BadLines::refuse, [&](std::span<const std::int32_t> tokens, bool) { out.write(tokens); },
+        [](const DocumentCounts&) {});
+    return out.take();
+  }
+  TokenFileFormat format() const {
+    return token_width_for(tokenizer_->vocab_size()) == TokenWidth::u16 ? TokenFileFormat::u16 : TokenFileFormat::u32;
+  }
+
+ private:
+  void load(const std::string& file) {
+    if (tokenizer_) return;
+    std::error_code ignored;
+    if (!fs::exists(path_, ignored)) {
+      throw InputError(fmt::format("--tokenizer: found {} for {}, allowed: bytes, a tokenizer.json, a directory that has one", path_, file),
+                       "there is no such file or directory");
+    }
+    tokenizer_.emplace(Tokenizer::load(path_));
+    if (tokenizer_->vocab_size() > vocabulary_) {
+      throw InputError(fmt::format("--tokenizer: {} has tokens up to {}, allowed: below {}, the vocabulary of the model",
+                                   tokenizer_->path(), tokenizer_->vocab_size() - 1, vocabulary_),
+                       "the tokenizer must be that of the model");
+    }
+    encoder_.emplace(*tokenizer_);
+  }
+
+  std::string path_;
+  std::int64_t vocabulary_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<TokenEncoder> encoder_;
+};
+
+namespace {
+
+std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataRequest& request, TextEncoding& text) {
+  const SequenceShape shape{request.seq_length, request.vocabulary};
+  const std::string extension = fs::path(path).extension().string();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
+  if (extension == ".jsonl") {
+    return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text.rows(),
+                           shape, text.encoder_of_rows(path));
+  }
+  if (extension == ".txt") {
+    switch (text.rows()) {
+      case TextRows::bytes:
+        return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape);
+      case TextRows::tokenizer: {
+        PosixFile tokens = text.tokens_of(path);
+        return open_token_file(std::move(tokens), text.format(), shape);
+      }
+      case TextRows::refuse:
+        break;
+    }
+    throw InputError(fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),
+                     "the model has no tokenizer.json of its own; with --tokenizer bytes a token is a byte");
+  }
+  if (request.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape);
+  if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape);
+  throw InputError(fmt::format("{}: found {}, allowed: {}", request.flag, path, kAllowedFiles),
+                   "raw 16-bit tokens of any name are read with --data-format u16");
 }
 
 }  // namespace
@@ -101,18 +158,11 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
                  request.micro_batches, request.micro_batch_size);
   if (request.paths.empty())
     throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
-  std::vector<std::string> files;
-  for (const std::string& path : request.paths) {
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored)) {
-      for (std::string& file : files_in(path, request.flag)) files.push_back(std::move(file));
-    } else {
-      files.push_back(path);
-    }
-  }
+  const std::vector<std::string> files = files_of(request.paths, kExtensions, request.flag, kAllowedFiles);
+  text_ = std::make_unique<TextEncoding>(request);
   std::int64_t too_short = 0;
   for (const std::string& file : files) {
-    sources_.push_back(open_source(file, request));
+    sources_.push_back(open_source(file, request, *text_));
     too_short += sources_.back()->sequences() == 0 ? 1 : 0;
     first_.push_back(first_.back() + sources_.back()->sequences());
   }

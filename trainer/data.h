@@ -1,6 +1,7 @@
 // Batches of token sequences from files. A batch is a pure function of (request, step): resuming needs the step and no other
-// state. Not here: tokenizers other than `bytes`, and any copy of the data in memory (files are read where needed, JSONL rows
-// through an index of 12 bytes a row).
+// state. Files are read where needed, JSONL rows through an index of 12 bytes a row; a text is tokenized once into a file without a
+// name in the directory for temporary files. Not here: any copy of the data in memory, and how text becomes tokens
+// (trainer/tokenizer.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace spillway {
 struct DataRequest {
   std::vector<std::string> paths;  // files and directories
   std::string flag = "--data";     // for messages
-  std::string tokenizer;           // "bytes" where there is text
+  std::string tokenizer;           // of text: "bytes", or a tokenizer.json; empty where there is none
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;  // cut rows longer than T + 1 tokens rather than refuse them
@@ -36,6 +37,7 @@ DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, 
 inline constexpr std::int32_t kNoLoss = -100;  // the target of a position without loss
 
 class SequenceSource;
+class TextEncoding;
 
 class BatchSampler {
  public:
@@ -61,6 +63,7 @@ class BatchSampler {
   std::int64_t sequence_at(std::int64_t position) const;  // position: over all epochs
 
   DataRequest request_;
+  std::unique_ptr<TextEncoding> text_;                    // which sources read through
   std::vector<std::unique_ptr<SequenceSource>> sources_;  // in file order
   std::vector<std::int64_t> first_;                       // [files + 1] first sequence of each file
   std::string summary_;

@@ -39,7 +39,8 @@ class RowReader {
   using string_t = json::string_t;
   using binary_t = json::binary_t;
 
-  RowReader(Row& row, SequenceShape shape, TextRows text_rows) : row_(row), shape_(shape), text_rows_(text_rows) {}
+  RowReader(Row& row, SequenceShape shape, TextRows text_rows, const EncodeText& encode)
+      : row_(row), shape_(shape), text_rows_(text_rows), encode_(encode) {}
 
   const std::string& problem() const { return problem_; }
 
@@ -53,8 +54,13 @@ class RowReader {
   bool number_integer(number_integer_t value) { return number(value); }
   bool string(string_t& text) {
     if (depth_ == 1 && key_ == Key::text) {
-      take_text(text);
       key_ = Key::other;
+      try {
+        take_text(text);
+      } catch (const InputError& error) {
+        problem_ = error.what();
+        return false;
+      }
       return true;
     }
     return scalar("a string");
@@ -102,15 +108,15 @@ class RowReader {
     if (row_.has_labels) return refuse("\"labels\" without \"input_ids\"", "both");
     if (row_.has_text) {
       if (text_rows_ == TextRows::refuse) {
-        return refuse("\"text\" without --tokenizer bytes",
-                      "--tokenizer bytes, or \"input_ids\"; the tokenizers of models are not in this version");
+        return refuse("\"text\" without --tokenizer bytes or PATH, and the model has no tokenizer.json",
+                      "either, or rows of \"input_ids\"");
       }
       if (text_token_ >= 0) {
         return refuse(fmt::format("byte {} in \"text\"", text_token_),
                       fmt::format("below {}, the vocabulary of the model", shape_.vocabulary));
       }
       row_.ids_found = text_found_;
-      return row_.ids_found > 0 || refuse("an empty \"text\"", "at least one byte");
+      return row_.ids_found > 0 || refuse("an empty \"text\"", "at least one token");
     }
     if (row_.has_messages) return refuse("\"messages\"", "\"input_ids\" or \"text\"; chat templates are not in this version");
     return refuse("neither \"input_ids\" nor \"text\"", "one of them");
@@ -160,6 +166,12 @@ class RowReader {
   void take_text(const std::string& text) {
     if (text_rows_ == TextRows::refuse || row_.has_ids) return;
     row_.ids.clear();
+    if (text_rows_ == TextRows::tokenizer) {
+      encode_(text, row_.ids);
+      text_found_ = static_cast<std::int64_t>(row_.ids.size());
+      row_.ids.resize(std::min(row_.ids.size(), static_cast<std::size_t>(shape_.seq_length + 1)));
+      return;
+    }
     text_token_ = -1;
     for (const char c : text) {
       const auto token = static_cast<std::int32_t>(static_cast<unsigned char>(c));
@@ -172,6 +184,7 @@ class RowReader {
   Row& row_;
   SequenceShape shape_;
   TextRows text_rows_;
+  const EncodeText& encode_;
   Key key_ = Key::other;
   int depth_ = 0;
   std::int64_t text_found_ = 0;
@@ -181,8 +194,8 @@ class RowReader {
 
 class JsonlFile final : public SequenceSource {
  public:
-  JsonlFile(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape)
-      : file_(std::move(file)), long_rows_(long_rows), text_rows_(text_rows), shape_(shape) {
+  JsonlFile(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape, EncodeText encode)
+      : file_(std::move(file)), long_rows_(long_rows), text_rows_(text_rows), encode_(std::move(encode)), shape_(shape) {
     row_.ids.reserve(static_cast<std::size_t>(shape.seq_length + 1));
     row_.labels.reserve(static_cast<std::size_t>(shape.seq_length + 1));
     index_rows();
@@ -223,7 +236,7 @@ class JsonlFile final : public SequenceSource {
     // The parser takes a zero byte for the end and would not see what follows.
     if (line.find('\0') != line.npos)
       throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
-    RowReader reader(row_, shape_, text_rows_);
+    RowReader reader(row_, shape_, text_rows_, encode_);
     if (!json::sax_parse(line, &reader) || !reader.finish()) throw InputError(fmt::format("{}: {}", where(), reader.problem()));
     if (row_.ids_found > shape_.seq_length + 1 && long_rows_ == LongRows::refuse) {
       throw InputError(fmt::format("{}: found {} tokens, allowed: at most {} (--seq-length + 1)", where(), row_.ids_found,
@@ -278,6 +291,7 @@ class JsonlFile final : public SequenceSource {
   PosixFile file_;
   LongRows long_rows_;
   TextRows text_rows_;
+  EncodeText encode_;
   SequenceShape shape_;
   std::vector<std::int64_t> offsets_;  // [rows + 1] where each row begins; blank lines belong to the row before
   std::vector<std::int32_t> counted_;  // [rows] positions with loss
@@ -289,8 +303,9 @@ class JsonlFile final : public SequenceSource {
 
 }  // namespace
 
-std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape) {
-  return std::make_unique<JsonlFile>(std::move(file), long_rows, text_rows, shape);
+std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
+                                                EncodeText encode) {
+  return std::make_unique<JsonlFile>(std::move(file), long_rows, text_rows, shape, std::move(encode));
 }
 
 }  // namespace spillway

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "models/posix_file.h"
 
@@ -29,14 +32,16 @@ struct SequenceShape {
   std::int64_t vocabulary;  // V
 };
 
-// bytes: a token is a byte. llm_c: 256 int32 of header, then 16-bit or 32-bit tokens. u16: nothing but 16-bit tokens.
-enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16 };
+// bytes: a token is a byte. llm_c: 256 int32 of header, then 16-bit or 32-bit tokens. u16, u32: nothing but tokens of that width.
+enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16, u32 };
 // Windows of T + 1 tokens that overlap by one; what is left at the end is not used. All tokens are checked now.
 std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape);
 
 enum class LongRows : std::uint8_t { refuse, truncate };
-enum class TextRows : std::uint8_t { refuse, bytes };
-// All rows are parsed now, and again when read.
-std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape);
+enum class TextRows : std::uint8_t { refuse, bytes, tokenizer };
+using EncodeText = std::function<void(std::string_view text, std::vector<std::int32_t>& ids)>;  // appends
+// All rows are parsed now, and again when read. `encode` is for TextRows::tokenizer.
+std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
+                                                EncodeText encode = {});
 
 }  // namespace spillway

@@ -9,17 +9,12 @@
 #include "memory/error.h"
 #include "trainer/data_source.h"
 #include "trainer/file_blocks.h"
+#include "trainer/token_file.h"
 
 namespace spillway {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
-
-constexpr std::int64_t kHeaderBytes = 256 * 4;
-constexpr std::int32_t kMagic16 = 20240520;  // GPT-2 tokens in llm.c
-constexpr std::int32_t kVersion16 = 1;
-constexpr std::int32_t kMagic32 = 20240801;  // Llama 3 tokens in llm.c
-constexpr std::int32_t kVersion32 = 7;
 
 struct Layout {
   std::int64_t first_byte;
@@ -29,25 +24,25 @@ struct Layout {
 
 Layout read_header(const PosixFile& file) {
   const std::string help = "for 16-bit tokens without a header use --data-format u16";
-  if (file.size() < kHeaderBytes) {
+  if (file.size() < kTokenHeaderBytes) {
     throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path().string(),
-                                 file.size(), kHeaderBytes),
+                                 file.size(), kTokenHeaderBytes),
                      help);
   }
   std::array<std::int32_t, 3> header;  // magic, version, tokens
   file.read(0, std::as_writable_bytes(std::span(header)));
   const auto [magic, version, tokens] = header;
-  const bool is_known = (magic == kMagic16 && version == kVersion16) || (magic == kMagic32 && version == kVersion32);
+  const bool is_known = (magic == kTokenMagic16 && version == kTokenVersion16) || (magic == kTokenMagic32 && version == kTokenVersion32);
   if (!is_known) {
     throw InputError(
         fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",
-                    file.path().string(), magic, version, kMagic16, kVersion16, kMagic32, kVersion32),
+                    file.path().string(), magic, version, kTokenMagic16, kTokenVersion16, kTokenMagic32, kTokenVersion32),
         help);
   }
-  const Layout layout{kHeaderBytes, magic == kMagic16 ? 2 : 4, tokens};
-  if (tokens < 0 || file.size() != kHeaderBytes + tokens * layout.width) {
+  const Layout layout{kTokenHeaderBytes, magic == kTokenMagic16 ? 2 : 4, tokens};
+  if (tokens < 0 || file.size() != kTokenHeaderBytes + tokens * layout.width) {
     throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path().string(),
-                                 tokens, layout.width, kHeaderBytes + tokens * layout.width, file.size()),
+                                 tokens, layout.width, kTokenHeaderBytes + tokens * layout.width, file.size()),
                      "the file was cut short or is damaged: make it again");
   }
   return layout;
@@ -59,6 +54,8 @@ Layout layout_of(const PosixFile& file, TokenFileFormat format) {
       return {0, 1, file.size()};
     case TokenFileFormat::llm_c:
       return read_header(file);
+    case TokenFileFormat::u32:
+      return {0, 4, file.size() / 4};
     case TokenFileFormat::u16:
       break;
   }

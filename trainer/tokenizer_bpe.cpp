@@ -4,11 +4,16 @@
 #include <bit>
 #include <cstring>
 
+#include "memory/error.h"
+
 namespace spillway {
 namespace {
 
 // Up to here the ranks of a word are searched through for each merge: cheaper than a heap. A few cache lines.
 constexpr std::size_t kShortWord = 48;
+
+// Bounds memory: merging takes about 30 bytes a byte of a word.
+constexpr std::size_t kLongestWord = 16 << 20;
 
 std::uint64_t hash_of(std::string_view word) {
   std::uint64_t hash = word.size() * 0x9e3779b97f4a7c15U;
@@ -108,6 +113,8 @@ void BpeEncoder::merge(std::string_view word, std::vector<std::int32_t>& out) {
       return;
     }
   }
+  if (word.size() > kLongestWord)
+    throw InputError(fmt::format("a word of {} bytes without a place to cut it, allowed: at most {}", word.size(), kLongestWord));
   symbols_.clear();
   bool in_unknown_run = false;
   for (const char c : word) {

@@ -24,6 +24,8 @@ constexpr std::string_view kByteLevelPattern =
 
 const OnigUChar* onig_text(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
 
+constexpr unsigned int kLongestRun = 8 << 20;  // entries of the matcher's stack
+
 struct RegionDeleter {
   void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
 };
@@ -66,6 +68,10 @@ class Regex {
     const OnigUChar* end = begin + text.size();
     const int result = onig_search_with_param(regex_, begin, end, begin + from, end, region, ONIG_OPTION_NONE, param);
     if (result == ONIG_MISMATCH) return false;
+    if (result == ONIGERR_MATCH_STACK_LIMIT_OVER) {
+      throw InputError(fmt::format("a run of characters of one kind is too long for the tokenizer's regular expression, allowed: about {}",
+                                   kLongestRun));
+    }
     if (result < 0) {
       std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
       onig_error_code_to_str(message.data(), result);
@@ -213,6 +219,8 @@ SplitScratch::SplitScratch(std::size_t stages) : impl_(std::make_unique<Impl>())
   onig_initialize_match_param(impl_->param.get());
   // A long run of white space is backtracked over once a character: the library's limit of ten million would refuse it.
   onig_set_retry_limit_in_match_of_match_param(impl_->param.get(), std::numeric_limits<unsigned long>::max());
+  // But its stack, an entry a character of such a run, is not to take the machine's memory.
+  onig_set_match_stack_limit_size_of_match_param(impl_->param.get(), kLongestRun);
   onig_set_retry_limit_in_search_of_match_param(impl_->param.get(), 0);  // 0: none
 }
 SplitScratch::~SplitScratch() = default;

@@ -1,0 +1,293 @@
+// Text and JSONL to a token file, or to ids on the standard output.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "memory/error.h"
+#include "memory/parallel.h"
+#include "tools/commands.h"
+#include "trainer/data_files.h"
+#include "trainer/host.h"
+#include "trainer/interrupt.h"
+#include "trainer/options.h"
+#include "trainer/progress.h"
+#include "trainer/text_documents.h"
+#include "trainer/token_file.h"
+#include "trainer/tokenizer.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kExtensions[] = {".txt", ".jsonl"};
+constexpr std::string_view kAllowedFiles = "text files, .jsonl files, directories of .txt and .jsonl";
+
+struct TokenizeOptions {
+  std::string tokenizer;
+  std::string model;
+  std::vector<std::string> data;
+  std::string out;
+  std::string format = "bin";
+  std::string end_of_text;
+  bool skip_bad_lines = false;
+  int threads = 0;
+};
+
+struct Interrupted {};
+
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+// A live line on a terminal, nothing elsewhere.
+class TokenizeProgress {
+ public:
+  explicit TokenizeProgress(Bytes total) : total_(total), is_live_(progress_style_of(STDERR_FILENO) != ProgressStyle::plain) {}
+  ~TokenizeProgress() {
+    if (is_open_) fmt::print(stderr, "\r\x1b[K");
+  }
+  TokenizeProgress(const TokenizeProgress&) = delete;
+  TokenizeProgress& operator=(const TokenizeProgress&) = delete;
+
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  void show(const DocumentCounts& counts) {
+    if (!is_live_ || seconds() < shown_s_ + 0.1) return;
+    shown_s_ = seconds();
+    const double rate = static_cast<double>(counts.bytes) / seconds();
+    const double left = static_cast<double>(total_ - counts.bytes) / rate;
+    fmt::print(stderr, "\r\x1b[K{} of {} · {} documents · {} tokens · {}/s · ETA {}", rounded_size(counts.bytes), rounded_size(total_),
+               grouped(counts.documents), grouped(counts.tokens), rounded_size(static_cast<Bytes>(rate)), rounded_time(left));
+    std::fflush(stderr);
+    is_open_ = true;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Bytes total_;
+  double shown_s_ = 0;
+  bool is_live_;
+  bool is_open_ = false;
+};
+
+fs::path tokenizer_path(const TokenizeOptions& options) {
+  if (options.tokenizer.empty() == options.model.empty()) {
+    throw InputError(options.tokenizer.empty() ? "--tokenizer: not given" : "found both --tokenizer and --model, allowed: one of them",
+                     "give a tokenizer.json or a directory that has one");
+  }
+  if (options.tokenizer == "bytes")
+    throw InputError("--tokenizer: found bytes, allowed: a tokenizer.json", "train reads text as bytes with no token file");
+  const bool is_model = options.tokenizer.empty();
+  const fs::path path = is_model ? options.model : options.tokenizer;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw InputError(fmt::format("{}: found no file or directory {}", is_model ? "--model" : "--tokenizer", path.string()));
+  if (is_model && !fs::is_directory(path, ignored)) return path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  return path;
+}
+
+std::optional<std::int32_t> separator_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+  if (options.end_of_text == "none") return std::nullopt;
+  if (!options.end_of_text.empty()) {
+    const auto id = tokenizer.token_id(options.end_of_text);
+    if (!id) throw InputError(fmt::format("--end-of-text: found {}, which {} does not have", options.end_of_text, tokenizer.path()));
+    return id;
+  }
+  const auto id = tokenizer.end_of_text();
+  if (!id) {
+    throw InputError(fmt::format("{}: found none of the usual tokens for the end of a text", tokenizer.path()),
+                     "name it with --end-of-text TOKEN, or put nothing between documents with --end-of-text none");
+  }
+  return id;
+}
+
+Bytes size_of_all(const std::vector<std::string>& files) {
+  Bytes total = 0;
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (!fs::exists(file, error)) throw InputError(fmt::format("--data: found no file or directory {}", file));
+    if (fs::path(file).extension() == ".bin")
+      throw InputError(fmt::format("--data: found {}, allowed: {}", file, kAllowedFiles), "a .bin has tokens already");
+    const auto size = fs::file_size(file, error);
+    if (!error) total += static_cast<Bytes>(size);
+  }
+  return total;
+}
+
+// One JSON array a document.
+class IdPrinter {
+ public:
+  IdPrinter(std::FILE* file, std::string name) : file_(file), name_(std::move(name)) {}
+  void add(std::span<const std::int32_t> tokens, bool ends_document) {
+    for (const std::int32_t token : tokens) {
+      text_ += is_first_ ? '[' : ',';
+      is_first_ = false;
+      fmt::format_to(std::back_inserter(text_), "{}", token);
+    }
+    if (ends_document) {
+      text_ += is_first_ ? "[]\n" : "]\n";
+      is_first_ = true;
+    }
+    if (text_.size() > (1 << 16)) flush();
+  }
+  void flush() {
+    if (std::fwrite(text_.data(), 1, text_.size(), file_) != text_.size() || std::fflush(file_) != 0)
+      throw IoError(fmt::format("{}: cannot be written: {}", name_, std::strerror(errno)));
+    text_.clear();
+  }
+
+ private:
+  std::FILE* file_;
+  std::string name_;
+  std::string text_;
+  bool is_first_ = true;
+};
+
+// --out of ids: under another name until it is whole.
+class IdFile {
+ public:
+  explicit IdFile(const std::string& path)
+      : path_(path), partial_(fmt::format("{}.partial.{}", path, ::getpid())), file_(std::fopen(partial_.c_str(), "w")) {
+    if (!file_) throw IoError(fmt::format("{}: cannot be created: {}", partial_, std::strerror(errno)));
+  }
+  ~IdFile() {
+    if (!file_) return;
+    std::fclose(file_);
+    std::remove(partial_.c_str());
+  }
+  IdFile(const IdFile&) = delete;
+  IdFile& operator=(const IdFile&) = delete;
+
+  std::FILE* get() const { return file_; }
+  void finish() {
+    const bool is_closed = std::fclose(std::exchange(file_, nullptr)) == 0;
+    if (is_closed && std::rename(partial_.c_str(), path_.c_str()) == 0) return;
+    const int error = errno;
+    std::remove(partial_.c_str());
+    throw IoError(fmt::format("{}: cannot be written: {}", path_, std::strerror(error)));
+  }
+
+ private:
+  std::string path_;
+  std::string partial_;
+  std::FILE* file_;
+};
+
+// Between documents and nowhere else; documents without tokens are as if they were not there.
+class DocumentWriter {
+ public:
+  DocumentWriter(TokenFileWriter& file, std::optional<std::int32_t> separator) : file_(file), separator_(separator) {}
+  void add(std::span<const std::int32_t> tokens, bool ends_document) {
+    if (!tokens.empty()) {
+      if (is_between_ && separator_) pending_.push_back(*separator_);
+      is_between_ = false;
+      pending_.insert(pending_.end(), tokens.begin(), tokens.end());
+      is_filled_ = true;
+    }
+    if (ends_document && is_filled_) {
+      is_between_ = true;
+      is_filled_ = false;
+    }
+    if (pending_.size() > (1 << 18)) flush();
+  }
+  void flush() {
+    file_.write(pending_);
+    pending_.clear();
+  }
+
+ private:
+  TokenFileWriter& file_;
+  std::optional<std::int32_t> separator_;
+  std::vector<std::int32_t> pending_;
+  bool is_filled_ = false;   // the document in work has tokens
+  bool is_between_ = false;  // some document ended, and the next has not begun
+};
+
+void report(const DocumentCounts& counts, std::int64_t written, const std::string& out, double seconds) {
+  std::string line = fmt::format("{} documents, {} tokens from {} in {} ({:.1f} MB/s)", grouped(counts.documents), grouped(written),
+                                 rounded_size(counts.bytes), rounded_time(seconds), static_cast<double>(counts.bytes) / 1e6 / std::max(seconds, 1e-9));
+  if (!out.empty()) line += fmt::format(" -> {}", out);
+  if (counts.empty_documents > 0) line += fmt::format("; {} empty", grouped(counts.empty_documents));
+  fmt::print(stderr, "{}\n", line);
+  if (counts.bad_lines > 0)
+    fmt::print(stderr, "{} bad line{} left out; the first: {}\n", grouped(counts.bad_lines), counts.bad_lines == 1 ? "" : "s", counts.first_bad_line);
+}
+
+int run(const TokenizeOptions& options) {
+  const bool prints_ids = options.format == "ids";
+  if (options.format != "bin" && !prints_ids)
+    throw InputError(fmt::format("--format: found {}, allowed: bin, ids", options.format));
+  if (options.data.empty()) throw InputError("--data: not given", fmt::format("allowed: {}", kAllowedFiles));
+  if (!prints_ids && options.out.empty()) throw InputError("--out: not given", "name the .bin file to write, or print ids with --format ids");
+  const std::vector<std::string> files = files_of(options.data, kExtensions, "--data", kAllowedFiles);
+  const Bytes total = size_of_all(files);
+  const Tokenizer tokenizer = Tokenizer::load(tokenizer_path(options));
+  const ThreadPool pool(options.threads > 0 ? options.threads : usable_threads());
+  const BadLines bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::refuse;
+  const InterruptHandler interrupt;
+  TokenizeProgress progress(total);
+  const auto show = [&](const DocumentCounts& counts) {
+    if (interrupt.requested()) throw Interrupted();
+    progress.show(counts);
+  };
+  if (prints_ids) {
+    std::optional<IdFile> file;
+    if (!options.out.empty()) file.emplace(options.out);
+    IdPrinter printer(file ? file->get() : stdout, file ? options.out : "standard output");
+    const DocumentCounts counts = encode_documents(
+        files, tokenizer, pool, bad_lines, [&](std::span<const std::int32_t> ids, bool ends) { printer.add(ids, ends); }, show);
+    printer.flush();
+    if (file) file->finish();
+    if (counts.bad_lines > 0) report(counts, counts.tokens, options.out, progress.seconds());
+    return 0;
+  }
+  const auto separator = separator_of(options, tokenizer);
+  TokenFileWriter file(options.out, token_width_for(tokenizer.vocab_size()));
+  DocumentWriter writer(file, separator);
+  const DocumentCounts counts = encode_documents(
+      files, tokenizer, pool, bad_lines, [&](std::span<const std::int32_t> ids, bool ends) { writer.add(ids, ends); }, show);
+  writer.flush();
+  file.finish();
+  report(counts, file.tokens(), options.out, progress.seconds());
+  return 0;
+}
+
+}  // namespace
+
+int tokenize_command(int argc, const char* const* argv) {
+  CLI::App app("Text and JSONL to a token file.", "spillway tokenize");
+  TokenizeOptions options;
+  app.add_option("--tokenizer", options.tokenizer, "a tokenizer.json, or a directory that has one")->type_name("PATH");
+  app.add_option("--model", options.model, "instead: a Hugging Face directory, whose tokenizer.json is taken")->type_name("PATH");
+  app.add_option("--data,data", options.data, "text files, .jsonl files (\"text\" of each row), directories of .txt and .jsonl")->type_name("PATH...");
+  app.add_option("--out", options.out, "the file to write; whole or not at all")->type_name("FILE");
+  app.add_option("--format", options.format, "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document (bin)")
+      ->type_name("bin|ids");
+  app.add_option("--end-of-text", options.end_of_text, "what stands between documents in a .bin (the tokenizer's usual one)")->type_name("TOKEN|none");
+  app.add_flag("--skip-bad-lines", options.skip_bad_lines, "leave out rows of JSONL that are not right, and count them");
+  app.add_option("--threads", options.threads, "(all cores)")->type_name("N")->check(CLI::Range(1, 1024));
+  if (const auto help = parse_command_line(app, argc, argv)) {
+    fmt::print("{}", *help);
+    return 0;
+  }
+  try {
+    return run(options);
+  } catch (const Interrupted&) {
+    fmt::print(stderr, "interrupted: nothing was written\n");
+    return kExitInterrupted;
+  }
+}
+
+}  // namespace spillway

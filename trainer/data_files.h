@@ -1,0 +1,16 @@
+// Which files a path on the command line means. Not here: what is in them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+// Every file as it is given, and for a directory the files in it of one of these extensions (".txt"): sorted by name, so that the
+// order is the same on every file system; hidden files are left out. `flag` and `allowed` are for messages.
+std::vector<std::string> files_of(std::span<const std::string> paths, std::span<const std::string_view> extensions,
+                                  const std::string& flag, std::string_view allowed);
+
+}  // namespace spillway
