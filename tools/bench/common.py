@@ -26,6 +26,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 # What a process may take beside the planned peaks (process_overhead_bytes of plan.json).
 OVERHEAD = 150 * MIB
+# A program that leaves less is stopped before the kernel stops others.
+LEAST_FREE_MEMORY = 1 * GIB
 
 
 def fail(message):
@@ -164,6 +166,8 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
                 ended = child.poll() is not None
                 record = next_step()
                 if record is None:
+                    if available_memory() < LEAST_FREE_MEMORY:
+                        raise RuntimeError(f"{pathlib.Path(command[0]).name} left less than {LEAST_FREE_MEMORY / GIB:.0f} GiB of the machine's memory and was stopped")
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
                         why = f"ended with exit code {child.returncode}" if ended else f"took more than {timeout_s:.0f} s"

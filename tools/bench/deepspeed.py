@@ -29,6 +29,8 @@ def deepspeed_configuration(arguments, config, directory):
     batch = arguments.worker_shape[1]
     micro_batch = min(batch, arguments.micro_batch)
     elements = max(config["vocab_size"], config.get("intermediate_size", 0)) * config["hidden_size"]
+    # Buffers hold the largest parameter in fp32. To read and write beside the update takes twelve of them, else five.
+    pipelines = 12 * 4 * elements < common.machine()["memory_bytes"] / 4
     return {
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": batch // micro_batch,
@@ -38,10 +40,9 @@ def deepspeed_configuration(arguments, config, directory):
         "zero_optimization": {
             "stage": 3,
             "sub_group_size": 100_000_000,
-            # A buffer must hold the largest parameter; four states are read, updated and written at a time.
             "offload_param": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 5, "buffer_size": elements + 4096, "pin_memory": False},
-            "offload_optimizer": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12, "pin_memory": False, "pipeline_read": True,
-                                  "pipeline_write": True},
+            "offload_optimizer": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12 if pipelines else 5, "pin_memory": False,
+                                  "pipeline_read": pipelines, "pipeline_write": pipelines},
         },
         "aio": {"block_size": 1 << 20, "queue_depth": 32, "intra_op_parallelism": 1, "single_submit": False, "overlap_events": True},
         "wall_clock_breakdown": False,
