@@ -29,7 +29,12 @@ class TrainingRun {
         data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
     validate(plan_, compiled_.graph);
-    if (!options_.checkpoint.load.empty()) loaded_ = newest_checkpoint(options_.checkpoint.load);
+    if (!options_.checkpoint.load.empty()) {
+      loaded_ = newest_checkpoint(options_.checkpoint.load);
+      if (loaded_->step > options_.batch.train_iters) {
+        throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", options_.batch.train_iters, loaded_->step, loaded_->path));
+      }
+    }
     if (!options_.data.eval_data.empty()) {
       DataRequest request = evaluation_data(options_, model_.seq_length(), model_.model().config.vocab);
       request.micro_batches = 1;  // evaluation takes one at a time

@@ -134,6 +134,10 @@ class Resume(CommandTest):
         again = self.train({"load": whole.path, "save": whole.path})
         self.assertEqual(again.result(), before)
         self.assertEqual(again.steps(), [STEPS])
+        # And one that went further than is asked for is left as it is.
+        self.check_refusal(run("train", *arguments({"load": whole.path, "save": whole.path, "train_iters": STEPS - 1})), 2, "--train-iters")
+        self.assertEqual(Run(whole.path).steps(), [STEPS])
+        self.assertEqual(Run(whole.path).result(), before)
 
     def test_moved(self):
         """A run directory knows its files by absolute paths, and may itself be anywhere."""
