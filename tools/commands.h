@@ -4,6 +4,7 @@
 namespace spillway {
 
 int plan_command(int argc, const char* const* argv);
+int probe_command(int argc, const char* const* argv);
 int train_command(int argc, const char* const* argv);
 int verify_command(int argc, const char* const* argv);
 int eval_command(int argc, const char* const* argv);

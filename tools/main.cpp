@@ -23,6 +23,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"plan", plan_command, "say before anything runs where every byte will live and how long a step will take"},
+    {"probe", probe_command, "measure this machine: what plan and train plan for"},
     {"train", train_command, "plan, then train"},
     {"verify", verify_command, "compare a few steps under the given plan with the same steps in core, bit for bit"},
     {"eval", eval_command, "mean loss and perplexity of a model or a run on data"},

@@ -1,8 +1,7 @@
-// Measures this machine for the planner, and keeps the profile for the next run.
-// Not here: what the numbers mean (memory/machine.h).
+// Measures this machine for the planner.
+// Not here: what the numbers mean (memory/machine.h), the file that keeps them (profile_file.h).
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,16 +11,29 @@
 
 namespace spillway {
 
-// Measures matrix products, attention, passes over memory, the host optimizer and the given directories, in a few seconds and less
-// than 64 MiB of memory beside what the machine gives back.
-MachineProfile quick_probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories);
+enum class ProbeEffort : std::uint8_t { quick, thorough };  // a few seconds, or about a minute
 
-// The profile of `--profile`, else the one cached for this host, number of threads and directories, else a quick probe, whose
-// result is cached (in $XDG_CACHE_HOME/spillway or ~/.cache/spillway; a cache that cannot be written is no error).
+// A figure and how its samples lay: per second of work, or a share.
+struct Measurement {
+  std::string name;  // as in the profile
+  double middle = 0, least = 0, most = 0;
+  int samples = 0;
+};
+
+struct ProbeResult {
+  MachineProfile profile;
+  std::vector<Measurement> measurements;
+};
+
+// Measures matrix products, attention, passes over memory, the host optimizer, these beside one another, and the given directories.
+// Takes less than 64 MiB of memory at a time and has given it back when it returns.
+ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort);
+
+// The profile of `--profile`, else the one kept for this host, number of threads and directories, else a quick probe, which is kept.
 MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool);
 
-// JSON, plain: name, threads, rates by the names of the struct. InputError for rates that are missing, not positive or not finite.
-MachineProfile profile_from_json(const std::string& text, const std::string& file);
-std::string to_json_text(const MachineProfile& profile);
+std::string probe_table(const ProbeResult& result);
+// The profile with `samples`: [least, most, number] of each figure. --profile takes it.
+std::string probe_json(const ProbeResult& result);
 
 }  // namespace spillway

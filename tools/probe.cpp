@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "tools/commands.h"
+#include "trainer/host.h"
+#include "trainer/options.h"
+#include "trainer/probe.h"
+#include "trainer/profile_file.h"
+
+namespace spillway {
+
+int probe_command(int argc, const char* const* argv) {
+  CLI::App app("Measure this machine: what plan and train plan for. The profile is kept for them.", "spillway probe");
+  std::vector<std::string> nvme;
+  std::string format = "table", out;
+  bool thorough = false;
+  app.add_option("--nvme", nvme, "a directory to measure, as of train (repeatable)")->type_name("DIR[=SIZE]");
+  app.add_flag("--thorough", thorough, "more and longer samples: about a minute");
+  app.add_option("--format", format, "(table)")->type_name("table|json");
+  app.add_option("--out", out, "write it to a file rather than print it")->type_name("FILE");
+  if (const auto help = parse_command_line(app, argc, argv)) {
+    fmt::print("{}", *help);
+    return 0;
+  }
+  if (format != "table" && format != "json") throw InputError(fmt::format("--format: found {}, allowed: table, json", format));
+  RawFlags flags;
+  if (!nvme.empty()) flags.given["nvme"] = nvme;
+  const std::vector<NvmeDirectory> directories = resolve_options(flags).options.memory.nvme;
+  const ThreadPool pool(usable_threads());
+  const ProbeResult result = probe(pool, directories, thorough ? ProbeEffort::thorough : ProbeEffort::quick);
+  if (const auto cache = profile_cache(pool.threads(), directories)) keep_profile(*cache, result.profile);
+  const std::string text = format == "json" ? probe_json(result) : probe_table(result);
+  if (out.empty()) {
+    fmt::print("{}", text);
+  } else {
+    write_text_file(out, text);
+  }
+  return 0;
+}
+
+}  // namespace spillway

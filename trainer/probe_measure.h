@@ -1,0 +1,29 @@
+// How the probe samples: repetition, middles, and the parts that measure. Not for anyone but trainer/probe*.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "memory/parallel.h"
+#include "trainer/probe.h"
+
+namespace spillway {
+
+struct Sampling {
+  int samples = 5;         // of each figure, after one that is thrown away
+  double pass_s = 0.5;     // a disk pass, or two lanes side by side, lasts at most so long
+  int passes = 1;          // samples of each disk figure and of shared work
+  Bytes disk_bytes = kGiB; // of the file that is read, and of the one that is written
+};
+
+double seconds_of(const std::function<void()>& work);
+std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<void()>& work);
+// `amount` of work in each of those times.
+Measurement measured(std::string name, double amount, const std::vector<double>& seconds);
+Measurement middle_of(std::string name, std::vector<double> values);
+
+std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling);
+std::vector<Measurement> measure_disk(const std::vector<NvmeDirectory>& directories, const Sampling& sampling);
+
+}  // namespace spillway

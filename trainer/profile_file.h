@@ -1,0 +1,33 @@
+// A machine profile as a file: JSON that a person can read, and the copy that is kept for the next run.
+// Not here: measuring (probe.h), what the numbers mean (memory/machine.h).
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/machine.h"
+#include "trainer/options.h"
+
+namespace spillway {
+
+// JSON, plain: name, threads, rates by the names of the struct. InputError for rates that are missing, not positive or not finite.
+MachineProfile profile_from_json(const std::string& text, const std::string& file);
+std::string to_json_text(const MachineProfile& profile);
+
+// Where the profile of this host, number of threads and directories is kept: in $XDG_CACHE_HOME/spillway or ~/.cache/spillway. Nothing
+// where there is neither.
+std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories);
+// What is kept there; nothing where it is damaged, was measured before the machine last started, or by another way of measuring.
+std::optional<MachineProfile> cached_profile(const std::filesystem::path& cache);
+// A cache that cannot be written is no error: the next run measures again.
+void keep_profile(const std::filesystem::path& cache, const MachineProfile& profile);
+
+// The rate of that name, which must be one.
+void set_rate(MachineProfile& profile, std::string_view name, double value);
+
+std::string host_name();
+
+}  // namespace spillway
