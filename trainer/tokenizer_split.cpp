@@ -11,6 +11,7 @@
 
 #include "memory/error.h"
 #include "trainer/tokenizer_json.h"
+#include "trainer/tokenizer_newer.h"
 #include "trainer/tokenizer_unicode.h"
 
 namespace spillway {
@@ -25,6 +26,9 @@ constexpr std::string_view kByteLevelPattern =
 const OnigUChar* onig_text(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
 
 constexpr unsigned int kLongestRun = 8 << 20;  // entries of the matcher's stack
+
+// The reference's "Digits" knows them, its regular expressions do not.
+bool is_number_of_unicode_17(std::int32_t c) { return (c >= 0x11de0 && c <= 0x11de9) || (c >= 0x16ff4 && c <= 0x16ff6); }
 
 struct RegionDeleter {
   void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
@@ -182,7 +186,7 @@ struct Splitter::Stage {
       for (std::size_t i = 0; i < text.size();) {
         const CodePoint c = decode_utf8(text.data() + i);
         const auto end = i + static_cast<std::size_t>(c.bytes);
-        if (c.value < 0x80 ? c.value >= '0' && c.value <= '9' : is_number(c.value)) visit(i, end);
+        if (c.value < 0x80 ? c.value >= '0' && c.value <= '9' : is_number(c.value) || is_number_of_unicode_17(c.value)) visit(i, end);
         i = end;
       }
       return;
@@ -211,6 +215,7 @@ struct SplitScratch::Impl {
   std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
   MatchParam param;
   std::string prefixed;
+  std::string older;  // the text with characters that the expressions know
 };
 
 SplitScratch::SplitScratch(std::size_t stages) : impl_(std::make_unique<Impl>()) {
@@ -285,6 +290,7 @@ Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
       if (tokenizer_json::boolean(*part, "add_prefix_space", true, where)) {
         auto stage = std::make_unique<Stage>();
         stage->kind = Stage::Kind::prefix_space;
+        adds_space_ = true;
         stages_.push_back(std::move(stage));
       }
       if (tokenizer_json::boolean(*part, "use_regex", true, where)) add_regex(kByteLevelPattern, Behavior::isolated, false);
@@ -300,7 +306,15 @@ Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
 void Splitter::split(std::string_view text, SplitScratch& scratch, FunctionRef<void(std::string_view word)> word) const {
   if (text.size() > kLongestText)
     throw InputError(fmt::format("text of {} bytes without a place to cut it, allowed: at most {}", text.size(), kLongestText));
-  if (!text.empty()) run(0, text, scratch, word);
+  if (text.empty()) return;
+  std::string& older = scratch.impl_->older;
+  if (!adds_space_ && replace_newer_characters(text, older)) {
+    run(0, older, scratch, [&](std::string_view found) {
+      word(text.substr(static_cast<std::size_t>(found.data() - older.data()), found.size()));
+    });
+    return;
+  }
+  run(0, text, scratch, word);
 }
 
 void Splitter::run(std::size_t index, std::string_view text, SplitScratch& scratch,

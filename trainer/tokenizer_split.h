@@ -53,6 +53,7 @@ class Splitter {
   bool finds_safe_cuts() const;
 
   std::vector<std::unique_ptr<Stage>> stages_;
+  bool adds_space_ = false;  // "add_prefix_space"
   bool has_safe_cuts_ = false;
 };
 
