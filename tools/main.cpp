@@ -33,7 +33,7 @@ constexpr Command kCommands[] = {
 
 std::string usage() {
   std::string text = "spillway: trains language models that do not fit the machine\n\nusage: spillway COMMAND [flags]\n\n";
-  for (const Command& command : kCommands) text += fmt::format("  {:<8}{}\n", command.name, command.does);
+  for (const Command& command : kCommands) text += fmt::format("  {:<10}{}\n", command.name, command.does);
   return text + "\n`spillway COMMAND --help` lists the flags of a command.\n";
 }
 
