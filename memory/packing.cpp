@@ -1,7 +1,10 @@
 #include "memory/packing.h"
 
 #include <algorithm>
-#include <limits>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "memory/error.h"
@@ -11,36 +14,92 @@ namespace {
 
 Bytes span_of(const Buffer& buffer) { return buffer.bytes * buffer.slots; }
 
-// Places the buffers of one program on one tier (those apart, or the others) above `base`, in the order of their first use, each in the smallest gap between
-// the buffers alive then that holds it. Returns the end of the highest.
+// The bytes above `base` that no live buffer has: gaps between buffers, and everything above the highest.
+class FreeSpace {
+ public:
+  explicit FreeSpace(Bytes base) : tail_(base), peak_(base) {}
+
+  // The smallest gap that holds it, or above all.
+  Bytes take(Bytes bytes) {
+    const auto fit = by_size_.lower_bound({bytes, 0});
+    if (fit == by_size_.end()) {
+      const Bytes offset = tail_;
+      tail_ += bytes;
+      peak_ = std::max(peak_, tail_);
+      return offset;
+    }
+    const auto [size, offset] = *fit;
+    erase(by_offset_.find(offset));
+    if (size > bytes) insert(offset + bytes, size - bytes);
+    return offset;
+  }
+
+  void give_back(Bytes offset, Bytes bytes) {
+    if (bytes == 0) return;
+    auto next = by_offset_.lower_bound(offset);
+    if (next != by_offset_.end() && next->first == offset + bytes) {
+      bytes += next->second;
+      next = erase(next);
+    }
+    if (next != by_offset_.begin()) {
+      const auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+        erase(before);
+      }
+    }
+    if (offset + bytes == tail_) {
+      tail_ = offset;
+    } else {
+      insert(offset, bytes);
+    }
+  }
+
+  Bytes peak() const { return peak_; }
+
+ private:
+  using ByOffset = std::map<Bytes, Bytes>;
+  void insert(Bytes offset, Bytes bytes) {
+    by_offset_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  ByOffset::iterator erase(ByOffset::iterator gap) {
+    by_size_.erase({gap->second, gap->first});
+    return by_offset_.erase(gap);
+  }
+
+  ByOffset by_offset_;                        // offset -> bytes; gaps never touch each other
+  std::set<std::pair<Bytes, Bytes>> by_size_;  // the same, (bytes, offset)
+  Bytes tail_, peak_;
+};
+
+// Places the buffers of one program on one tier (those apart, or the others) above `base`, in the order of their first use, each
+// in the smallest gap between the buffers alive then that holds it. Returns the end of the highest.
 Bytes pack_program(Program& program, Tier tier, bool apart, Bytes base) {
   std::vector<int> order;
   for (int i = 0; i < static_cast<int>(program.buffers.size()); ++i) {
     const Buffer& buffer = program.buffers[i];
     if (buffer.tier == tier && buffer.apart == apart && buffer.first_op >= 0) order.push_back(i);
   }
+  std::vector<int> by_end = order;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     const Buffer &x = program.buffers[a], &y = program.buffers[b];
     // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it.
     return x.first_op != y.first_op ? x.first_op < y.first_op : x.last_op > y.last_op;
   });
-  std::vector<int> live;  // by ascending offset
-  Bytes peak = base;
+  std::stable_sort(by_end.begin(), by_end.end(), [&](int a, int b) { return program.buffers[a].last_op < program.buffers[b].last_op; });
+  FreeSpace space(base);
+  std::size_t ended = 0;
   for (const int index : order) {
     Buffer& buffer = program.buffers[index];
-    std::erase_if(live, [&](int other) { return program.buffers[other].last_op < buffer.first_op; });
-    Bytes best = -1, best_gap = std::numeric_limits<Bytes>::max(), end = base;
-    std::size_t place = live.size();
-    for (std::size_t i = 0; i < live.size(); ++i) {
-      const Bytes gap = program.buffers[live[i]].offset - end;
-      if (gap >= span_of(buffer) && gap < best_gap) best = end, best_gap = gap, place = i;
-      end = program.buffers[live[i]].offset + span_of(program.buffers[live[i]]);
+    for (; program.buffers[by_end[ended]].last_op < buffer.first_op; ++ended) {
+      const Buffer& gone = program.buffers[by_end[ended]];
+      space.give_back(gone.offset, span_of(gone));
     }
-    buffer.offset = best >= 0 ? best : end;
-    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), index);
-    peak = std::max(peak, buffer.offset + span_of(buffer));
+    buffer.offset = space.take(span_of(buffer));
   }
-  return peak;
+  return space.peak();
 }
 
 // What the bytes of the peak are, at the operation where the most bytes are alive.

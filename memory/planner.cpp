@@ -32,6 +32,8 @@ struct Shape {
   bool first_of_its_kind;  // differs from the one before in more than the spare activations
 };
 
+constexpr int kTrialMicroBatches = 4;
+
 class Search {
  public:
   Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request)
@@ -45,6 +47,9 @@ class Search {
     // Where everything rests on the device there is nothing to weigh but the time of the update.
     for (const Shape& shape : shapes()) {
       if (shape.first_of_its_kind) consider(shape, true);
+    }
+    if (!best_ && request_.micro_batches > kTrialMicroBatches) {
+      for (const Shape& shape : best_with_fewer_micro_batches()) consider(shape, false);
     }
     if (!best_) {
       for (const Shape& shape : shapes()) consider(shape, false);
@@ -64,7 +69,7 @@ class Search {
 
   std::string refuse() const {
     const bool disk = request_.budgets.nvme > 0;
-    if (!disk && forced_off_device()) return "a tier is forced to nvme, but no --nvme directory is given";
+    if (!disk && forced_off_device()) return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
     if (request_.update == UpdateTime::in_backward && request_.clip) {
       if (request_.parameter_tier == Tier::device || request_.optimizer_tier == Tier::device || !disk || request_.durability == Durability::checkpoint) {
         return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: all "
@@ -242,6 +247,25 @@ class Search {
     if (best_ && seconds >= best_seconds_) return;
     best_ = std::move(plan);
     best_seconds_ = seconds;
+  }
+
+  // What is good for a few micro-batches is good for many, and a plan grows with their number: updates and read-ahead are weighed
+  // with few. Order and activations depend on how many there are: the best shape of each such choice is tried with all.
+  std::vector<Shape> best_with_fewer_micro_batches() {
+    PlanRequest request = request_;
+    request.micro_batches = kTrialMicroBatches;
+    Search trial(graphs_, machine_, request);
+    trial.run();
+    outcome_.plans_built += trial.outcome_.plans_built;
+    std::stable_sort(trial.ranking_.begin(), trial.ranking_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Shape> shapes;
+    for (const auto& [seconds, shape] : trial.ranking_) {
+      const bool another = std::none_of(shapes.begin(), shapes.end(), [&, &candidate = shape](const Shape& chosen) {
+        return chosen.order == candidate.order && chosen.spare == candidate.spare && chosen.spare_boundary == candidate.spare_boundary;
+      });
+      if (another) shapes.push_back(shape);
+    }
+    return shapes;
   }
 
   // How far ahead to read and in what pieces to update matters less than the shape: it is weighed for the best shapes alone.

@@ -42,7 +42,7 @@ struct Run {
   std::atomic<int> lanes_left{0};
   std::atomic<bool> updates_done{false};
   std::vector<Span> spans;
-  Clock::time_point submitted, ended;
+  double submitted_s = 0;                      // since the executor was made, as spans are
   double loss = 0, grad_norm = 0, loss_sum = 0;
   Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // each written by its lane alone
   std::string stopped;
@@ -93,7 +93,7 @@ struct Executor::Impl {
     run.loss = run.grad_norm = 0;
     run.nvme_read_bytes = run.nvme_written_bytes = 0;
     run.updates_done.store(false);
-    run.submitted = Clock::now();
+    run.submitted_s = seconds_now();
     run.lanes_left.store(static_cast<int>(lanes_in_use().size()));
     for (const Lane lane : lanes_in_use()) {
       lane_arguments[static_cast<int>(lane)][&run - runs.data()] = {this, &run, lane};
@@ -149,11 +149,6 @@ struct Executor::Impl {
         note_peak(lane, op);
         progress.complete(lane);
       }
-    }
-    const auto now = Clock::now();
-    {
-      const std::lock_guard lock(end_mutex);
-      run.ended = std::max(run.ended, now);
     }
     run.lanes_left.fetch_sub(1, std::memory_order_acq_rel);
     run.lanes_left.notify_all();
@@ -260,13 +255,13 @@ struct Executor::Impl {
     for (int mb = 0; mb < micro_batches; ++mb) sum += losses()[mb];
     run.loss_sum = sum;
     run.loss = sum / static_cast<double>(run.settings.counted_tokens);
-    if (!std::isfinite(run.loss) && !run.evaluates) stop(run, fmt::format("the loss is {}", run.loss));
+    if (!std::isfinite(run.loss) && !run.evaluates) stop(run, fmt::format("the loss is {}", std::isnan(run.loss) ? "NaN" : "infinite"));
   }
 
   void take_norm(Run& run) {
     const double norm = optimizer.norm(reinterpret_cast<const double*>(resident(plan.norm_buffer)));
     run.grad_norm = norm;
-    if (!std::isfinite(norm)) stop(run, fmt::format("the gradient norm is {}", norm));
+    if (!std::isfinite(norm)) stop(run, fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite"));
     factor()[0] = norm;
     // As PyTorch's clip_grad_norm_, in fp32 as there.
     const float scale = static_cast<float>(run.settings.clip) / (static_cast<float>(norm) + 1e-6f);
@@ -343,7 +338,7 @@ struct Executor::Impl {
   std::int64_t submitted = 0, waited = 0;
   std::array<std::array<Bytes, kTiers>, kLanes> peaks{};
   const Clock::time_point created = Clock::now();
-  Clock::time_point last_end = created;
+  double last_end_s = 0;
 
   std::mutex end_mutex;
   std::atomic<bool> failed{false};
@@ -411,9 +406,11 @@ StepOutcome Executor::wait() {
     impl.update_waits = false;
     outcome.state_intact = defers || !run->updates_done.load() || run->speculates || run->known_factor.has_value();
   }
-  outcome.seconds = std::chrono::duration<double>(run->ended - std::max(impl.last_end, run->submitted)).count();
-  if (impl.last_end > run->submitted) outcome.seconds = std::chrono::duration<double>(run->ended - impl.last_end).count();
-  impl.last_end = run->ended;
+  // When its last operation ended, not when its lanes' threads came round to say so.
+  double ended_s = run->submitted_s;
+  for (int id = 0; id < impl.bound_step.operations; ++id) ended_s = std::max(ended_s, run->spans[id].end_s);
+  outcome.seconds = ended_s - std::max(impl.last_end_s, run->submitted_s);
+  impl.last_end_s = ended_s;
   outcome.nvme_read_bytes += run->nvme_read_bytes;
   outcome.nvme_written_bytes += run->nvme_written_bytes;
   for (const auto& peaks : impl.peaks) {

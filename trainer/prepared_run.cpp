@@ -110,6 +110,13 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
 }
 
 PlannedRun plan_run(const RunOptions& options, const PreparedModel& model) {
+  // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
+  constexpr std::int64_t most_micro_batches = 2048;
+  if (options.micro_batches() > most_micro_batches) {
+    throw InputError(fmt::format("--global-batch-size {} with --micro-batch-size {} makes {} micro-batches a step; at most {} can be planned", options.batch.global_batch_size,
+                                 options.batch.micro_batch_size, options.micro_batches(), most_micro_batches),
+                     "Use a larger --micro-batch-size.");
+  }
   PlannedRun run;
   run.machine = profile_for(options, model.pool());
   run.request = plan_request(options, budgets_for(options));

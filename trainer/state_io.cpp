@@ -126,4 +126,21 @@ void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   });
 }
 
+bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  const bool single = plan.choices.form == StateForm::fp32;
+  const Arena staging(4 * kChunk, "weights that are looked at");
+  bool finite = true;
+  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
+    if (kind != StateKind::weight || !finite) return;
+    executor.read_state(block, kind, begin, bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind)));
+    for (std::int64_t i = 0; i < elements; ++i) {
+      // The exponent of a number that is not finite is all ones, in the upper half of an fp32 as in a bf16.
+      const auto* halves = reinterpret_cast<const std::uint16_t*>(staging.data());
+      const std::uint16_t upper = halves[single ? 2 * i + 1 : i];
+      finite &= (upper & 0x7f80) != 0x7f80;
+    }
+  });
+  return finite;
+}
+
 }  // namespace spillway

@@ -25,4 +25,7 @@ void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
 // InputError where the file is of another model or state form; IoError where it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 
+// Whether every weight is a finite number. The executor must be idle, with no update pending.
+bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph);
+
 }  // namespace spillway

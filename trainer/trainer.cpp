@@ -145,7 +145,9 @@ class TrainingRun {
     if (another_under_way) loop_->wait();
     const std::int64_t good = outcome.step - 1;
     std::string kept = "Without --save nothing is kept.";
-    if (directory_ && outcome.state_intact) {
+    if (directory_ && outcome.state_intact && !weights_are_finite(loop_->executor(), plan_, compiled_.graph)) {
+      kept = fmt::format("The update of step {} had already made weights that are not finite; the last state kept is that of step {} in {}/checkpoints.", good, saved_step_, directory_->path());
+    } else if (directory_ && outcome.state_intact) {
       save(good);
       kept = fmt::format("The state after step {} is kept in {}/checkpoints.", good, directory_->path());
     } else if (directory_) {
