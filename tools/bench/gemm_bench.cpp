@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory/parallel.h"
+#include "models/cpu/matmul_description.h"
 #include "models/ops.h"
 
 namespace spillway {
@@ -81,7 +82,7 @@ void run_library(benchmark::State& state, const GemmSpec& spec) {
     dnnl::post_ops post_ops;
     if (spec.store == Store::add) post_ops.append_sum(1.0f);
     attributes.set_post_ops(post_ops);
-    const dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine));
+    const dnnl::matmul product(ops::describe_matmul(engine, a, b, dnnl::memory::desc(), c, attributes));
     const std::unordered_map<int, dnnl::memory> arguments = {{DNNL_ARG_SRC, {a, engine, operands.a.data.get()}},
                                                              {DNNL_ARG_WEIGHTS, {b, engine, operands.b.data.get()}},
                                                              {DNNL_ARG_DST, {c, engine, operands.c.data.get()}}};
