@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "memory/error.h"
 #include "tests/trainer/temporary_directory.h"
@@ -32,6 +34,17 @@ Parsed parse(std::vector<const char*> arguments) {
   parsed.help = parse_command_line(app, static_cast<int>(arguments.size()), arguments.data());
   if (!parsed.help) parsed.resolved = resolve_options(parsed.flags);
   return parsed;
+}
+
+// Whether a line of the table begins with these words. (No regular expressions here: Oniguruma's regcomp stands in for libc's.)
+bool has_line(const std::string& table, const std::vector<std::string>& words) {
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string field;
+    if (std::all_of(words.begin(), words.end(), [&](const std::string& word) { return fields >> field && field == word; })) return true;
+  }
+  return false;
 }
 
 RunOptions options_of(std::vector<const char*> arguments) { return parse(std::move(arguments)).resolved.options; }
@@ -321,9 +334,9 @@ TEST(Options, AFlagWinsOverTheFile) {
   EXPECT_FALSE(parsed.resolved.sources.contains("weight-decay"));
 
   const std::string table = print_config(parsed.resolved);
-  EXPECT_THAT(table, testing::ContainsRegex("lr +0\\.25 +flag"));
-  EXPECT_THAT(table, testing::ContainsRegex("min-lr +0\\.125 +config file"));
-  EXPECT_THAT(table, testing::ContainsRegex("weight-decay +0\\.01 +default"));
+  EXPECT_TRUE(has_line(table, {"lr", "0.25", "flag"}));
+  EXPECT_TRUE(has_line(table, {"min-lr", "0.125", "config", "file"}));
+  EXPECT_TRUE(has_line(table, {"weight-decay", "0.01", "default"}));
   const auto json = nlohmann::json::parse(print_config(parse({"--config", file.c_str(), "--format", "json"}).resolved));
   EXPECT_EQ(json["lr"]["value"], 0.5);
   EXPECT_EQ(json["lr"]["from"], "config file");
