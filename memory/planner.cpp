@@ -280,8 +280,7 @@ class Search {
     }
     std::stable_sort(ranking_.begin(), ranking_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     constexpr std::size_t kRefined = 2;
-    ranking_.resize(std::min(ranking_.size(), kRefined));
-    const auto best_shapes = ranking_;
+    const std::vector best_shapes(ranking_.begin(), ranking_.begin() + static_cast<std::ptrdiff_t>(std::min(ranking_.size(), kRefined)));
     for (const auto& [seconds, found] : best_shapes) {
       for (const int lookahead : {0, 1, 2, 4}) {
         for (const int spread : {0, 2}) {
