@@ -148,7 +148,40 @@ std::string read_text_file(const std::filesystem::path& path, Bytes limit) {
   return text;
 }
 
+namespace {
+
+bool is_stream(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status) || std::filesystem::is_block_file(status) ||
+         std::filesystem::is_socket(status);
+}
+
+void write_stream(const std::filesystem::path& path, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  std::size_t done = 0;
+  while (fd >= 0 && done < text.size()) {
+    const ssize_t wrote = ::write(fd, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) break;
+    done += static_cast<std::size_t>(wrote);
+  }
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (fd < 0 || done < text.size()) throw IoError(fmt::format("{}: cannot be written: {}", path.string(), reason(error)), help_for(error));
+}
+
+}  // namespace
+
+void refuse_to_replace(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (is_stream(path) || std::filesystem::is_directory(path, ignored)) {
+    throw InputError(fmt::format("{}: is not a regular file, and the finished file would take its place", path.string()), "Give the name of a file.");
+  }
+}
+
 void write_text_file(const std::filesystem::path& path, const std::string& text) {
+  if (is_stream(path)) return write_stream(path, text);
   std::filesystem::path partial = path;
   partial += ".partial";
   try {

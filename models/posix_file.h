@@ -38,7 +38,11 @@ void sync_directory(const std::filesystem::path& directory);
 // A small text file whole; InputError where it is larger than `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit);
 
-// Writes `path` by way of a temporary name: the file is there whole, or as it was before.
+// What is written by renaming a finished file over `path` must not take the place of a device, a pipe or a directory: InputError.
+void refuse_to_replace(const std::filesystem::path& path);
+
+// Writes `path` by way of a temporary name: the file is there whole, or as it was before. A device or a
+// pipe is written to as it is.
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace spillway

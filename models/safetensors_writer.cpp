@@ -70,6 +70,7 @@ struct SafetensorsWriter::Impl {
   Impl(const std::filesystem::path& path, const std::vector<TensorToWrite>& to_write) : final_path(path), tensors(to_write) {
     check_names(tensors);
     const std::string header = header_of(tensors);
+    refuse_to_replace(path);
     partial_path = path;
     partial_path += ".partial";
     file = PosixFile::create(partial_path);

@@ -159,7 +159,7 @@ class IdPrinter {
 class IdFile {
  public:
   explicit IdFile(const std::string& path)
-      : path_(path), partial_(fmt::format("{}.partial.{}", path, ::getpid())), file_(std::fopen(partial_.c_str(), "w")) {
+      : path_(path), partial_(fmt::format("{}.partial.{}", path, ::getpid())), file_((refuse_to_replace(path), std::fopen(partial_.c_str(), "w"))) {
     if (!file_) throw IoError(fmt::format("{}: cannot be created: {}", partial_, std::strerror(errno)));
   }
   ~IdFile() {
