@@ -92,9 +92,9 @@ DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
   return *this;
 }
 
-bool DirectoryLock::left_behind(const std::string& directory) {
+bool DirectoryLock::in_use(const std::string& directory) {
   const Descriptor file(open(lock_path(directory).c_str(), O_RDONLY | O_CLOEXEC));
-  return file.get() >= 0 && flock(file.get(), LOCK_SH | LOCK_NB) == 0;
+  return file.get() >= 0 && flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
 }  // namespace spillway

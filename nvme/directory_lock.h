@@ -37,8 +37,8 @@ class DirectoryLock {
   // "process 12 on host x", where the previous owner died without cleaning up; else empty.
   const std::string& dead_owner() const noexcept { return dead_owner_; }
 
-  // Whether the directory has the file of an owner that died.
-  static bool left_behind(const std::string& directory);
+  // Whether another owner has the directory now.
+  static bool in_use(const std::string& directory);
 
  private:
   std::string path_;  // empty when moved from

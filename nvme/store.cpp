@@ -52,7 +52,7 @@ struct Store::Impl {
     for (const StoreDirectory& directory : options.directories) check_store_directory(directory.path);
     check_distinct(options.directories);
     files.reserve(options.directories.size());
-    for (const StoreDirectory& directory : options.directories) files.emplace_back(directory, options.content, options.log);
+    for (const StoreDirectory& directory : options.directories) files.emplace_back(directory, options.content, options.orphan, options.log);
     options.content == StoreContent::fresh ? create() : open_existing();
     for (StoreFile& file : files) paths.push_back(file.path());
     for (StoreFile& file : files) descriptors.push_back(file.descriptor());
@@ -70,14 +70,28 @@ struct Store::Impl {
                         "Raise the caps of --nvme DIR=SIZE, free space, or add another directory.");
     }
     map.emplace(caps, options.stripe_bytes, options.bytes);
-    for (std::size_t f = 0; f < files.size(); ++f) files[f].create(map->file_bytes(static_cast<int>(f)), options.log);
+    for (std::size_t f = 0; f < files.size(); ++f) {
+      files[f].create(map->file_bytes(static_cast<int>(f)) + identity_bytes(), options.log);
+      if (options.identity) files[f].write_identity(identity_of(f));
+    }
+  }
+
+  Bytes identity_bytes() const { return options.identity ? kExtentAlignment : 0; }
+  StoreIdentity identity_of(std::size_t file) const {
+    StoreIdentity identity = *options.identity;
+    identity.directory = static_cast<int>(file);
+    identity.directories = static_cast<int>(files.size());
+    identity.bytes = options.bytes;
+    identity.stripe_bytes = options.stripe_bytes;
+    return identity;
   }
 
   void open_existing() {
     std::vector<Bytes> sizes;
     for (StoreFile& file : files) {
       file.open_existing();
-      sizes.push_back(file.size());
+      if (options.identity) file.check_identity(identity_of(sizes.size()));
+      sizes.push_back(file.size() - identity_bytes());
     }
     const bool fits = StripeMap::capacity(sizes, options.stripe_bytes) >= options.bytes;
     if (fits) map.emplace(sizes, options.stripe_bytes, options.bytes);
@@ -133,15 +147,26 @@ StoreChannel Store::open_channel(const StoreChannelOptions& options) {
 }
 
 void Store::sync() {
-  for (const StoreFile& file : impl_->files) {
-    if (fdatasync(file.descriptor()) == 0) continue;
-    throw IoError(fmt::format("fdatasync of {} failed: {}", file.path(), std::generic_category().message(errno)),
+  for (std::size_t f = 0; f < impl_->files.size(); ++f) {
+    const StoreFile& file = impl_->files[f];
+    const int error = impl_->options.sync_file ? impl_->options.sync_file(static_cast<int>(f)) : fdatasync(file.descriptor()) == 0 ? 0 : errno;
+    if (error == 0) continue;
+    throw IoError(fmt::format("fdatasync of {} failed: {}", file.path(), std::generic_category().message(error)),
                   "What was written since the last sync may be lost: see the kernel's log.");
   }
 }
 
 void Store::keep() noexcept {
   for (StoreFile& file : impl_->files) file.keep();
+}
+
+void Store::discard() noexcept {
+  for (StoreFile& file : impl_->files) file.discard();
+}
+
+StorePlace Store::place_of(Bytes offset) const {
+  const StripeMap::Place place = impl_->map->place(offset);
+  return {impl_->paths[static_cast<std::size_t>(place.file)], place.offset};
 }
 
 Bytes Store::bytes() const noexcept { return impl_->options.bytes; }

@@ -1,10 +1,11 @@
 // The NVMe tier: one logical range of bytes, striped over a preallocated file in each directory given.
-// Not here: what lies where in that range (the planner), slots, generations and checksums (the record that makes a step durable).
+// Not here: what lies where in that range (the planner), slots, generations and checksums (commit_record.h).
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "memory/types.h"
 #include "nvme/io_queue.h"
 #include "nvme/store_channel.h"
+#include "nvme/store_identity.h"
 
 namespace spillway {
 
@@ -39,6 +41,18 @@ struct StoreOptions {
   LogSink log;
   // For tests: wraps the queue of every channel.
   std::function<std::unique_ptr<IoQueue>(std::unique_ptr<IoQueue>)> decorate;
+  // For tests: instead of fdatasync of a file (index into `directories`); 0 or an errno.
+  std::function<int(int file)> sync_file;
+  // A store that outlives its process: store_id and the places of its records, the rest is filled in where it is made. What is
+  // opened must have it.
+  std::optional<StoreIdentity> identity;
+  std::uint64_t orphan = 0;  // store_id of a store that nobody will go on with, and whose files a fresh one may therefore remove
+};
+
+// Where a logical offset lies.
+struct StorePlace {
+  std::string file;
+  Bytes offset = 0;
 };
 
 struct StoreTraffic {
@@ -51,8 +65,8 @@ struct StoreTraffic {
 Bytes store_capacity(std::span<const StoreDirectory> directories, Bytes stripe_bytes = StoreOptions{}.stripe_bytes);
 
 // The directories are locked for this process while the store lives. Fresh files go when it is destroyed, unless keep() was
-// called; existing ones stay. What a killed process leaves is reclaimed by the next fresh store there; kept files are not
-// (IoError). Channels must be destroyed before the store.
+// called; existing ones stay. What a killed process leaves is reclaimed by the next fresh store there; kept files and
+// stores that have an identity are not (IoError). Channels must be destroyed before the store.
 class Store {
  public:
   // Throws InputError (a directory that is missing or named twice), BudgetError (caps too small for `bytes`), or IoError (in use
@@ -68,8 +82,11 @@ class Store {
   void sync();
   // The files stay when the store is destroyed.
   void keep() noexcept;
+  // The files go when the store is destroyed, existing ones, too.
+  void discard() noexcept;
 
   Bytes bytes() const noexcept;
+  StorePlace place_of(Bytes offset) const;
   // All channels' requests since creation; from any thread.
   StoreTraffic traffic() const noexcept;
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <map>
@@ -21,8 +22,6 @@ namespace {
 constexpr Bytes kLargestReserve = kGiB;
 constexpr Bytes kReserveShare = 50;
 
-std::string store_path(const std::string& directory) { return directory + "/spillway-store.bin"; }
-
 std::string text_of(int error) { return std::generic_category().message(error); }
 
 Bytes free_bytes(const std::string& directory) {
@@ -32,6 +31,8 @@ Bytes free_bytes(const std::string& directory) {
 }
 
 }  // namespace
+
+std::string store_file_path(const std::string& directory) { return directory + "/spillway-store.bin"; }
 
 void check_store_directory(const std::string& directory) {
   struct stat info {};
@@ -60,7 +61,7 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories) 
     FileSystem& system = entry->second;
     if (first) system.free = free_bytes(directory.path);
     struct stat leftover {};
-    if (DirectoryLock::left_behind(directory.path) && stat(store_path(directory.path).c_str(), &leftover) == 0) {
+    if (!DirectoryLock::in_use(directory.path) && stat(store_file_path(directory.path).c_str(), &leftover) == 0) {
       system.free += static_cast<Bytes>(leftover.st_blocks) * 512;
     }
     if (directory.cap_bytes == 0) ++system.uncapped;
@@ -79,20 +80,27 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories) 
   return available;
 }
 
-StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, const LogSink& log)
-    : directory_(directory.path), path_(store_path(directory.path)), owner_(getpid()) {
+StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std::uint64_t orphan, const LogSink& log)
+    : directory_(directory.path), path_(store_file_path(directory.path)), owner_(getpid()) {
   check_store_directory(directory_);
   lock_.emplace(directory_);
   if (content == StoreContent::existing) return;
   struct stat info {};
   if (lstat(path_.c_str(), &info) != 0) return;
-  if (lock_->dead_owner().empty()) {
+  const auto identity = read_store_identity(directory_);
+  const bool reclaimed = identity && identity->store_id == orphan;
+  if (identity && !reclaimed) {
+    throw IoError(fmt::format("--nvme {}: {} ({} bytes) holds the state of a run that can go on", directory_, path_, info.st_size),
+                  "Go on with that run by --load, remove the file if it is not to go on, or give another directory.");
+  }
+  if (!reclaimed && lock_->dead_owner().empty()) {
     throw IoError(fmt::format("--nvme {}: {} ({} bytes) was kept by an earlier run", directory_, path_, info.st_size),
                   "Remove it if that run is not to go on, or give another directory.");
   }
   if (unlink(path_.c_str()) != 0) throw IoError(fmt::format("cannot remove {}: {}", path_, text_of(errno)));
-  if (log)
-    log(fmt::format("--nvme {}: removed {} bytes that {} left when it died", directory_, info.st_size, lock_->dead_owner()));
+  if (!log) return;
+  log(fmt::format("--nvme {}: removed {} bytes that {} left when it {}", directory_, info.st_size,
+                  lock_->dead_owner().empty() ? "a run" : lock_->dead_owner(), lock_->dead_owner().empty() ? "ended" : "died"));
 }
 
 StoreFile::~StoreFile() {
@@ -135,6 +143,25 @@ void StoreFile::create(Bytes bytes, const LogSink& log) {
 void StoreFile::open_existing() {
   file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (file_.get() < 0) throw IoError(fmt::format("cannot open {}: {}", path_, text_of(errno)));
+}
+
+void StoreFile::write_identity(const StoreIdentity& identity) {
+  std::array<std::byte, kExtentAlignment> page{};
+  encode_identity(identity, page);
+  const ssize_t written = pwrite(file_.get(), page.data(), page.size(), size() - kExtentAlignment);
+  if (written != std::ssize(page)) {
+    throw IoError(fmt::format("write of {} bytes at the end of {} gave {}: {}", page.size(), path_, written, text_of(errno)));
+  }
+  const Descriptor directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fsync(file_.get()) != 0 || directory.get() < 0 || fsync(directory.get()) != 0) {
+    throw IoError(fmt::format("fsync of {} failed: {}", path_, text_of(errno)));
+  }
+}
+
+void StoreFile::check_identity(const StoreIdentity& identity) const {
+  if (read_store_identity(directory_) == identity) return;
+  throw IoError(fmt::format("{}: not the file of directory {} of {} of the store that is to be opened", path_, identity.directory + 1, identity.directories),
+                "Give the same directories, in the same order, as the run that kept them.");
 }
 
 bool StoreFile::make_direct() {

@@ -12,16 +12,20 @@
 #include "memory/types.h"
 #include "nvme/directory_lock.h"
 #include "nvme/store.h"
+#include "nvme/store_identity.h"
 
 namespace spillway {
+
+std::string store_file_path(const std::string& directory);
 
 // InputError where it is missing or no directory, IoError where this user cannot write to it.
 void check_store_directory(const std::string& directory);
 
 class StoreFile {
  public:
-  // Checks and locks the directory, and removes what a killed run left there if the content is to be fresh.
-  StoreFile(const StoreDirectory& directory, StoreContent content, const LogSink& log);
+  // Checks and locks the directory, and removes what a killed run left there if the content is to be fresh; a store that has an
+  // identity only where that is `orphan`.
+  StoreFile(const StoreDirectory& directory, StoreContent content, std::uint64_t orphan, const LogSink& log);
   ~StoreFile();  // removes the file unless kept; then the lock
   StoreFile(StoreFile&& other) noexcept;
   StoreFile& operator=(StoreFile&& other) = delete;
@@ -29,9 +33,14 @@ class StoreFile {
   // Reserves space for a fresh file. IoError with the bytes needed and available; then nothing stays behind.
   void create(Bytes bytes, const LogSink& log);
   void open_existing();
+  // The file's last page, written and synced.
+  void write_identity(const StoreIdentity& identity);
+  // IoError where the last page is not that.
+  void check_identity(const StoreIdentity& identity) const;
   // Turns on O_DIRECT and tries it. False, and buffered, where the file system refuses.
   bool make_direct();
   void keep() noexcept { keep_ = true; }
+  void discard() noexcept { keep_ = false; }
 
   int descriptor() const noexcept { return file_.get(); }
   const std::string& path() const noexcept { return path_; }
