@@ -17,7 +17,7 @@ constexpr std::int64_t kSteps = 4;
 
 class PowerLoss : public StoreFixture {
  protected:
-  PowerLoss() : memory_(kArrays * kArrayBytes) {}
+  PowerLoss() : StoreFixture(simulated_place()), memory_(kArrays * kArrayBytes) {}
 
   StoreOptions durable(StoreContent content) {
     StoreOptions given = options(2, kRecordsBegin + 2 * kPlaceBytes);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -53,10 +54,15 @@ inline Bytes first_wrong(const IoSegment& segment, std::uint64_t generation = 0)
   return -1;
 }
 
+// Where a simulated disk's files lie: in memory where they can, for a real disk would sync them thousands of times.
+inline std::filesystem::path simulated_place() {
+  return access("/dev/shm", W_OK) == 0 ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
+}
+
 class StoreFixture : public ::testing::Test {
  protected:
-  StoreFixture() {
-    std::string name = std::filesystem::temp_directory_path() / "spillway_store_XXXXXX";
+  explicit StoreFixture(const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
+    std::string name = place / "spillway_store_XXXXXX";
     if (!mkdtemp(name.data())) throw std::runtime_error("mkdtemp failed");
     root_ = name;
   }
