@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return spillway::fail(3, "the process is out of memory outside the plan", "Give it at least 150 MiB beside --device-memory.");
   } catch (const std::exception& error) {
-    return spillway::fail(1, fmt::format("unexpected: {}", error.what()), "This is a bug in spillway; please report it with the command line.");
+    return spillway::fail(1, fmt::format("unexpected: {}", error.what()),
+                          "This is a bug in spillway; please report it with the command line.");
   }
 }

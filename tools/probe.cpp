@@ -3,10 +3,9 @@
 #include <CLI/CLI.hpp>
 
 #include "memory/error.h"
-#include "models/posix_file.h"
+#include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "trainer/host.h"
-#include "trainer/options.h"
 #include "trainer/probe.h"
 #include "trainer/profile_file.h"
 
@@ -21,10 +20,7 @@ int probe_command(int argc, const char* const* argv) {
   app.add_flag("--thorough", thorough, "more and longer samples: about a minute");
   app.add_option("--format", format, "(table)")->type_name("table|json");
   app.add_option("--out", out, "write it to a file rather than print it")->type_name("FILE");
-  if (const auto help = parse_command_line(app, argc, argv)) {
-    fmt::print("{}", *help);
-    return 0;
-  }
+  if (help_was_asked(app, argc, argv)) return 0;
   if (format != "table" && format != "json") throw InputError(fmt::format("--format: found {}, allowed: table, json", format));
   RawFlags flags;
   if (!nvme.empty()) flags.given["nvme"] = nvme;
@@ -33,11 +29,7 @@ int probe_command(int argc, const char* const* argv) {
   const ProbeResult result = probe(pool, directories, thorough ? ProbeEffort::thorough : ProbeEffort::quick);
   if (const auto cache = profile_cache(pool.threads(), directories)) keep_profile(*cache, result.profile);
   const std::string text = format == "json" ? probe_json(result) : probe_table(result);
-  if (out.empty()) {
-    fmt::print("{}", text);
-  } else {
-    write_text_file(out, text);
-  }
+  put_out(text, out);
   return 0;
 }
 

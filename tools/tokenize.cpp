@@ -15,11 +15,11 @@
 
 #include "memory/error.h"
 #include "memory/parallel.h"
+#include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "trainer/data_files.h"
 #include "trainer/host.h"
 #include "trainer/interrupt.h"
-#include "trainer/options.h"
 #include "trainer/progress.h"
 #include "trainer/text_documents.h"
 #include "trainer/token_file.h"
@@ -68,8 +68,9 @@ class TokenizeProgress {
     shown_s_ = seconds();
     const double rate = static_cast<double>(counts.bytes) / seconds();
     const double left = static_cast<double>(total_ - counts.bytes) / rate;
-    fmt::print(stderr, "\r\x1b[K{} of {} · {} documents · {} tokens · {}/s · ETA {}", rounded_size(counts.bytes), rounded_size(total_),
-               grouped(counts.documents), grouped(counts.tokens), rounded_size(static_cast<Bytes>(rate)), rounded_time(left));
+    fmt::print(stderr, "\r\x1b[K{} of {} · {} documents · {} tokens · {}/s · ETA {}", rounded_size(counts.bytes),
+               rounded_size(total_), grouped(counts.documents), grouped(counts.tokens), rounded_size(static_cast<Bytes>(rate)),
+               rounded_time(left));
     std::fflush(stderr);
     is_open_ = true;
   }
@@ -84,8 +85,9 @@ class TokenizeProgress {
 
 fs::path tokenizer_path(const TokenizeOptions& options) {
   if (options.tokenizer.empty() == options.model.empty()) {
-    throw InputError(options.tokenizer.empty() ? "--tokenizer: not given" : "found both --tokenizer and --model, allowed: one of them",
-                     "give a tokenizer.json or a directory that has one");
+    throw InputError(
+        options.tokenizer.empty() ? "--tokenizer: not given" : "found both --tokenizer and --model, allowed: one of them",
+        "give a tokenizer.json or a directory that has one");
   }
   if (options.tokenizer == "bytes")
     throw InputError("--tokenizer: found bytes, allowed: a tokenizer.json", "train reads text as bytes with no token file");
@@ -102,7 +104,8 @@ std::optional<std::int32_t> separator_of(const TokenizeOptions& options, const T
   if (options.end_of_text == "none") return std::nullopt;
   if (!options.end_of_text.empty()) {
     const auto id = tokenizer.token_id(options.end_of_text);
-    if (!id) throw InputError(fmt::format("--end-of-text: found {}, which {} does not have", options.end_of_text, tokenizer.path()));
+    if (!id)
+      throw InputError(fmt::format("--end-of-text: found {}, which {} does not have", options.end_of_text, tokenizer.path()));
     return id;
   }
   const auto id = tokenizer.end_of_text();
@@ -159,7 +162,9 @@ class IdPrinter {
 class IdFile {
  public:
   explicit IdFile(const std::string& path)
-      : path_(path), partial_(fmt::format("{}.partial.{}", path, ::getpid())), file_((refuse_to_replace(path), std::fopen(partial_.c_str(), "w"))) {
+      : path_(path),
+        partial_(fmt::format("{}.partial.{}", path, ::getpid())),
+        file_((refuse_to_replace(path), std::fopen(partial_.c_str(), "w"))) {
     if (!file_) throw IoError(fmt::format("{}: cannot be created: {}", partial_, std::strerror(errno)));
   }
   ~IdFile() {
@@ -216,13 +221,15 @@ class DocumentWriter {
 };
 
 void report(const DocumentCounts& counts, std::int64_t written, const std::string& out, double seconds) {
-  std::string line = fmt::format("{} documents, {} tokens from {} in {} ({:.1f} MB/s)", grouped(counts.documents), grouped(written),
-                                 rounded_size(counts.bytes), rounded_time(seconds), static_cast<double>(counts.bytes) / 1e6 / std::max(seconds, 1e-9));
+  std::string line = fmt::format("{} documents, {} tokens from {} in {} ({:.1f} MB/s)", grouped(counts.documents),
+                                 grouped(written), rounded_size(counts.bytes), rounded_time(seconds),
+                                 static_cast<double>(counts.bytes) / 1e6 / std::max(seconds, 1e-9));
   if (!out.empty()) line += fmt::format(" -> {}", out);
   if (counts.empty_documents > 0) line += fmt::format("; {} empty", grouped(counts.empty_documents));
   fmt::print(stderr, "{}\n", line);
   if (counts.bad_lines > 0)
-    fmt::print(stderr, "{} bad line{} left out; the first: {}\n", grouped(counts.bad_lines), counts.bad_lines == 1 ? "" : "s", counts.first_bad_line);
+    fmt::print(stderr, "{} bad line{} left out; the first: {}\n", grouped(counts.bad_lines), counts.bad_lines == 1 ? "" : "s",
+               counts.first_bad_line);
 }
 
 int run(const TokenizeOptions& options) {
@@ -230,7 +237,8 @@ int run(const TokenizeOptions& options) {
   if (options.format != "bin" && !prints_ids)
     throw InputError(fmt::format("--format: found {}, allowed: bin, ids", options.format));
   if (options.data.empty()) throw InputError("--data: not given", fmt::format("allowed: {}", kAllowedFiles));
-  if (!prints_ids && options.out.empty()) throw InputError("--out: not given", "name the .bin file to write, or print ids with --format ids");
+  if (!prints_ids && options.out.empty())
+    throw InputError("--out: not given", "name the .bin file to write, or print ids with --format ids");
   const std::vector<std::string> files = files_of(options.data, kExtensions, "--data", kAllowedFiles);
   const Bytes total = size_of_all(files);
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_path(options));
@@ -271,17 +279,17 @@ int tokenize_command(int argc, const char* const* argv) {
   TokenizeOptions options;
   app.add_option("--tokenizer", options.tokenizer, "a tokenizer.json, or a directory that has one")->type_name("PATH");
   app.add_option("--model", options.model, "instead: a Hugging Face directory, whose tokenizer.json is taken")->type_name("PATH");
-  app.add_option("--data,data", options.data, "text files, .jsonl files (\"text\" of each row), directories of .txt and .jsonl")->type_name("PATH...");
+  app.add_option("--data,data", options.data, "text files, .jsonl files (\"text\" of each row), directories of .txt and .jsonl")
+      ->type_name("PATH...");
   app.add_option("--out", options.out, "the file to write; whole or not at all")->type_name("FILE");
-  app.add_option("--format", options.format, "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document (bin)")
+  app.add_option("--format", options.format,
+                 "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document (bin)")
       ->type_name("bin|ids");
-  app.add_option("--end-of-text", options.end_of_text, "what stands between documents in a .bin (the tokenizer's usual one)")->type_name("TOKEN|none");
+  app.add_option("--end-of-text", options.end_of_text, "what stands between documents in a .bin (the tokenizer's usual one)")
+      ->type_name("TOKEN|none");
   app.add_flag("--skip-bad-lines", options.skip_bad_lines, "leave out rows of JSONL that are not right, and count them");
   app.add_option("--threads", options.threads, "(all cores)")->type_name("N")->check(CLI::Range(1, 1024));
-  if (const auto help = parse_command_line(app, argc, argv)) {
-    fmt::print("{}", *help);
-    return 0;
-  }
+  if (help_was_asked(app, argc, argv)) return 0;
   try {
     return run(options);
   } catch (const Interrupted&) {

@@ -4,45 +4,31 @@
 #include <CLI/CLI.hpp>
 
 #include "memory/error.h"
-#include "models/posix_file.h"
+#include "tools/command_opening.h"
 #include "tools/commands.h"
-#include "trainer/options.h"
 #include "trainer/verify.h"
 
 namespace spillway {
 
 int verify_command(int argc, const char* const* argv) {
   CLI::App app(
-      "Run a few steps under the given plan and again in core (or, where that cannot fit, under another plan), and compare losses, gradient norms and "
+      "Run a few steps under the given plan and again in core (or, where that cannot fit, under another plan), and compare "
+      "losses, gradient norms and "
       "the final state bit for bit. Exit code 5: they differ.",
       "spillway verify");
-  RawFlags flags;
   std::int64_t steps = 3;
   app.add_option("--steps", steps, "steps to run under each plan (3)")->type_name("N");
-  add_run_flags(app, flags);
-  if (const auto help = parse_command_line(app, argc, argv)) {
-    fmt::print("{}", *help);
-    return 0;
-  }
+  const auto resolved = resolve_run_flags(app, argc, argv);
+  if (!resolved) return 0;
   if (steps < 1 || steps > 1'000'000) throw InputError(fmt::format("--steps: found {}, allowed: 1 to 1000000", steps));
-  const ResolvedOptions resolved = resolve_options(flags);
-  if (flags.print_config) {
-    fmt::print("{}", print_config(resolved));
-    return 0;
-  }
-  const LogOptions& log = resolved.options.log;
+  const LogOptions& log = resolved->options.log;
   if (log.format == OutputFormat::html) throw InputError("--format: found html, allowed: table, json");
   const bool json = log.format == OutputFormat::json;
-  const VerifyResult result = verify(resolved.options, steps, [json](std::string_view line) {
+  const VerifyResult result = verify(resolved->options, steps, [json](std::string_view line) {
     if (!json) fmt::print("{}\n", line);
   });
   if (!json) fmt::print("the plans differ in {}\n{}\n", fmt::join(result.plans_differ, "; "), result.verdict);
-  const std::string text = verify_json(result);
-  if (!log.out.empty()) {
-    write_text_file(log.out, text);
-  } else if (json) {
-    fmt::print("{}", text);
-  }
+  if (json || !log.out.empty()) put_out(verify_json(result), log.out);
   return result.equal() ? 0 : kExitDifferent;
 }
 

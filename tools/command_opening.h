@@ -1,0 +1,26 @@
+// How every subcommand begins and ends: its flags are parsed, help and --print-config are answered, its result is put out.
+// Not here: the flags themselves (trainer/options.h, and each command's own beside it).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trainer/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace spillway {
+
+// Parses the flags declared on `app`. True where help was asked for, which is printed then: the command is done.
+bool help_was_asked(CLI::App& app, int argc, const char* const* argv);
+
+// Declares the run flags on `app`, after those that it has, parses and resolves them. None where --help or --print-config was
+// answered: the command is done.
+std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv);
+
+// Into the file of `--out` where one was named, else printed.
+void put_out(const std::string& text, const std::string& out);
+
+}  // namespace spillway
