@@ -6,11 +6,8 @@
 #include "models/cpu/attention_kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "models/cpu/register_tile_bf16.h"
 
-// GCC 12 takes the operands that its own intrinsics leave undefined for forgotten ones (its bug 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
 // Everything down to pop_options, templates too, is compiled for these and runs only where kernels_bf16_native() finds them.
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
@@ -19,7 +16,7 @@ namespace spillway::ops::attention {
 namespace {
 
 using Row = RowBlock<BFloat16>;
-constexpr std::int64_t kLanes = 16;
+constexpr std::int64_t kLanes = kTileLanes;
 
 #define SPILLWAY_INLINE inline __attribute__((always_inline))
 
@@ -44,19 +41,7 @@ void tile(const Product& p, std::int64_t column) {
       }
     }
   }
-  const Unit* a = p.a;
-  const Unit* b = p.b + column;
-  for (std::int64_t u = p.units; u > 0; --u, a += p.a_unit, b += p.b_stride) {
-    __m512bh line[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) line[v] = as_bf16(_mm512_loadu_si512(b + v * kLanes));
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const __m512bh unit = as_bf16(_mm512_set1_epi32(static_cast<int>(a[r * p.a_row])));
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], unit, line[v]);
-    }
-  }
+  add_products(sum, p.units, p.a, p.a_row, p.a_unit, p.b + column, p.b_stride);
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
@@ -243,38 +228,12 @@ void transpose(const Row& in, Unit* out, std::int64_t ld) {
   const std::int64_t units = (in.D + 1) / 2;
   for (std::int64_t begin = 0; begin < in.padded; begin += kLanes) {
     for (std::int64_t u = 0; u < units; u += kLanes) {
-      __m512i x[16], y[16];
+      __m512i x[16];
 #pragma GCC unroll 16
       for (int r = 0; r < 16; ++r) {
         x[r] = begin + r < in.rows ? load_row(in.data + (begin + r) * in.stride + 2 * u, in.D - 2 * u) : _mm512_setzero_si512();
       }
-      // Units, then pairs, then 128-bit quarters change places.
-#pragma GCC unroll 8
-      for (int r = 0; r < 16; r += 2) {
-        y[r] = _mm512_unpacklo_epi32(x[r], x[r + 1]);
-        y[r + 1] = _mm512_unpackhi_epi32(x[r], x[r + 1]);
-      }
-#pragma GCC unroll 4
-      for (int r = 0; r < 16; r += 4) {
-        x[r] = _mm512_unpacklo_epi64(y[r], y[r + 2]);
-        x[r + 1] = _mm512_unpackhi_epi64(y[r], y[r + 2]);
-        x[r + 2] = _mm512_unpacklo_epi64(y[r + 1], y[r + 3]);
-        x[r + 3] = _mm512_unpackhi_epi64(y[r + 1], y[r + 3]);
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
-        x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
-        x[i + 4] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0x88);
-        x[i + 12] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0xdd);
-      }
+      transpose_pairs(x);
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i) {
         if (u + i < units) _mm512_storeu_si512(out + (u + i) * ld + begin, x[i]);

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 #include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_EMBEDDING_TABLE
@@ -30,8 +32,8 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <typename E>
-HWY_INLINE void add_row(std::int64_t count, const E* x, float* sum) {
+template <typename E, typename Sum>
+HWY_INLINE void add_row(std::int64_t count, const E* x, Sum* sum) {
   for_vectors(count,
               [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Add(load(sum + i, part), load(x + i, part)), sum + i, part); });
 }
@@ -39,14 +41,7 @@ HWY_INLINE void add_row(std::int64_t count, const E* x, float* sum) {
 template <typename E>
 void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions, E* x) {
   constexpr std::int64_t kTaskRows = 16;
-  pool.parallel_for((n + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) HWY_ATTR {
-    for (std::int64_t row = task * kTaskRows; row < std::min(n, (task + 1) * kTaskRows); ++row) {
-      const E* position = positions + row % sequence * H;
-      E* out = x + row * H;
-      for_vectors(H, [&](std::int64_t i, auto part)
-                         HWY_ATTR { store(hn::Add(load(out + i, part), load(position + i, part)), out + i, part); });
-    }
-  });
+  for_rows(pool, n, kTaskRows, [&](std::int64_t row) HWY_ATTR { add_row(H, positions + row % sequence * H, x + row * H); });
 }
 
 // A task owns some columns of the whole tile and takes the tokens in their order: no two tasks meet, however often a token
@@ -69,12 +64,10 @@ template <typename E>
 void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
                        const E* dx, float* dpositions, Store how) {
   constexpr std::int64_t kTaskRows = 8;
-  pool.parallel_for((table_rows + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) HWY_ATTR {
-    for (std::int64_t position = task * kTaskRows; position < std::min(table_rows, (task + 1) * kTaskRows); ++position) {
-      float* sum = dpositions + position * H;
-      if (how == Store::write) std::memset(sum, 0, static_cast<std::size_t>(H) * sizeof(float));
-      for (std::int64_t row = position; position < sequence && row < n; row += sequence) add_row(H, dx + row * H, sum);
-    }
+  for_rows(pool, table_rows, kTaskRows, [&](std::int64_t position) HWY_ATTR {
+    float* sum = dpositions + position * H;
+    if (how == Store::write) std::memset(sum, 0, static_cast<std::size_t>(H) * sizeof(float));
+    for (std::int64_t row = position; position < sequence && row < n; row += sequence) add_row(H, dx + row * H, sum);
   });
 }
 
@@ -84,8 +77,7 @@ EmbeddingKernels<E> kernels() {
 }
 
 }  // namespace
-EmbeddingKernels<float> embedding_fp32() { return kernels<float>(); }
-EmbeddingKernels<BFloat16> embedding_bf16() { return kernels<BFloat16>(); }
+SPILLWAY_SIMD_TABLES(EmbeddingKernels, embedding);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -93,19 +85,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(embedding_fp32);
-HWY_EXPORT(embedding_bf16);
-
-namespace {
-template <typename E>
-EmbeddingKernels<E> best() {
-  if constexpr (sizeof(E) == 4) {
-    return HWY_DYNAMIC_DISPATCH(embedding_fp32)();
-  } else {
-    return HWY_DYNAMIC_DISPATCH(embedding_bf16)();
-  }
-}
-}  // namespace
+SPILLWAY_SIMD_DISPATCH(EmbeddingKernels, embedding);
 
 template <typename E>
 void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,

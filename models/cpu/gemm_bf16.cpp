@@ -4,27 +4,23 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-// GCC 12's own intrinsics start from a variable that they leave undefined on purpose.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-
 #include <algorithm>
-#include <cstring>
 
-#define SPILLWAY_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#include "models/cpu/register_tile_bf16.h"
 
 namespace spillway::ops {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
+constexpr std::int64_t kLanes = kTileLanes;
 constexpr int kStripRows = 6;  // 6 x 4 sums, 4 vectors of B and one of A fill the 32 registers
 
-SPILLWAY_BF16 inline __m512 widened(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+SPILLWAY_AVX512_BF16 inline __m512 widened(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
 
 // Pairs of rows side by side: [k,n] as stored. Whole rows first, because that is how they lie in memory; the next ones are
 // asked for ahead, because the hardware does not follow from page to page.
-SPILLWAY_BF16 void pack_plain(std::int64_t k, std::int64_t n, const BFloat16* b, std::int64_t ldb, std::uint32_t* packed) {
+SPILLWAY_AVX512_BF16 void pack_plain(std::int64_t k, std::int64_t n, const BFloat16* b, std::int64_t ldb, std::uint32_t* packed) {
   constexpr std::int64_t kAhead = 8;
   for (std::int64_t pair = 0; pair < k / 2; ++pair) {
     const BFloat16* even = b + 2 * pair * ldb;
@@ -48,60 +44,34 @@ SPILLWAY_BF16 void pack_plain(std::int64_t k, std::int64_t n, const BFloat16* b,
   }
 }
 
-// 16 columns, 16 pairs: a 16 x 16 transpose of 32-bit elements in four rounds.
-SPILLWAY_BF16 void transpose_pairs(std::int64_t columns, std::int64_t pairs, const BFloat16* b, std::int64_t ldb,
-                                   std::uint32_t* panel) {
-  __m512i row[16], mixed[16];
+// 16 columns of B [n,k], 16 pairs of each, into the panel's lines.
+SPILLWAY_AVX512_BF16 void pack_columns(std::int64_t columns, std::int64_t pairs, const BFloat16* b, std::int64_t ldb,
+                                       std::uint32_t* panel) {
+  __m512i x[16];
   const auto mask = static_cast<__mmask16>((1u << pairs) - 1);
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) row[i] = i < columns ? _mm512_maskz_loadu_epi32(mask, b + i * ldb) : _mm512_setzero_si512();
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    mixed[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
-    mixed[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    row[i] = _mm512_unpacklo_epi64(mixed[i], mixed[i + 2]);
-    row[i + 1] = _mm512_unpackhi_epi64(mixed[i], mixed[i + 2]);
-    row[i + 2] = _mm512_unpacklo_epi64(mixed[i + 1], mixed[i + 3]);
-    row[i + 3] = _mm512_unpackhi_epi64(mixed[i + 1], mixed[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    mixed[i] = _mm512_shuffle_i32x4(row[i], row[i + 4], 0x88);
-    mixed[i + 4] = _mm512_shuffle_i32x4(row[i], row[i + 4], 0xdd);
-    mixed[i + 8] = _mm512_shuffle_i32x4(row[i + 8], row[i + 12], 0x88);
-    mixed[i + 12] = _mm512_shuffle_i32x4(row[i + 8], row[i + 12], 0xdd);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    row[i] = _mm512_shuffle_i32x4(mixed[i], mixed[i + 8], 0x88);
-    row[i + 8] = _mm512_shuffle_i32x4(mixed[i], mixed[i + 8], 0xdd);
-    row[i + 4] = _mm512_shuffle_i32x4(mixed[i + 4], mixed[i + 12], 0x88);
-    row[i + 12] = _mm512_shuffle_i32x4(mixed[i + 4], mixed[i + 12], 0xdd);
-  }
+  for (int i = 0; i < 16; ++i) x[i] = i < columns ? _mm512_maskz_loadu_epi32(mask, b + i * ldb) : _mm512_setzero_si512();
+  transpose_pairs(x);
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
-    if (i < pairs) _mm512_storeu_si512(panel + i * kPanelColumns, row[i]);
+    if (i < pairs) _mm512_storeu_si512(panel + i * kPanelColumns, x[i]);
   }
 }
 
-SPILLWAY_BF16 void pack_transposed(std::int64_t k, std::int64_t columns, const BFloat16* b, std::int64_t ldb,
-                                   std::uint32_t* panel) {
+SPILLWAY_AVX512_BF16 void pack_transposed(std::int64_t k, std::int64_t columns, const BFloat16* b, std::int64_t ldb,
+                                          std::uint32_t* panel) {
   for (std::int64_t column = 0; column < kPanelColumns; column += kLanes) {
     const std::int64_t left = std::clamp<std::int64_t>(columns - column, 0, kLanes);
     for (std::int64_t pair = 0; pair < k / 2; pair += kLanes) {
-      transpose_pairs(left, std::min(kLanes, k / 2 - pair), b + column * ldb + 2 * pair, ldb,
-                      panel + pair * kPanelColumns + column);
+      pack_columns(left, std::min(kLanes, k / 2 - pair), b + column * ldb + 2 * pair, ldb, panel + pair * kPanelColumns + column);
     }
   }
 }
 
 // Rows x (16 * Vectors) sums. `tail` masks the last vector's columns.
 template <int Rows, int Vectors>
-SPILLWAY_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::int64_t lda, const std::uint32_t* panel, __mmask16 tail,
-                                 std::int64_t row, std::int64_t column, const Bf16Output& output) {
+SPILLWAY_AVX512_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::int64_t lda, const std::uint32_t* panel,
+                                        __mmask16 tail, std::int64_t row, std::int64_t column, const Bf16Output& output) {
   __m512 sum[Rows][Vectors];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i) {
@@ -113,19 +83,7 @@ SPILLWAY_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::int64_t
       if (output.starts_from_partial) _mm_prefetch(reinterpret_cast<const char*>(old + v * kLanes), _MM_HINT_T0);
     }
   }
-  for (std::int64_t at = 0; at < k; at += 2, panel += kPanelColumns) {
-    __m512bh b[Vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) b[v] = (__m512bh)_mm512_loadu_si512(panel + v * kLanes);
-#pragma GCC unroll 6
-    for (int i = 0; i < Rows; ++i) {
-      int pair;
-      std::memcpy(&pair, a + i * lda + at, sizeof(pair));
-      const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) sum[i][v] = _mm512_dpbf16_ps(sum[i][v], both, b[v]);
-    }
-  }
+  add_products(sum, k / 2, a, lda, 2, panel, kPanelColumns);
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i) {
 #pragma GCC unroll 4

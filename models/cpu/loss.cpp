@@ -10,7 +10,9 @@
 #include <cmath>
 #include <limits>
 
+#include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 #include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_LOSS_TABLE
@@ -31,13 +33,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // About as many elements a task as the second cache holds.
-template <typename Body>
-void in_rows(const ThreadPool& pool, std::int64_t n, std::int64_t width, const Body& body) {
-  const std::int64_t rows = std::clamp<std::int64_t>(128 * 1024 / width, 1, 64);
-  pool.parallel_for((n + rows - 1) / rows, [&](std::int64_t task, int) HWY_ATTR {
-    for (std::int64_t row = task * rows; row < std::min(n, (task + 1) * rows); ++row) body(row);
-  });
-}
+std::int64_t task_rows(std::int64_t width) { return std::clamp<std::int64_t>(128 * 1024 / width, 1, 64); }
 
 template <typename E>
 HWY_INLINE float row_maximum(std::int64_t count, const E* row) {
@@ -57,7 +53,7 @@ HWY_INLINE float row_maximum(std::int64_t count, const E* row) {
 template <typename E>
 void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, const E* logits, std::int64_t ld,
                const std::int32_t* targets, const SoftmaxState& state) {
-  in_rows(pool, n, tile.rows, [&](std::int64_t row) HWY_ATTR {
+  for_rows(pool, n, task_rows(tile.rows), [&](std::int64_t row) HWY_ATTR {
     const E* x = logits + row * ld;
     const float maximum = std::max(state.maximum[row], row_maximum(tile.rows, x));
     const Float m = splat(maximum);
@@ -74,7 +70,7 @@ void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, cons
 template <typename E>
 void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits, std::int64_t ld,
                         const std::int32_t* targets, const float* log_sum_exp, float factor) {
-  in_rows(pool, n, tile.rows, [&](std::int64_t row) HWY_ATTR {
+  for_rows(pool, n, task_rows(tile.rows), [&](std::int64_t row) HWY_ATTR {
     E* x = logits + row * ld;
     if (targets[row] == kIgnoredTarget) {
       for_vectors(tile.rows, [&](std::int64_t i, auto part) HWY_ATTR { store(zero(), x + i, part); });
@@ -97,8 +93,7 @@ LossKernels<E> kernels() {
 }
 
 }  // namespace
-LossKernels<float> loss_fp32() { return kernels<float>(); }
-LossKernels<BFloat16> loss_bf16() { return kernels<BFloat16>(); }
+SPILLWAY_SIMD_TABLES(LossKernels, loss);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -106,19 +101,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(loss_fp32);
-HWY_EXPORT(loss_bf16);
-
-namespace {
-template <typename E>
-LossKernels<E> best() {
-  if constexpr (sizeof(E) == 4) {
-    return HWY_DYNAMIC_DISPATCH(loss_fp32)();
-  } else {
-    return HWY_DYNAMIC_DISPATCH(loss_bf16)();
-  }
-}
-}  // namespace
+SPILLWAY_SIMD_DISPATCH(LossKernels, loss);
 
 void loss_begin(std::int64_t n, const SoftmaxState& state) {
   std::fill_n(state.maximum, n, -std::numeric_limits<float>::infinity());

@@ -10,8 +10,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "models/cpu/row_loop-inl.h"
 #include "models/cpu/row_reduce-inl.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 #include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_NORM_TABLE
@@ -37,13 +39,6 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <typename Body>
-void in_row_blocks(const ThreadPool& pool, std::int64_t n, const Body& body) {
-  pool.parallel_for(row_blocks(n), [&](std::int64_t block, int) HWY_ATTR {
-    for (std::int64_t row = block * kBlockRows; row < std::min(n, (block + 1) * kBlockRows); ++row) body(block, row);
-  });
-}
-
 template <typename E>
 HWY_INLINE void scale_row(std::int64_t H, const E* x, const E* weight, float rstd, E* y) {
   const Float factor = splat(rstd);
@@ -54,7 +49,7 @@ HWY_INLINE void scale_row(std::int64_t H, const E* x, const E* weight, float rst
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon, E* y,
                      float* rstd) {
-  in_row_blocks(pool, n, [&](std::int64_t, std::int64_t row) HWY_ATTR {
+  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
     const E* in = x + row * H;
     const float squares = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float v = load(in + i, part);
@@ -67,8 +62,7 @@ void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, con
 
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y) {
-  in_row_blocks(pool, n,
-                [&](std::int64_t, std::int64_t row) HWY_ATTR { scale_row(H, x + row * H, weight, rstd[row], y + row * H); });
+  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR { scale_row(H, x + row * H, weight, rstd[row], y + row * H); });
 }
 
 // With g = dy w and u = x rstd: dx = rstd (g - u mean(g u)), dw = sum over rows of dy u.
@@ -76,9 +70,9 @@ template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
                       const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch) {
   auto* partial = reinterpret_cast<float*>(scratch);
-  in_row_blocks(pool, n, [&](std::int64_t block, std::int64_t row) HWY_ATTR {
-    float* dw = partial + block * H;
-    if (row == block * kBlockRows) std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
+  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
+    float* dw = partial + row / kBlockRows * H;
+    if (row % kBlockRows == 0) std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
     const G* d = dy + row * H;
     const E* in = x + row * H;
     const Float r = splat(rstd[row]);
@@ -113,7 +107,7 @@ HWY_INLINE void normalise_row(std::int64_t H, const E* x, const E* weight, const
 template <typename E>
 void layernorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const E* bias,
                        float epsilon, E* y, float* mean, float* rstd) {
-  in_row_blocks(pool, n, [&](std::int64_t, std::int64_t row) HWY_ATTR {
+  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
     const E* in = x + row * H;
     const float sum = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR { return load(in + i, part); });
     mean[row] = sum / static_cast<float>(H);
@@ -131,9 +125,8 @@ void layernorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, c
 template <typename E>
 void layernorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const E* bias,
                      const float* mean, const float* rstd, E* y) {
-  in_row_blocks(pool, n, [&](std::int64_t, std::int64_t row) HWY_ATTR {
-    normalise_row(H, x + row * H, weight, bias, mean[row], rstd[row], y + row * H);
-  });
+  for_rows(pool, n, kBlockRows,
+           [&](std::int64_t row) HWY_ATTR { normalise_row(H, x + row * H, weight, bias, mean[row], rstd[row], y + row * H); });
 }
 
 // With g = dy w and u = (x - mean) rstd: dx = rstd (g - mean(g) - u mean(g u)), dw = sum of dy u, dbias = sum of dy.
@@ -143,10 +136,10 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
                         Store how, std::byte* scratch) {
   auto* partial_weight = reinterpret_cast<float*>(scratch);
   float* partial_bias = partial_weight + row_blocks(n) * H;
-  in_row_blocks(pool, n, [&](std::int64_t block, std::int64_t row) HWY_ATTR {
-    float* dw = partial_weight + block * H;
-    float* db = partial_bias + block * H;
-    if (row == block * kBlockRows) {
+  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
+    float* dw = partial_weight + row / kBlockRows * H;
+    float* db = partial_bias + row / kBlockRows * H;
+    if (row % kBlockRows == 0) {
       std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
       std::memset(db, 0, static_cast<std::size_t>(H) * sizeof(float));
     }
@@ -184,8 +177,7 @@ NormKernels<E> kernels() {
 }
 
 }  // namespace
-NormKernels<float> norm_fp32() { return kernels<float>(); }
-NormKernels<BFloat16> norm_bf16() { return kernels<BFloat16>(); }
+SPILLWAY_SIMD_TABLES(NormKernels, norm);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -193,19 +185,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(norm_fp32);
-HWY_EXPORT(norm_bf16);
-
-namespace {
-template <typename E>
-NormKernels<E> best() {
-  if constexpr (sizeof(E) == 4) {
-    return HWY_DYNAMIC_DISPATCH(norm_fp32)();
-  } else {
-    return HWY_DYNAMIC_DISPATCH(norm_bf16)();
-  }
-}
-}  // namespace
+SPILLWAY_SIMD_DISPATCH(NormKernels, norm);
 
 Bytes rmsnorm_backward_scratch_bytes(std::int64_t n, std::int64_t H) { return partial_sums_bytes(n, H); }
 Bytes layernorm_backward_scratch_bytes(std::int64_t n, std::int64_t H) { return 2 * partial_sums_bytes(n, H); }

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 #include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_POINTWISE_TABLE
@@ -46,18 +48,12 @@ void in_chunks(const ThreadPool& pool, std::int64_t elements, const Body& body) 
   });
 }
 
-// Rows of `width` elements, about a chunk a task.
-template <typename Body>
-void in_rows(const ThreadPool& pool, std::int64_t n, std::int64_t width, const Body& body) {
-  const std::int64_t rows = std::max<std::int64_t>(1, kChunk / width);
-  pool.parallel_for((n + rows - 1) / rows, [&](std::int64_t task, int) HWY_ATTR {
-    for (std::int64_t row = task * rows; row < std::min(n, (task + 1) * rows); ++row) body(row);
-  });
-}
+// Rows of `width` elements that are about a chunk.
+std::int64_t task_rows(std::int64_t width) { return std::max<std::int64_t>(1, kChunk / width); }
 
 template <typename E>
 void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu, E* h) {
-  in_rows(pool, n, I, [&](std::int64_t row) HWY_ATTR {
+  for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
     const E* gate = gu + row * 2 * I;
     const E* up = gate + I;
     for_vectors(I, [&](std::int64_t i, auto part) HWY_ATTR {
@@ -69,7 +65,7 @@ void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, cons
 
 template <typename E>
 void swiglu_backward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu, E* h) {
-  in_rows(pool, n, I, [&](std::int64_t row) HWY_ATTR {
+  for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
     const E* gate = gu + row * 2 * I;
     const E* up = gate + I;
     E* dgate = dgu + row * 2 * I;
@@ -196,8 +192,7 @@ PointwiseKernels<E> kernels() {
 }
 
 }  // namespace
-PointwiseKernels<float> pointwise_fp32() { return kernels<float>(); }
-PointwiseKernels<BFloat16> pointwise_bf16() { return kernels<BFloat16>(); }
+SPILLWAY_SIMD_TABLES(PointwiseKernels, pointwise);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -205,19 +200,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(pointwise_fp32);
-HWY_EXPORT(pointwise_bf16);
-
-namespace {
-template <typename E>
-PointwiseKernels<E> best() {
-  if constexpr (sizeof(E) == 4) {
-    return HWY_DYNAMIC_DISPATCH(pointwise_fp32)();
-  } else {
-    return HWY_DYNAMIC_DISPATCH(pointwise_bf16)();
-  }
-}
-}  // namespace
+SPILLWAY_SIMD_DISPATCH(PointwiseKernels, pointwise);
 
 template <typename E>
 void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu, E* h) {

@@ -11,6 +11,7 @@
 
 #include "models/cpu/row_reduce-inl.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 #include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_REDUCE_TABLE
@@ -89,8 +90,7 @@ ReduceKernels<E> kernels() {
 }
 
 }  // namespace
-ReduceKernels<float> reduce_fp32() { return kernels<float>(); }
-ReduceKernels<BFloat16> reduce_bf16() { return kernels<BFloat16>(); }
+SPILLWAY_SIMD_TABLES(ReduceKernels, reduce);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -98,19 +98,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(reduce_fp32);
-HWY_EXPORT(reduce_bf16);
-
-namespace {
-template <typename E>
-ReduceKernels<E> best() {
-  if constexpr (sizeof(E) == 4) {
-    return HWY_DYNAMIC_DISPATCH(reduce_fp32)();
-  } else {
-    return HWY_DYNAMIC_DISPATCH(reduce_bf16)();
-  }
-}
-}  // namespace
+SPILLWAY_SIMD_DISPATCH(ReduceKernels, reduce);
 
 double tree_sum(std::span<double> values) {
   if (values.empty()) return 0.0;

@@ -11,8 +11,10 @@
 #include <cstring>
 
 #include "memory/error.h"
+#include "models/cpu/row_loop-inl.h"
 #include "models/cpu/row_reduce-inl.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 #include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_ROPE_TABLE
@@ -48,26 +50,24 @@ template <typename E>
 void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
                   E* qk) {
   const std::int64_t D = shape.dimension, half = D / 2, rotated = shape.heads + shape.kv_heads;
-  pool.parallel_for((shape.n + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) HWY_ATTR {
-    for (std::int64_t row = task * kTaskRows; row < std::min(shape.n, (task + 1) * kTaskRows); ++row) {
-      const float* cosine = table.cosine + row % shape.sequence * half;
-      const float* sine = table.sine + row % shape.sequence * half;
-      for (std::int64_t head = 0; head < rotated; ++head) {
-        const E* in = qkv + row * (rotated + shape.kv_heads) * D + head * D;
-        E* out = qk + row * rotated * D + head * D;
-        const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
-        const Float rstd = splat(weight == nullptr ? 1.0f : head_rstd(in, D, shape.epsilon));
-        for_vectors(half, [&](std::int64_t i, auto part) HWY_ATTR {
-          Float x = load(in + i, part), y = load(in + half + i, part);
-          if (weight != nullptr) {
-            x = hn::Mul(load(weight + i, part), hn::Mul(x, rstd));
-            y = hn::Mul(load(weight + half + i, part), hn::Mul(y, rstd));
-          }
-          const Float c = load(cosine + i, part), s = load(sine + i, part);
-          store(hn::Sub(hn::Mul(x, c), hn::Mul(y, s)), out + i, part);
-          store(hn::Add(hn::Mul(y, c), hn::Mul(x, s)), out + half + i, part);
-        });
-      }
+  for_rows(pool, shape.n, kTaskRows, [&](std::int64_t row) HWY_ATTR {
+    const float* cosine = table.cosine + row % shape.sequence * half;
+    const float* sine = table.sine + row % shape.sequence * half;
+    for (std::int64_t head = 0; head < rotated; ++head) {
+      const E* in = qkv + row * (rotated + shape.kv_heads) * D + head * D;
+      E* out = qk + row * rotated * D + head * D;
+      const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
+      const Float rstd = splat(weight == nullptr ? 1.0f : head_rstd(in, D, shape.epsilon));
+      for_vectors(half, [&](std::int64_t i, auto part) HWY_ATTR {
+        Float x = load(in + i, part), y = load(in + half + i, part);
+        if (weight != nullptr) {
+          x = hn::Mul(load(weight + i, part), hn::Mul(x, rstd));
+          y = hn::Mul(load(weight + half + i, part), hn::Mul(y, rstd));
+        }
+        const Float c = load(cosine + i, part), s = load(sine + i, part);
+        store(hn::Sub(hn::Mul(x, c), hn::Mul(y, s)), out + i, part);
+        store(hn::Add(hn::Mul(y, c), hn::Mul(x, s)), out + half + i, part);
+      });
     }
   });
 }
@@ -137,8 +137,7 @@ RopeKernels<E> kernels() {
 }
 
 }  // namespace
-RopeKernels<float> rope_fp32() { return kernels<float>(); }
-RopeKernels<BFloat16> rope_bf16() { return kernels<BFloat16>(); }
+SPILLWAY_SIMD_TABLES(RopeKernels, rope);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -146,19 +145,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(rope_fp32);
-HWY_EXPORT(rope_bf16);
+SPILLWAY_SIMD_DISPATCH(RopeKernels, rope);
 
 namespace {
-template <typename E>
-RopeKernels<E> best() {
-  if constexpr (sizeof(E) == 4) {
-    return HWY_DYNAMIC_DISPATCH(rope_fp32)();
-  } else {
-    return HWY_DYNAMIC_DISPATCH(rope_bf16)();
-  }
-}
-
 void check(const RopeShape& shape) {
   SPILLWAY_CHECK(shape.dimension > 0 && shape.dimension % 2 == 0 && shape.dimension <= kMaxHeadDimension,
                  "rotary positions take even head dimensions up to {}, not {}", kMaxHeadDimension, shape.dimension);
