@@ -1,0 +1,202 @@
+#include "offload/lane_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/error.h"
+#include "offload/nvme_lane.h"
+
+namespace spillway {
+namespace {
+
+std::array<Lane, 4> lanes_in_use() { return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update}; }
+
+// A wait on the run before means something only where that was of the same program.
+bool applies(const Run& run, const BoundWait& wait) { return !wait.step_before || run.follows; }
+
+std::uint32_t target(const Run& run, const BoundWait& wait) {
+  const int lane = static_cast<int>(wait.lane);
+  const auto length = static_cast<std::uint32_t>(run.program->lanes[lane].size());
+  return run.base[lane] + wait.place - (wait.step_before ? length : 0);
+}
+
+}  // namespace
+
+LaneRunner::LaneRunner(Operations& operations, const Arena& device, StoreChannel* readers, StoreChannel* writers,
+                       std::size_t most_operations)
+    : operations_(operations), device_(device), readers_(readers), writers_(writers), runtime_(Runtime::make_cpu()) {
+  for (Run& run : runs_) {
+    run.index = static_cast<int>(&run - runs_.data());
+    run.spans.resize(most_operations);
+  }
+  for (const Lane lane : lanes_in_use()) streams_[static_cast<int>(lane)] = runtime_->make_stream();
+}
+
+LaneRunner::~LaneRunner() {
+  for (auto& stream : streams_) {
+    if (stream) stream->synchronize();
+  }
+}
+
+Run& LaneRunner::next() {
+  SPILLWAY_CHECK(submitted_ - waited_ < kRunsUnderWay, "{} steps are under way already", kRunsUnderWay);
+  return runs_[submitted_++ % kRunsUnderWay];
+}
+
+void LaneRunner::begin(Run& run, const BoundProgram& program) {
+  run.program = &program;
+  run.follows = last_program_ == &program;
+  last_program_ = &program;
+  run.base = total_;
+  for (int lane = 0; lane < kLanes; ++lane) total_[lane] += static_cast<std::uint32_t>(program.lanes[lane].size());
+  run.stopped.clear();
+  run.is_stopped.store(false);
+  run.loss = run.grad_norm = 0;
+  run.nvme_read_bytes = run.nvme_written_bytes = 0;
+  run.updates_done.store(false);
+  run.submitted_s = seconds_now();
+  run.lanes_left.store(static_cast<int>(lanes_in_use().size()));
+  for (const Lane lane : lanes_in_use()) {
+    LaneArgument& argument = lane_arguments_[static_cast<int>(lane)][run.index];
+    argument = {this, &run, lane};
+    streams_[static_cast<int>(lane)]->run(&LaneRunner::run_lane_of, &argument);
+  }
+}
+
+Run& LaneRunner::wait_for_oldest() {
+  SPILLWAY_CHECK(waited_ < submitted_, "no step is under way");
+  Run& run = runs_[waited_++ % kRunsUnderWay];
+  for (int left = run.lanes_left.load(std::memory_order_acquire); left > 0;
+       left = run.lanes_left.load(std::memory_order_acquire)) {
+    run.lanes_left.wait(left, std::memory_order_acquire);
+  }
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
+  return run;
+}
+
+void LaneRunner::check_idle(const char* what) const {
+  SPILLWAY_CHECK(submitted_ == waited_, "{} while a step is under way", what);
+}
+
+std::array<Bytes, kTiers> LaneRunner::peak() const {
+  std::array<Bytes, kTiers> highest{};
+  for (const auto& of_lane : peaks_) {
+    for (int tier = 0; tier < kTiers; ++tier) highest[tier] = std::max(highest[tier], of_lane[tier]);
+  }
+  return highest;
+}
+
+void LaneRunner::run_lane_of(void* argument) {
+  const auto& lane = *static_cast<LaneArgument*>(argument);
+  lane.runner->run_lane(*lane.run, lane.lane);
+}
+
+void LaneRunner::run_lane(Run& run, Lane lane) {
+  const auto& ops = run.program->lanes[static_cast<int>(lane)];
+  if (lane == Lane::nvme_read || lane == Lane::nvme_write) {
+    run_moves(run, lane, ops);
+  } else {
+    run_operations(run, lane, ops);
+  }
+  run.lanes_left.fetch_sub(1, std::memory_order_acq_rel);
+  run.lanes_left.notify_all();
+}
+
+void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
+  for (const BoundOp& op : ops) {
+    wait_until_ready(run, op);
+    Span& span = run.spans[op.id];
+    span.begin_s = seconds_now();
+    try {
+      fill_garbage(op);
+      if (!skipped(run, op)) {
+        std::string reason = operations_.execute(run, op);
+        if (!reason.empty()) stop(run, std::move(reason));
+      }
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    span.end_s = seconds_now();
+    note_peak(lane, op);
+    progress_.complete(lane);
+  }
+}
+
+void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
+  const bool reads = lane == Lane::nvme_read;
+  NvmeLane moves(reads ? readers_ : writers_, reads ? IoDirection::read : IoDirection::write);
+  Bytes& moved = reads ? run.nvme_read_bytes : run.nvme_written_bytes;
+  const auto complete_oldest = [&] {
+    const int index = moves.oldest();
+    try {
+      if (moves.finish_oldest()) moved += ops[index].op->bytes;
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    run.spans[ops[index].id].end_s = seconds_now();
+    progress_.complete(lane);
+  };
+  for (int index = 0; index < static_cast<int>(ops.size()); ++index) {
+    const BoundOp& op = ops[index];
+    // What is under way is completed first where the next operation must wait: it may be what others, and so it, wait for.
+    while (moves.under_way() > 0 && (moves.full() || !ready(run, op))) complete_oldest();
+    wait_until_ready(run, op);
+    run.spans[op.id].begin_s = seconds_now();
+    note_peak(lane, op);
+    fill_garbage(op);
+    try {
+      moves.start(index, op, run.slot_before, run.slot_after, skipped(run, op));
+    } catch (...) {
+      fail(std::current_exception());
+      moves.start(index, op, 0, 0, true);
+    }
+  }
+  while (moves.under_way() > 0) complete_oldest();
+}
+
+bool LaneRunner::ready(const Run& run, const BoundOp& op) const {
+  return std::all_of(op.waits.begin(), op.waits.end(), [&](const BoundWait& wait) {
+    return !applies(run, wait) || progress_.reached(wait.lane, target(run, wait));
+  });
+}
+
+void LaneRunner::wait_until_ready(const Run& run, const BoundOp& op) const {
+  for (const BoundWait& wait : op.waits) {
+    if (applies(run, wait)) progress_.wait(wait.lane, target(run, wait));
+  }
+}
+
+bool LaneRunner::skipped(const Run& run, const BoundOp& op) const {
+  const Run* stopped = stopped_run_.load(std::memory_order_acquire);
+  return failed_.load(std::memory_order_acquire) || (op.op->condition == Condition::pending && !run.pending) ||
+         (stopped != nullptr && stopped != &run);
+}
+
+// In debug builds what an operation is the first to touch holds NaN, not what an earlier buffer left there.
+void LaneRunner::fill_garbage(const BoundOp& op) const {
+  for (const BoundRange& range : op.fresh) device_.fill_garbage(range.begin, range.bytes);
+}
+
+void LaneRunner::note_peak(Lane lane, const BoundOp& op) {
+  auto& mine = peaks_[static_cast<int>(lane)];
+  for (int tier = 0; tier < kTiers; ++tier) mine[tier] = std::max(mine[tier], op.end[tier]);
+}
+
+void LaneRunner::fail(std::exception_ptr error) {
+  const std::lock_guard lock(end_mutex_);
+  if (!failure_) failure_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+}
+
+void LaneRunner::stop(Run& run, std::string reason) {
+  const std::lock_guard lock(end_mutex_);
+  if (run.stopped.empty()) run.stopped = std::move(reason);
+  run.is_stopped.store(true, std::memory_order_release);
+  stopped_run_.store(&run, std::memory_order_release);
+}
+
+double LaneRunner::seconds_now() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - created_).count();
+}
+
+}  // namespace spillway

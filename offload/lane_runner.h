@@ -1,0 +1,89 @@
+// Takes runs through their programs: each lane's thread takes the lane's operations in order, starts each when what it waits for
+// is complete, and records when it began and ended. Up to two runs may be under way: one runs its tail while the next begins.
+// Not here: what an operation does (operations.h), what a step is (executor.h).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "memory/arena.h"
+#include "memory/runtime.h"
+#include "nvme/store_channel.h"
+#include "offload/bound_program.h"
+#include "offload/lane_progress.h"
+#include "offload/operations.h"
+#include "offload/run.h"
+
+namespace spillway {
+
+class LaneRunner {
+ public:
+  // The channels may be null where no program moves anything; all must outlive this. `most_operations` is of any program.
+  LaneRunner(Operations& operations, const Arena& device, StoreChannel* readers, StoreChannel* writers,
+             std::size_t most_operations);
+  ~LaneRunner();
+  LaneRunner(const LaneRunner&) = delete;
+  LaneRunner& operator=(const LaneRunner&) = delete;
+
+  // The run to fill in next: it counts as under way from here on.
+  Run& next();
+  void begin(Run& run, const BoundProgram& program);
+  // Returns the oldest run under way when it is complete, to be read until next() comes round to it. Throws what a lane threw;
+  // then nothing more runs.
+  Run& wait_for_oldest();
+  void check_idle(const char* what) const;
+  std::array<Bytes, kTiers> peak()
+      const;  // highest byte touched on each tier so far; while no run is under way or just after one
+
+ private:
+  static constexpr int kRunsUnderWay = 2;
+  struct LaneArgument {
+    LaneRunner* runner;
+    Run* run;
+    Lane lane;
+  };
+
+  static void run_lane_of(void* argument);
+  void run_lane(Run& run, Lane lane);
+  void run_operations(Run& run, Lane lane, const std::vector<BoundOp>& ops);
+  void run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops);
+  bool ready(const Run& run, const BoundOp& op) const;
+  void wait_until_ready(const Run& run, const BoundOp& op) const;
+  bool skipped(const Run& run, const BoundOp& op) const;
+  void fill_garbage(const BoundOp& op) const;
+  void note_peak(Lane lane, const BoundOp& op);
+  void fail(std::exception_ptr error);
+  void stop(Run& run, std::string reason);
+  double seconds_now() const;
+
+  Operations& operations_;
+  const Arena& device_;
+  StoreChannel* const readers_;
+  StoreChannel* const writers_;
+  std::unique_ptr<Runtime> runtime_;
+
+  LaneProgress progress_;
+  std::array<std::uint32_t, kLanes> total_{};  // operations of all runs begun so far
+  const BoundProgram* last_program_ = nullptr;
+  std::array<Run, kRunsUnderWay> runs_;
+  std::array<std::array<LaneArgument, kRunsUnderWay>, kLanes> lane_arguments_{};
+  std::int64_t submitted_ = 0, waited_ = 0;
+  std::array<std::array<Bytes, kTiers>, kLanes> peaks_{};
+  const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
+
+  std::mutex end_mutex_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+  std::atomic<const Run*> stopped_run_{nullptr};
+
+  std::array<std::unique_ptr<Stream>, kLanes> streams_;  // last: their threads end before what they use
+};
+
+}  // namespace spillway

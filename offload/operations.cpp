@@ -1,0 +1,107 @@
+#include "offload/operations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "memory/error.h"
+#include "models/unit_ops.h"
+
+namespace spillway {
+
+Operations::Operations(const Plan& plan, const UnitGraph& graph, const ThreadPool& pool, std::byte* device, std::uint64_t seed)
+    : plan_(plan), graph_(graph), device_(device), seed_(seed), optimizer_(graph, plan.choices.form, pool) {}
+
+std::span<std::int32_t> Operations::token_rows(int token_slot, int micro_batch, int which) const {
+  auto* base = reinterpret_cast<std::int32_t*>(resident(plan_.token_buffer));
+  const std::int64_t row = (static_cast<std::int64_t>(token_slot) * plan_.choices.micro_batches + micro_batch) * 2 + which;
+  return {base + row * graph_.rows, static_cast<std::size_t>(graph_.rows)};
+}
+
+std::string Operations::execute(Run& run, const BoundOp& bound) {
+  const Op& op = *bound.op;
+  switch (op.kind) {
+    case OpKind::forward:
+    case OpKind::recompute:
+    case OpKind::backward:
+      compute(run, bound);
+      return {};
+    case OpKind::loss:
+      return sum_losses(run);
+    case OpKind::gradient_add:
+      optimizer_.add_gradients(bound);
+      return {};
+    case OpKind::gradient_finish:
+      if (optimizer_.finish_gradient(bound, piece_sums())) return {};
+      return fmt::format("a gradient of {} is not finite", graph_.blocks[op.block].name);
+    case OpKind::norm:
+      return take_norm(run);
+    case OpKind::update:
+      update(run, bound);
+      return {};
+    case OpKind::read:
+    case OpKind::write:
+      break;
+  }
+  SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op.kind), name_of(op.lane));
+}
+
+void Operations::compute(const Run& run, const BoundOp& bound) const {
+  const Op& op = *bound.op;
+  UnitCall call{.values = bound.values, .weights = bound.weights, .gradients = bound.gradients, .workspace = bound.workspace};
+  call.tokens = tokens(run.token_slot, op.micro_batch).data();
+  call.targets = targets(run.token_slot, op.micro_batch).data();
+  call.loss_sum = losses() + op.micro_batch;
+  call.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
+  call.gradient_mode = op.micro_batch == 0 ? GradientMode::write : GradientMode::accumulate;
+  call.pass = op.kind == OpKind::recompute ? ForwardPass::recompute : ForwardPass::full;
+  if (op.kind == OpKind::backward) {
+    bound.unit->backward(call);
+  } else {
+    bound.unit->forward(call);
+  }
+}
+
+std::string Operations::sum_losses(Run& run) const {
+  const int micro_batches = run.evaluates ? 1 : plan_.choices.micro_batches;
+  double sum = 0;
+  for (int mb = 0; mb < micro_batches; ++mb) sum += losses()[mb];
+  run.loss_sum = sum;
+  run.loss = sum / static_cast<double>(run.settings.counted_tokens);
+  if (std::isfinite(run.loss) || run.evaluates) return {};
+  return fmt::format("the loss is {}", std::isnan(run.loss) ? "NaN" : "infinite");
+}
+
+std::string Operations::take_norm(Run& run) {
+  const double norm = optimizer_.norm(piece_sums());
+  run.grad_norm = norm;
+  factor()[0] = norm;
+  // As PyTorch's clip_grad_norm_, in fp32 as there.
+  const float scale = static_cast<float>(run.settings.clip) / (static_cast<float>(norm) + 1e-6f);
+  factor()[1] = run.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
+  if (std::isfinite(norm)) return {};
+  return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
+}
+
+void Operations::update(Run& run, const BoundOp& bound) const {
+  if (run.is_stopped.load(std::memory_order_acquire)) return;
+  const StepSettings& step = run.update_settings;
+  double scale = 1;
+  if (run.known_factor) {
+    scale = *run.known_factor;
+  } else if (plan_.choices.update != UpdateTime::in_backward && plan_.choices.clip) {
+    scale = factor()[1];
+  }
+  run.updates_done.store(true, std::memory_order_relaxed);
+  optimizer_.update(bound, {.step = step.step,
+                            .lr = step.lr,
+                            .beta1 = step.beta1,
+                            .beta2 = step.beta2,
+                            .epsilon = step.epsilon,
+                            .weight_decay = step.weight_decay,
+                            .gradient_scale = scale,
+                            .seed = seed_});
+}
+
+}  // namespace spillway

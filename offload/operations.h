@@ -1,0 +1,50 @@
+// The operations of the compute and update lanes, each executed on the buffers that it was bound to.
+// Not here: when they run (lane_runner.h), reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "memory/parallel.h"
+#include "memory/plan.h"
+#include "offload/bound_program.h"
+#include "offload/optimizer_ops.h"
+#include "offload/run.h"
+
+namespace spillway {
+
+class Operations {
+ public:
+  // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding.
+  Operations(const Plan& plan, const UnitGraph& graph, const ThreadPool& pool, std::byte* device, std::uint64_t seed);
+
+  // Why the run must stop, where its loss or a gradient came out not finite; else empty.
+  std::string execute(Run& run, const BoundOp& bound);
+
+  std::span<std::int32_t> tokens(int token_slot, int micro_batch) const { return token_rows(token_slot, micro_batch, 0); }
+  std::span<std::int32_t> targets(int token_slot, int micro_batch) const { return token_rows(token_slot, micro_batch, 1); }
+  // By which the gradients of the last run that took their norm are to be scaled.
+  double clip_factor() const { return factor()[1]; }
+
+ private:
+  std::byte* resident(int buffer) const { return device_ + plan_.resident[buffer].offset; }
+  double* losses() const { return reinterpret_cast<double*>(resident(plan_.loss_buffer)); }
+  double* piece_sums() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
+  double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
+  std::span<std::int32_t> token_rows(int token_slot, int micro_batch, int which) const;
+
+  void compute(const Run& run, const BoundOp& bound) const;
+  std::string sum_losses(Run& run) const;
+  std::string take_norm(Run& run);
+  void update(Run& run, const BoundOp& bound) const;
+
+  const Plan& plan_;
+  const UnitGraph& graph_;
+  std::byte* const device_;
+  const std::uint64_t seed_;
+  OptimizerOps optimizer_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// One passage through a program: what it is told, and what it finds out.
+// Not here: how its lanes go through it (lane_runner.h).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/timeline.h"
+#include "offload/bound_program.h"
+#include "offload/executor.h"
+
+namespace spillway {
+
+struct Run {
+  const BoundProgram* program = nullptr;
+  int index = 0;                        // of the runs that may be under way
+  bool evaluates = false;               // the loss alone, which may then be of any value
+  bool follows = false;                 // the run before was of the same program: waits on it mean something
+  bool pending = false;                 // operations with Condition::pending do their work
+  int slot_before = 0, slot_after = 0;  // of two-slot state
+  int token_slot = 0;
+  std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
+  StepSettings settings;                     // of this run's forward and backward
+  StepSettings update_settings;              // of the update that runs in it: of the step before where updates are deferred
+  std::optional<double> known_factor;        // a step run again after its norm came out above the clip threshold
+  bool speculates = false;
+
+  std::atomic<int> lanes_left{0};
+  std::atomic<bool> updates_done{false};
+  std::vector<Span> spans;
+  double submitted_s = 0;  // since the runner was made, as spans are
+  double loss = 0, grad_norm = 0, loss_sum = 0;
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // each written by its lane alone
+  std::string stopped;                                // why nothing of it counts: see StepOutcome; read once the run is complete
+  std::atomic<bool> is_stopped{false};                // the same, for lanes that are still at it
+};
+
+}  // namespace spillway
