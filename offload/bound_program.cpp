@@ -21,40 +21,55 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
     if (operand.buffer >= 0) {
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
       if (buffer.tier == Tier::device) address = device + buffer.offset + operand.begin;
-      if (kGarbageBeforeUse && buffer.tier == Tier::device && !buffer.resident && buffer.first_op == bound.id && operand.access == Access::write) {
+      if (kGarbageBeforeUse && buffer.tier == Tier::device && !buffer.resident && buffer.first_op == bound.id &&
+          operand.access == Access::write) {
         bound.fresh.push_back({buffer.offset + operand.begin, operand.bytes});
       }
       Bytes& end = bound.end[static_cast<int>(buffer.tier)];
       end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
     }
     switch (operand.role) {
-      case Role::value: bound.values.push_back(address); break;
-      case Role::weights: bound.weights.push_back(address); break;
+      case Role::value:
+        bound.values.push_back(address);
+        break;
+      case Role::weights:
+        bound.weights.push_back(address);
+        break;
       case Role::gradient:
         bound.gradients.push_back(reinterpret_cast<float*>(address));
         if (gradients < 2) bound.gradient[gradients++] = address;
         break;
-      case Role::workspace: bound.workspace = address; break;
-      case Role::state: bound.state[static_cast<int>(operand.kind)] = address; break;
+      case Role::workspace:
+        bound.workspace = address;
+        break;
+      case Role::state:
+        bound.state[static_cast<int>(operand.kind)] = address;
+        break;
       case Role::nvme:
       case Role::memory:
-      case Role::control: break;
+      case Role::control:
+        break;
     }
   }
   for (std::size_t i = 0; i + 1 < op.operands.size() && (op.kind == OpKind::read || op.kind == OpKind::write); i += 2) {
     const Operand& nvme = op.operands[op.kind == OpKind::read ? i : i + 1];
     const Operand& memory = op.operands[op.kind == OpKind::read ? i + 1 : i];
     const Buffer& home = buffer_of(plan, program, nvme.buffer);
-    SPILLWAY_CHECK(nvme.role == Role::nvme && nvme.bytes == memory.bytes, "operation {} moves {} bytes to {}", bound.id, nvme.bytes, memory.bytes);
+    SPILLWAY_CHECK(nvme.role == Role::nvme && nvme.bytes == memory.bytes, "operation {} moves {} bytes to {}", bound.id,
+                   nvme.bytes, memory.bytes);
     const Bytes begin = home.offset + nvme.begin;
-    bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)}, .two_slots = home.slots == 2, .slot = nvme.slot,
-                              .memory = device + buffer_of(plan, program, memory.buffer).offset + memory.begin, .bytes = nvme.bytes});
+    bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
+                              .two_slots = home.slots == 2,
+                              .slot = nvme.slot,
+                              .memory = device + buffer_of(plan, program, memory.buffer).offset + memory.begin,
+                              .bytes = nvme.bytes});
   }
 }
 
 }  // namespace
 
-BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device, const std::vector<std::unique_ptr<UnitOps>>& units) {
+BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device,
+                          const std::vector<std::unique_ptr<UnitOps>>& units) {
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
   std::vector<std::uint32_t> place(program.ops.size());

@@ -13,8 +13,8 @@ namespace spillway {
 
 struct BoundWait {
   Lane lane;
-  std::uint32_t place;   // operations of the lane that must be complete, counted from the beginning of the run
-  bool step_before;      // place counts from the beginning of the run before
+  std::uint32_t place;  // operations of the lane that must be complete, counted from the beginning of the run
+  bool step_before;     // place counts from the beginning of the run before
 };
 
 struct BoundSegment {
@@ -26,7 +26,7 @@ struct BoundSegment {
 };
 
 struct BoundRange {
-  Bytes begin, bytes;    // of the device arena
+  Bytes begin, bytes;  // of the device arena
 };
 
 struct BoundOp {
@@ -56,6 +56,7 @@ struct BoundProgram {
 };
 
 // `device` is the base of the device arena. The plan and the units must outlive the result.
-BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device, const std::vector<std::unique_ptr<UnitOps>>& units);
+BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device,
+                          const std::vector<std::unique_ptr<UnitOps>>& units);
 
 }  // namespace spillway

@@ -17,7 +17,8 @@ class LaneProgress {
   // Returns when the lane has completed `count`. What the operations wrote is visible then.
   void wait(Lane lane, std::uint32_t count) const noexcept {
     const auto& completed = at(lane);
-    for (std::uint32_t seen = completed.load(std::memory_order_acquire); !passed(seen, count); seen = completed.load(std::memory_order_acquire)) {
+    for (std::uint32_t seen = completed.load(std::memory_order_acquire); !passed(seen, count);
+         seen = completed.load(std::memory_order_acquire)) {
       completed.wait(seen, std::memory_order_acquire);
     }
   }
@@ -31,7 +32,9 @@ class LaneProgress {
 
  private:
   // The kernel's own wait works on 32 bits; counts wrap, and are never further apart than the operations of a few steps.
-  static bool passed(std::uint32_t completed, std::uint32_t count) noexcept { return static_cast<std::int32_t>(completed - count) >= 0; }
+  static bool passed(std::uint32_t completed, std::uint32_t count) noexcept {
+    return static_cast<std::int32_t>(completed - count) >= 0;
+  }
   struct alignas(64) Counter {
     std::atomic<std::uint32_t> completed{0};
   };

@@ -23,7 +23,8 @@ class NvmeLane {
 
   // A skipped operation moves nothing and keeps its place in the order.
   void start(int index, const BoundOp& op, int slot_before, int slot_after, bool skip) {
-    SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_, op.segments.size());
+    SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
+                   op.segments.size());
     Entry entry{.index = index, .skipped = skip};
     if (!skip) {
       std::array<IoSegment, kMostSegments> segments;
@@ -37,7 +38,8 @@ class NvmeLane {
     entries_[(first_ + count_++) % kMost] = entry;
   }
 
-  // Waits for it, and says whether it moved anything. Throws what the store throws; the operation counts as finished all the same.
+  // Waits for it, and says whether it moved anything. Throws what the store throws; the operation counts as finished all the
+  // same.
   bool finish_oldest() {
     const Entry entry = entries_[first_];
     first_ = (first_ + 1) % kMost;

@@ -9,12 +9,14 @@
 
 namespace spillway {
 
-OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, const ThreadPool& pool) : graph_(graph), form_(form), pool_(pool) {
+OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, const ThreadPool& pool)
+    : graph_(graph), form_(form), pool_(pool) {
   Bytes scratch = 0;
   first_piece_.assign(1, 0);
   for (const ParameterBlock& block : graph.blocks) {
     first_piece_.push_back(first_piece_.back() + static_cast<int>(block.pieces.size()));
-    for (const TensorPiece& piece : block.pieces) scratch = std::max(scratch, ops::sum_of_squares_scratch_bytes(piece.elements()));
+    for (const TensorPiece& piece : block.pieces)
+      scratch = std::max(scratch, ops::sum_of_squares_scratch_bytes(piece.elements()));
   }
   tensor_sums_.resize(static_cast<std::size_t>(graph.tensors));
   scratch_.resize(static_cast<std::size_t>(scratch));
@@ -23,7 +25,8 @@ OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, const ThreadP
 void OptimizerOps::add_gradients(const BoundOp& op) const {
   auto* first = reinterpret_cast<float*>(op.gradient[0]);
   const auto* second = reinterpret_cast<const float*>(op.gradient[1]);
-  for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) ops::accumulate(pool_, piece.elements(), second + piece.begin, first + piece.begin);
+  for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces)
+    ops::accumulate(pool_, piece.elements(), second + piece.begin, first + piece.begin);
 }
 
 bool OptimizerOps::finish_gradient(const BoundOp& op, double* sums) {
@@ -66,15 +69,21 @@ T* at(std::byte* base, std::int64_t element) {
 
 void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings) const {
   const std::int64_t chunk_begin = op.op->element_begin, chunk_end = op.op->element_end;
-  const AdamWSettings adamw{.step = settings.step, .lr = settings.lr, .beta1 = settings.beta1, .beta2 = settings.beta2,
-                            .epsilon = settings.epsilon, .weight_decay = settings.weight_decay,
-                            .gradient_scale = settings.gradient_scale, .seed = settings.seed};
+  const AdamWSettings adamw{.step = settings.step,
+                            .lr = settings.lr,
+                            .beta1 = settings.beta1,
+                            .beta2 = settings.beta2,
+                            .epsilon = settings.epsilon,
+                            .weight_decay = settings.weight_decay,
+                            .gradient_scale = settings.gradient_scale,
+                            .seed = settings.seed};
   const auto& state = op.state;
   const auto of = [&](StateKind kind) { return state[static_cast<std::size_t>(kind)]; };
   for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) {
     const std::int64_t begin = std::max(chunk_begin, piece.begin), end = std::min(chunk_end, piece.begin + piece.elements());
     if (begin >= end) continue;
-    const AdamWRun run{.block = static_cast<std::uint64_t>(op.op->block), .begin = begin, .count = end - begin, .decay = piece.decay};
+    const AdamWRun run{
+        .block = static_cast<std::uint64_t>(op.op->block), .begin = begin, .count = end - begin, .decay = piece.decay};
     const std::int64_t first = begin - chunk_begin;  // the operands begin with the chunk
     switch (form_) {
       case StateForm::exact: {
@@ -90,7 +99,8 @@ void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings) con
         break;
       }
       case StateForm::fp32: {
-        const Fp32State out{at<float>(of(StateKind::weight), first), at<float>(of(StateKind::m), first), at<float>(of(StateKind::v), first)};
+        const Fp32State out{at<float>(of(StateKind::weight), first), at<float>(of(StateKind::m), first),
+                            at<float>(of(StateKind::v), first)};
         host_adamw(pool_, adamw, run, source_of(out), at<const float>(op.gradient[0], first), out);
         break;
       }

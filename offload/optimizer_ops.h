@@ -13,9 +13,9 @@
 namespace spillway {
 
 struct UpdateSettings {
-  std::int64_t step = 1;                    // Adam's t
+  std::int64_t step = 1;  // Adam's t
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
-  double gradient_scale = 1;                // the clip factor
+  double gradient_scale = 1;  // the clip factor
   std::uint64_t seed = 0;
 };
 
@@ -25,8 +25,8 @@ class OptimizerOps {
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
-  // Sums of squares of the block's pieces into `sums` [pieces of all blocks]; in compact form the gradient is rounded to bf16 first,
-  // and the sums are those of the rounded one. False where a sum is not finite.
+  // Sums of squares of the block's pieces into `sums` [pieces of all blocks]; in compact form the gradient is rounded to bf16
+  // first, and the sums are those of the rounded one. False where a sum is not finite.
   bool finish_gradient(const BoundOp& op, double* sums);
   // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
   double norm(const double* sums);
@@ -36,9 +36,9 @@ class OptimizerOps {
   const UnitGraph& graph_;
   const StateForm form_;
   const ThreadPool& pool_;
-  std::vector<int> first_piece_;            // [blocks + 1]
-  std::vector<double> tensor_sums_;         // [tensors]
-  std::vector<std::byte> scratch_;          // partial sums of the largest piece
+  std::vector<int> first_piece_;     // [blocks + 1]
+  std::vector<double> tensor_sums_;  // [tensors]
+  std::vector<std::byte> scratch_;   // partial sums of the largest piece
 };
 
 }  // namespace spillway

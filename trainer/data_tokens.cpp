@@ -32,7 +32,8 @@ Layout read_header(const PosixFile& file) {
   std::array<std::int32_t, 3> header;  // magic, version, tokens
   file.read(0, std::as_writable_bytes(std::span(header)));
   const auto [magic, version, tokens] = header;
-  const bool is_known = (magic == kTokenMagic16 && version == kTokenVersion16) || (magic == kTokenMagic32 && version == kTokenVersion32);
+  const bool is_known =
+      (magic == kTokenMagic16 && version == kTokenVersion16) || (magic == kTokenMagic32 && version == kTokenVersion32);
   if (!is_known) {
     throw InputError(
         fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",

@@ -40,7 +40,9 @@ class TextRow final : public nlohmann::json_sax<json> {
   }
   bool start_object(std::size_t) override { return depth_ == 1 && is_text_ ? scalar("an object") : (++depth_, true); }
   bool end_object() override { return --depth_, true; }
-  bool start_array(std::size_t) override { return depth_ == 0 || (depth_ == 1 && is_text_) ? scalar("an array") : (++depth_, true); }
+  bool start_array(std::size_t) override {
+    return depth_ == 0 || (depth_ == 1 && is_text_) ? scalar("an array") : (++depth_, true);
+  }
   bool end_array() override { return --depth_, true; }
   bool key(string_t& name) override {
     if (depth_ != 1) return true;
@@ -172,8 +174,10 @@ class DocumentReader {
       if (window.text().empty() && !is_open) break;
       const Bytes before = window.offset();
       pieces_ = 0;
-      if (has_rows) cut_rows(window, line);
-      else is_open = !cut_text(window, path);
+      if (has_rows)
+        cut_rows(window, line);
+      else
+        is_open = !cut_text(window, path);
       if (pieces_ == 0) {  // nothing can be cut off yet
         if (wanted >= kLongest) refuse_long(path, has_rows, window.offset(), line);
         wanted *= 2;
@@ -183,8 +187,10 @@ class DocumentReader {
       pool_.parallel_for(static_cast<std::int64_t>(pieces_), [&](std::int64_t task, int worker) {
         Piece& piece = batch_[static_cast<std::size_t>(task)];
         TokenEncoder& encoder = encoders_[static_cast<std::size_t>(worker)];
-        if (has_rows) encode_rows(piece, bad_lines_, path, encoder);
-        else encode_text(piece, path, encoder);
+        if (has_rows)
+          encode_rows(piece, bad_lines_, path, encoder);
+        else
+          encode_text(piece, path, encoder);
       });
       counts_.bytes += window.offset() - before;
       hand_over();
@@ -267,7 +273,8 @@ class DocumentReader {
   }
 
   [[noreturn]] void refuse_long(const std::string& path, bool has_rows, Bytes offset, std::int64_t line) const {
-    if (has_rows) throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", path, line, kLongest));
+    if (has_rows)
+      throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", path, line, kLongest));
     throw InputError(
         fmt::format("{}: more than {} bytes from byte {} on cannot be cut, allowed: text up to that", path, kLongest, offset),
         "the tokenizer needs that text as one; break it into lines of words, or into several files");

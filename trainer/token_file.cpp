@@ -26,7 +26,10 @@ void to_width(std::span<const std::int32_t> tokens, TokenWidth width, std::vecto
 TokenWidth token_width_for(std::int64_t vocabulary) { return vocabulary <= (1 << 16) ? TokenWidth::u16 : TokenWidth::u32; }
 
 TokenFileWriter::TokenFileWriter(std::filesystem::path path, TokenWidth width)
-    : path_(std::move(path)), partial_(path_.string() + fmt::format(".partial.{}", ::getpid())), file_(PosixFile::create((refuse_to_replace(path_), partial_))), width_(width) {}
+    : path_(std::move(path)),
+      partial_(path_.string() + fmt::format(".partial.{}", ::getpid())),
+      file_(PosixFile::create((refuse_to_replace(path_), partial_))),
+      width_(width) {}
 
 TokenFileWriter::~TokenFileWriter() {
   std::error_code ignored;

@@ -46,15 +46,21 @@ std::optional<std::int32_t> Tokenizer::token_id(std::string_view content) const 
   const auto added = std::ranges::find(tables.added, content, &AddedToken::content);
   if (added != tables.added.end()) return added->id;
   for (std::size_t i = 0; i + 1 < tables.begin.size(); ++i) {
-    if (std::string_view(tables.bytes).substr(tables.begin[i], tables.begin[i + 1] - tables.begin[i]) == content && !content.empty())
+    if (std::string_view(tables.bytes).substr(tables.begin[i], tables.begin[i + 1] - tables.begin[i]) == content &&
+        !content.empty())
       return static_cast<std::int32_t>(i);
   }
   return std::nullopt;
 }
 
 std::optional<std::int32_t> Tokenizer::end_of_text() const {
-  constexpr std::array<std::string_view, 6> kNames = {
-      "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+  constexpr std::array<std::string_view, 6> kNames = {"<|endoftext|>",
+                                                      "<|end_of_text|>",
+                                                      "</s>",
+                                                      "<eos>",
+                                                      "<|eos|>",
+                                                      "<\xef\xbd\x9c"
+                                                      "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
   for (const std::string_view name : kNames) {
     const auto& added = impl_->tables.added;
     const auto found = std::ranges::find(added, name, &AddedToken::content);

@@ -1,7 +1,7 @@
-// Text to tokens and back, by a model's tokenizer.json: byte-level byte-pair encoding (GPT-2, Llama 3, Qwen, SmolLM and kin), token
-// for token as the `tokenizers` library without special tokens added.
-// Not here: files of text and of tokens (trainer/text_documents.h, trainer/token_file.h), chat templates, other kinds of models
-// (unigram, word-piece), which are refused by name.
+// Text to tokens and back, by a model's tokenizer.json: byte-level byte-pair encoding (GPT-2, Llama 3, Qwen, SmolLM and kin),
+// token for token as the `tokenizers` library without special tokens added. Not here: files of text and of tokens
+// (trainer/text_documents.h, trainer/token_file.h), chat templates, other kinds of models (unigram, word-piece), which are
+// refused by name.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,8 @@ class AddedTokenFinder {
 
   bool is_empty() const { return nodes_.empty(); }
   // Calls `piece` with each non-empty piece between tokens, and `token` with each token, in order.
-  void split(std::string_view text, FunctionRef<void(std::string_view piece)> piece, FunctionRef<void(std::int32_t id)> token) const;
+  void split(std::string_view text, FunctionRef<void(std::string_view piece)> piece,
+             FunctionRef<void(std::int32_t id)> token) const;
 
  private:
   struct Properties {

@@ -47,7 +47,8 @@ std::size_t WordTable::slot_of(std::string_view word, std::uint32_t hash) const 
   std::size_t slot = hash & (slots_.size() - 1);
   while (slots_[slot].id != kNone) {
     const Slot& found = slots_[slot];
-    if (found.hash == hash && found.length == word.size() && std::memcmp(arena_.data() + found.begin, word.data(), word.size()) == 0)
+    if (found.hash == hash && found.length == word.size() &&
+        std::memcmp(arena_.data() + found.begin, word.data(), word.size()) == 0)
       return slot;
     slot = (slot + 1) & (slots_.size() - 1);
   }
@@ -120,13 +121,17 @@ void BpeEncoder::merge(std::string_view word, std::vector<std::int32_t>& out) {
   for (const char c : word) {
     const std::int32_t id = model_->byte_ids[static_cast<unsigned char>(c)];
     const bool is_known = id != WordTable::kNone;
-    if (is_known) symbols_.push_back(id);
-    else if (model_->unknown == UnknownBytes::one_token_each || (model_->unknown == UnknownBytes::one_token_a_run && !in_unknown_run))
+    if (is_known)
+      symbols_.push_back(id);
+    else if (model_->unknown == UnknownBytes::one_token_each ||
+             (model_->unknown == UnknownBytes::one_token_a_run && !in_unknown_run))
       symbols_.push_back(model_->unknown_id);
     in_unknown_run = !is_known;
   }
-  if (symbols_.size() > kShortWord) merge_long();
-  else if (symbols_.size() > 1) merge_short(symbols_.size());
+  if (symbols_.size() > kShortWord)
+    merge_long();
+  else if (symbols_.size() > 1)
+    merge_short(symbols_.size());
   out.insert(out.end(), symbols_.begin(), symbols_.end());
 }
 

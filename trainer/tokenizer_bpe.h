@@ -73,9 +73,9 @@ enum class UnknownBytes : std::uint8_t { dropped, one_token_each, one_token_a_ru
 
 struct BpeModel {
   MergeTable merges;
-  WordTable words;                                // filled where `takes_whole_words`
-  std::int32_t byte_ids[256];                     // WordTable::kNone where the vocabulary lacks the byte
-  bool takes_whole_words = false;                 // "ignore_merges": a word of the vocabulary is one token
+  WordTable words;                 // filled where `takes_whole_words`
+  std::int32_t byte_ids[256];      // WordTable::kNone where the vocabulary lacks the byte
+  bool takes_whole_words = false;  // "ignore_merges": a word of the vocabulary is one token
   UnknownBytes unknown = UnknownBytes::dropped;
   std::int32_t unknown_id = WordTable::kNone;
 };

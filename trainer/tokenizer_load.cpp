@@ -71,10 +71,10 @@ class StringList {
 };
 
 struct RawFile {
-  json rest;                        // all but vocabulary and merges
-  StringList words;                 // of the vocabulary
-  std::vector<std::int32_t> ids;    // [words]
-  StringList merge_parts;           // lines, or the two parts of each pair
+  json rest;                      // all but vocabulary and merges
+  StringList words;               // of the vocabulary
+  std::vector<std::int32_t> ids;  // [words]
+  StringList merge_parts;         // lines, or the two parts of each pair
   bool has_pairs = false;
   bool has_vocabulary = false;
   bool has_merges = false;
@@ -102,7 +102,8 @@ class FileReader {
     if (in_vocabulary_ && raw_.has_vocabulary && depth == 3) {
       if (event != json::parse_event_t::value) return true;  // refused where it ends: a number belongs here
       if (!parsed.is_number_integer() || parsed.get<std::int64_t>() < 0 || parsed.get<std::int64_t>() >= kMostIds) {
-        throw InputError(fmt::format("{}: found the id {} of {}, allowed: 0 to {}", where_, parsed.dump(), json(word_).dump(), kMostIds - 1));
+        throw InputError(
+            fmt::format("{}: found the id {} of {}, allowed: 0 to {}", where_, parsed.dump(), json(word_).dump(), kMostIds - 1));
       }
       raw_.words.add(word_);
       raw_.ids.push_back(parsed.get<std::int32_t>());
@@ -202,7 +203,8 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
       const std::string_view line = raw.merge_parts.at(i);
       const std::size_t space = line.find(' ');
       if (space == line.npos || line.find(' ', space + 1) != line.npos)
-        throw InputError(fmt::format("{}: merge {} is {}, allowed: two tokens with a space between", path, i, json(std::string(line)).dump()));
+        throw InputError(
+            fmt::format("{}: merge {} is {}, allowed: two tokens with a space between", path, i, json(std::string(line)).dump()));
       left = line.substr(0, space);
       right = line.substr(space + 1);
     }
@@ -212,7 +214,8 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
     for (const std::string_view part : {left, right, std::string_view(merged)}) {
       const auto found = vocabulary.id_of.find(part);
       if (found == vocabulary.id_of.end()) {
-        throw InputError(fmt::format("{}: merge {} needs the token {}, which the vocabulary lacks", path, i, json(std::string(part)).dump()));
+        throw InputError(
+            fmt::format("{}: merge {} needs the token {}, which the vocabulary lacks", path, i, json(std::string(part)).dump()));
       }
       ids[k++] = found->second;
     }
@@ -220,7 +223,8 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
   }
 }
 
-void read_bytes_and_words(const json& json_model, const RawFile& raw, const Vocabulary& vocabulary, const std::string& path, BpeModel& model) {
+void read_bytes_and_words(const json& json_model, const RawFile& raw, const Vocabulary& vocabulary, const std::string& path,
+                          BpeModel& model) {
   const std::string where = path + ": model";
   const ByteAlphabet alphabet;
   model.takes_whole_words = tokenizer_json::boolean(json_model, "ignore_merges", false, where);
@@ -236,7 +240,8 @@ void read_bytes_and_words(const json& json_model, const RawFile& raw, const Voca
   const bool is_complete = std::ranges::find(model.byte_ids, WordTable::kNone) == std::end(model.byte_ids);
   if (is_complete) return;
   if (tokenizer_json::boolean(json_model, "byte_fallback", false, where)) {
-    throw InputError(fmt::format("{}: found byte_fallback with a vocabulary that lacks bytes, allowed: byte_fallback false", where));
+    throw InputError(
+        fmt::format("{}: found byte_fallback with a vocabulary that lacks bytes, allowed: byte_fallback false", where));
   }
   if (!json_model.contains("unk_token") || json_model.at("unk_token").is_null()) return;
   const std::string unknown = tokenizer_json::text(json_model, "unk_token", where);
@@ -245,7 +250,7 @@ void read_bytes_and_words(const json& json_model, const RawFile& raw, const Voca
     throw InputError(fmt::format("{}: found unk_token {}, which the vocabulary lacks", where, json(unknown).dump()));
   model.unknown_id = found->second;
   model.unknown = tokenizer_json::boolean(json_model, "fuse_unk", false, where) ? UnknownBytes::one_token_a_run
-                                                                               : UnknownBytes::one_token_each;
+                                                                                : UnknownBytes::one_token_each;
 }
 
 // Ids follow the reference implementation: the vocabulary's where it has the token, else the next free one.
@@ -307,7 +312,8 @@ void make_finders(TokenizerTables& tables) {
 bool added_tokens_allow_cuts(const std::vector<AddedToken>& tokens) {
   return std::ranges::none_of(tokens, [](const AddedToken& token) {
     const std::string& text = token.content;
-    return (text.find('\n') != text.npos && text.find('\n') + 1 != text.size()) || (text.rfind(' ') != text.npos && text.rfind(' ') != 0) ||
+    return (text.find('\n') != text.npos && text.find('\n') + 1 != text.size()) ||
+           (text.rfind(' ') != text.npos && text.rfind(' ') != 0) ||
            (token.strips_left && is_letter(decode_utf8(text.data()).value)) ||
            (token.strips_right && is_letter(decode_last_utf8(text).value));
   });

@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-// True where `text` (valid UTF-8) has such characters; `buffer` is then the text with older ones of the same category and the same
-// number of bytes in their places, for matching alone.
+// True where `text` (valid UTF-8) has such characters; `buffer` is then the text with older ones of the same category and the
+// same number of bytes in their places, for matching alone.
 bool replace_newer_characters(std::string_view text, std::string& buffer);
 
 }  // namespace spillway

@@ -20,8 +20,7 @@ namespace {
 using nlohmann::json;
 
 // GPT-2's, which a ByteLevel stage applies where "use_regex" is on.
-constexpr std::string_view kByteLevelPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 const OnigUChar* onig_text(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
 
@@ -73,8 +72,8 @@ class Regex {
     const int result = onig_search_with_param(regex_, begin, end, begin + from, end, region, ONIG_OPTION_NONE, param);
     if (result == ONIG_MISMATCH) return false;
     if (result == ONIGERR_MATCH_STACK_LIMIT_OVER) {
-      throw InputError(fmt::format("a run of characters of one kind is too long for the tokenizer's regular expression, allowed: about {}",
-                                   kLongestRun));
+      throw InputError(fmt::format(
+          "a run of characters of one kind is too long for the tokenizer's regular expression, allowed: about {}", kLongestRun));
     }
     if (result < 0) {
       std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
@@ -98,8 +97,9 @@ Behavior behavior_of(const std::string& name, const std::string& where) {
   if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
   if (name == "MergedWithNext") return Behavior::merged_with_next;
   if (name == "Contiguous") return Behavior::contiguous;
-  throw InputError(fmt::format("{}: found behavior {}, allowed: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous",
-                               where, json(name).dump()));
+  throw InputError(
+      fmt::format("{}: found behavior {}, allowed: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous", where,
+                  json(name).dump()));
 }
 
 // Puts matches and what lies between them together as the behavior says; words come out as soon as they are known.
@@ -129,8 +129,10 @@ class Joiner {
           flush();
         } else {
           flush();
-          if (is_match) emit(begin, end);
-          else hold(begin, end, is_match);
+          if (is_match)
+            emit(begin, end);
+          else
+            hold(begin, end, is_match);
         }
         break;
       case Behavior::merged_with_next:
@@ -139,8 +141,10 @@ class Joiner {
           flush();
         } else {
           flush();
-          if (is_match) hold(begin, end, is_match);
-          else emit(begin, end);
+          if (is_match)
+            hold(begin, end, is_match);
+          else
+            emit(begin, end);
         }
         break;
     }
@@ -186,7 +190,8 @@ struct Splitter::Stage {
       for (std::size_t i = 0; i < text.size();) {
         const CodePoint c = decode_utf8(text.data() + i);
         const auto end = i + static_cast<std::size_t>(c.bytes);
-        if (c.value < 0x80 ? c.value >= '0' && c.value <= '9' : is_number(c.value) || is_number_of_unicode_17(c.value)) visit(i, end);
+        if (c.value < 0x80 ? c.value >= '0' && c.value <= '9' : is_number(c.value) || is_number_of_unicode_17(c.value))
+          visit(i, end);
         i = end;
       }
       return;
@@ -260,7 +265,8 @@ Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
     stages_.push_back(std::move(stage));
   };
   for (const json* part : parts) {
-    if (!part->is_object()) throw InputError(fmt::format("{}: found {}, allowed: a byte-level pre-tokenizer", where, part->dump()));
+    if (!part->is_object())
+      throw InputError(fmt::format("{}: found {}, allowed: a byte-level pre-tokenizer", where, part->dump()));
     const std::string type = tokenizer_json::text(*part, "type", where);
     if (is_byte_level) throw InputError(fmt::format("{}: found {} after ByteLevel, allowed: ByteLevel as the last", where, type));
     if (type == "Split") {
@@ -283,7 +289,8 @@ Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
     } else if (type == "Digits") {
       auto stage = std::make_unique<Stage>();
       stage->kind = Stage::Kind::digits;
-      stage->behavior = tokenizer_json::boolean(*part, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous;
+      stage->behavior =
+          tokenizer_json::boolean(*part, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous;
       stages_.push_back(std::move(stage));
     } else if (type == "ByteLevel") {
       is_byte_level = true;
@@ -309,9 +316,8 @@ void Splitter::split(std::string_view text, SplitScratch& scratch, FunctionRef<v
   if (text.empty()) return;
   std::string& older = scratch.impl_->older;
   if (!adds_space_ && replace_newer_characters(text, older)) {
-    run(0, older, scratch, [&](std::string_view found) {
-      word(text.substr(static_cast<std::size_t>(found.data() - older.data()), found.size()));
-    });
+    run(0, older, scratch,
+        [&](std::string_view found) { word(text.substr(static_cast<std::size_t>(found.data() - older.data()), found.size())); });
     return;
   }
   run(0, text, scratch, word);
@@ -338,16 +344,19 @@ void Splitter::run(std::size_t index, std::string_view text, SplitScratch& scrat
   const bool is_last = index + 1 == stages_.size();
   const auto next = [&](std::size_t begin, std::size_t end) {
     const std::string_view part = text.substr(begin, end - begin);
-    if (is_last) word(part);
-    else run(index + 1, part, scratch, word);
+    if (is_last)
+      word(part);
+    else
+      run(index + 1, part, scratch, word);
   };
   Joiner joiner(stage.behavior, next);
   std::size_t done = 0;
-  stage.for_each_match(text, scratch.impl_->regions[index].get(), scratch.impl_->param.get(), [&](std::size_t begin, std::size_t end) {
-    if (begin != done) joiner.add(done, begin, stage.is_inverted);
-    joiner.add(begin, end, !stage.is_inverted);
-    done = end;
-  });
+  stage.for_each_match(text, scratch.impl_->regions[index].get(), scratch.impl_->param.get(),
+                       [&](std::size_t begin, std::size_t end) {
+                         if (begin != done) joiner.add(done, begin, stage.is_inverted);
+                         joiner.add(begin, end, !stage.is_inverted);
+                         done = end;
+                       });
   if (done != text.size()) joiner.add(done, text.size(), stage.is_inverted);
   joiner.flush();
 }
@@ -357,8 +366,9 @@ bool Splitter::finds_safe_cuts() const {
     if (stage->looks_behind || stage->kind == Stage::Kind::prefix_space) return false;
   }
   // Joining across a cut, or a class that spans it, shows in one of these.
-  constexpr std::array<std::string_view, 14> kBefore = {"a",    "ab", "B1",    "7",   "x.",  "x .",      "\xc3\xa9",
-                                                        "say'", "(",  " - )]", "\t{", "$ =", "\xe4\xbd\xa0", "\xe4\xbd\xa0\xe3\x80\x82"};
+  constexpr std::array<std::string_view, 14> kBefore = {
+      "a",    "ab", "B1",    "7",   "x.",  "x .",          "\xc3\xa9",
+      "say'", "(",  " - )]", "\t{", "$ =", "\xe4\xbd\xa0", "\xe4\xbd\xa0\xe3\x80\x82"};
   constexpr std::array<std::string_view, 6> kAfter = {"a", "Bc d", "s", "ll be", "\xc3\xa9t", "\xe4\xbd\xa0"};
   SplitScratch own = scratch();
   const auto words_of = [&](const std::string& text, std::vector<std::string>& words) {
@@ -369,9 +379,12 @@ bool Splitter::finds_safe_cuts() const {
       for (const char separator : {'\n', ' '}) {
         std::string first(before);
         std::string second(after);
-        if (separator == '\n') first += '\n';
-        else if (is_letter(decode_last_utf8(before).value)) second.insert(0, 1, ' ');
-        else continue;
+        if (separator == '\n')
+          first += '\n';
+        else if (is_letter(decode_last_utf8(before).value))
+          second.insert(0, 1, ' ');
+        else
+          continue;
         std::vector<std::string> whole;
         std::vector<std::string> parts;
         words_of(first + second, whole);

@@ -53,7 +53,8 @@ void append_nfc(std::string_view text, std::string& out) {
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   const utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                                static_cast<utf8proc_ssize_t>(text.size()), &form, options);
-  if (length < 0) throw InputError(fmt::format("text of {} bytes cannot be normalised: {}", text.size(), utf8proc_errmsg(length)));
+  if (length < 0)
+    throw InputError(fmt::format("text of {} bytes cannot be normalised: {}", text.size(), utf8proc_errmsg(length)));
   out.append(reinterpret_cast<const char*>(form), static_cast<std::size_t>(length));
   std::free(form);
 }
@@ -134,13 +135,14 @@ bool is_word(std::int32_t c) {
       (c >= 0x1f170 && c <= 0x1f189)) {
     return true;  // alphabetic symbols
   }
-  return is_letter(c) || category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME ||
-         category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_PC;
+  return is_letter(c) || category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME || category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+         category == UTF8PROC_CATEGORY_PC;
 }
 
 std::string_view to_nfc(std::string_view text, std::string& buffer) {
-  std::size_t copied = 0;        // text up to here is in the buffer
-  std::size_t last_stable = 0;   // where the stable character before position i begins
+  std::size_t copied = 0;       // text up to here is in the buffer
+  std::size_t last_stable = 0;  // where the stable character before position i begins
   std::size_t i = 0;
   bool is_changed = false;
   while (i < text.size()) {

@@ -22,11 +22,11 @@ struct CodePoint {
 CodePoint decode_utf8(const char* text);
 CodePoint decode_last_utf8(std::string_view text);  // text is not empty
 
-bool is_letter(std::int32_t code_point);      // L*
-bool is_number(std::int32_t code_point);      // N*
-bool is_graphic(std::int32_t code_point);     // L*, N*, P*, S*
-bool is_white_space(std::int32_t code_point); // the property White_Space
-bool is_word(std::int32_t code_point);        // \w of UTS 18
+bool is_letter(std::int32_t code_point);       // L*
+bool is_number(std::int32_t code_point);       // N*
+bool is_graphic(std::int32_t code_point);      // L*, N*, P*, S*
+bool is_white_space(std::int32_t code_point);  // the property White_Space
+bool is_word(std::int32_t code_point);         // \w of UTS 18
 
 // `text` in NFC. The result is `text` itself where it is so already; else it lies in `buffer`.
 std::string_view to_nfc(std::string_view text, std::string& buffer);
