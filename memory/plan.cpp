@@ -22,6 +22,11 @@ std::string_view name_of(Saved saved) {
   return names[static_cast<int>(saved)];
 }
 
+std::string state_array_name(const ParameterBlock& block, StateKind kind) {
+  constexpr std::array<std::string_view, kStateKinds> names = {"weight", "low", "m", "v"};
+  return fmt::format("{}/{}", block.name, names[static_cast<std::size_t>(kind)]);
+}
+
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index) {
   const int resident = static_cast<int>(plan.resident.size());
   SPILLWAY_CHECK(index >= 0 && index < resident + static_cast<int>(program.buffers.size()), "buffer {} of {} + {}", index, resident,

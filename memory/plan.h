@@ -27,6 +27,8 @@ constexpr Bytes bytes_per_element(StateForm form, StateKind kind) {
   constexpr Bytes table[3][kStateKinds] = {{2, 2, 4, 4}, {2, 2, 2, 2}, {4, 0, 4, 4}};
   return table[static_cast<int>(form)][static_cast<int>(kind)];
 }
+// The name that a block's array has in a checkpoint and in a commit record: "layer.3.mlp/low".
+std::string state_array_name(const ParameterBlock& block, StateKind kind);
 // Of a gradient that waits for its update: rounded once in compact form.
 constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
 

@@ -59,6 +59,8 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
                    nvme.bytes, memory.bytes);
     const Bytes begin = home.offset + nvme.begin;
     bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
+                              .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
+                              .begin = nvme.begin,
                               .two_slots = home.slots == 2,
                               .slot = nvme.slot,
                               .memory = device + buffer_of(plan, program, memory.buffer).offset + memory.begin,
@@ -83,6 +85,8 @@ BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* d
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
     if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
     bind_operands(plan, program, device, made);
+    if (op.kind == OpKind::update) bound.updates = place[id];
+    if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }
   return bound;
 }

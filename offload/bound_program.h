@@ -19,6 +19,8 @@ struct BoundWait {
 
 struct BoundSegment {
   Bytes nvme_offset[2];  // by slot
+  int buffer;            // index into Plan::resident; -1: it lives within a step
+  Bytes begin;           // in that buffer
   bool two_slots;
   Slot slot;
   std::byte* memory;
@@ -53,6 +55,8 @@ struct BoundOp {
 struct BoundProgram {
   std::array<std::vector<BoundOp>, kLanes> lanes;
   int operations = 0;
+  // How many operations of the update lane, and of the writing one, are complete when all state is updated, and written.
+  std::uint32_t updates = 0, state_writes = 0;
 };
 
 // `device` is the base of the device arena. The plan and the units must outlive the result.

@@ -6,9 +6,11 @@
 
 #include "memory/arena.h"
 #include "memory/error.h"
+#include "memory/runtime.h"
 #include "offload/bound_program.h"
 #include "offload/lane_runner.h"
 #include "offload/operations.h"
+#include "offload/state_extents.h"
 
 namespace spillway {
 
@@ -24,15 +26,50 @@ struct Executor::Impl {
     bound_step = bind_program(plan, plan.step, device.data(), given.model->ops);
     bound_flush = bind_program(plan, plan.flush, device.data(), given.model->ops);
     if (given.evaluation) bound_evaluate = bind_program(plan, plan.evaluate, device.data(), given.evaluation->ops);
+    const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
     if (given.store) {
-      const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
+      extents.emplace(given.durability ? given.durability->layout.state : state_arrays(plan, graph), given.store);
     }
     for (const Buffer& buffer : plan.resident) two_slots |= buffer.slots == 2;
-    runner.emplace(operations, device, readers ? &*readers : nullptr, writers ? &*writers : nullptr,
+    if (given.durability) {
+      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates()), "steps made durable every {} steps", given.durability->interval);
+      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena, runtime->make_stream(),
+                        Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
+                                         [this](std::exception_ptr error) { runner->fail(std::move(error)); }});
+      if (given.durability->from) durable_slot = slot = committer->resume();
+    }
+    runner.emplace(operations,
+                   LaneRunner::Around{.device = device,
+                                      .readers = readers ? &*readers : nullptr,
+                                      .writers = writers ? &*writers : nullptr,
+                                      .extents = extents ? &*extents : nullptr,
+                                      .committer = committer ? &*committer : nullptr},
                    std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
+  }
+
+  // Whether a step may be taken back once its norm is known.
+  bool speculates() const { return plan.choices.update == UpdateTime::in_backward && plan.choices.clip; }
+
+  // Where the next update goes: beside the state that can be gone back to; over what cannot.
+  int slot_to_write() const { return !two_slots || (committer && slot != durable_slot) ? slot : 1 - slot; }
+
+  // Every public function begins with this: its caller has booked what wait() returned before.
+  void acknowledge() {
+    if (committer) committer->acknowledge(returned_step);
+  }
+
+  // Of a run that has begun, and whose updates hold.
+  void schedule_commit(const Run& run) {
+    const std::int64_t step = run.update_settings.step;
+    if (!committer || step % options.durability->interval != 0) return;
+    last_commit = committer->schedule({.step = step,
+                                       .slot = run.slot_after,
+                                       .updates = run.base[static_cast<int>(Lane::update)] + run.program->updates,
+                                       .writes = run.base[static_cast<int>(Lane::nvme_write)] + run.program->state_writes});
+    durable_slot = run.slot_after;
   }
 
   // A run with nothing of a step before in it, which reads and writes the current slot.
@@ -42,6 +79,7 @@ struct Executor::Impl {
     run.known_factor.reset();
     run.evaluates = run.speculates = run.pending = false;
     run.slot_before = run.slot_after = slot;
+    run.after_commit = last_commit;
     run.token_slot = 0;
     return run;
   }
@@ -50,10 +88,10 @@ struct Executor::Impl {
     Run& run = next_run(settings);
     const bool defers = plan.choices.update == UpdateTime::in_next_forward;
     const bool updates = !defers || update_waits;
-    run.speculates = plan.choices.update == UpdateTime::in_backward && plan.choices.clip;
+    run.speculates = speculates();
     run.pending = defers && update_waits;
     if (defers) run.update_settings = waiting_settings;
-    if (updates && two_slots) run.slot_after = 1 - slot;
+    if (updates) run.slot_after = slot_to_write();
     run.token_slot = run.index;
     slot = run.slot_after;
     if (defers) {
@@ -99,9 +137,15 @@ struct Executor::Impl {
   Operations operations;
   BoundProgram bound_step, bound_flush, bound_evaluate;
   std::optional<StoreChannel> readers, writers;
+  std::optional<StateExtents> extents;
+  const std::unique_ptr<Runtime> runtime = Runtime::make_cpu();
+  std::optional<Committer> committer;
   bool two_slots = false;
 
   double last_end_s = 0;
+  int durable_slot = -1;            // of the last step that is durable, or is to be
+  std::int64_t last_commit = 0;     // its number
+  std::int64_t returned_step = -1;  // by wait()
   int slot = 0;               // that the next run reads state from
   bool update_waits = false;  // a step's gradients have not been applied
   StepSettings waiting_settings;
@@ -111,21 +155,28 @@ struct Executor::Impl {
 
 Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  if (impl_->committer) impl_->committer->finish();
+}
 
 void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   Impl& impl = *impl_;
   SPILLWAY_CHECK((settings.clip > 0) == impl.plan.choices.clip, "clipping at {} under a plan made {} it", settings.clip,
                  impl.plan.choices.clip ? "with" : "without");
+  impl.acknowledge();
   Run& run = impl.next_step(settings);
   for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
     fill(mb, impl.operations.tokens(run.token_slot, mb), impl.operations.targets(run.token_slot, mb));
   }
   impl.runner->begin(run, impl.bound_step);
+  // A step that may be taken back is not committed before it is certain.
+  const bool updates = impl.plan.choices.update != UpdateTime::in_next_forward || run.pending;
+  if (updates && !run.speculates) impl.schedule_commit(run);
 }
 
 StepOutcome Executor::wait() {
   Impl& impl = *impl_;
+  impl.acknowledge();
   Run* run = &impl.runner->wait_for_oldest();
   StepOutcome outcome;
   if (run->speculates && run->stopped.empty() && run->grad_norm > 0) {
@@ -136,7 +187,9 @@ StepOutcome Executor::wait() {
       run = &impl.run_again(*run, factor);
     }
   }
+  if ((run->speculates || run->known_factor) && run->stopped.empty()) impl.schedule_commit(*run);
   outcome.step = run->settings.step;
+  impl.returned_step = outcome.step;
   outcome.loss = run->loss;
   outcome.grad_norm = run->grad_norm;
   outcome.stopped = run->stopped;
@@ -160,12 +213,26 @@ void Executor::flush() {
   Impl& impl = *impl_;
   impl.runner->check_idle("flush");
   if (!impl.update_waits) return;
+  impl.acknowledge();
   Run& run = impl.next_run(impl.waiting_settings);
-  if (impl.two_slots) run.slot_after = 1 - impl.slot;
+  run.slot_after = impl.slot_to_write();
   impl.runner->begin(run, impl.bound_flush);
+  impl.schedule_commit(run);
   impl.runner->wait_for_oldest();
   impl.slot = run.slot_after;
   impl.update_waits = false;
+}
+
+void Executor::make_durable(std::int64_t step) {
+  Impl& impl = *impl_;
+  impl.runner->check_idle("making a step durable");
+  SPILLWAY_CHECK(impl.committer && !impl.update_waits, "step {} cannot be made durable", step);
+  impl.returned_step = std::max(impl.returned_step, step);
+  impl.acknowledge();
+  impl.last_commit = impl.committer->schedule({.step = step, .slot = impl.slot});
+  impl.durable_slot = impl.slot;
+  impl.committer->wait(impl.last_commit);
+  impl.runner->throw_if_failed();
 }
 
 double Executor::evaluate(const FillTokens& fill) {
@@ -184,6 +251,7 @@ double Executor::evaluate(const FillTokens& fill) {
 namespace {
 
 struct StateRange {
+  int index = 0;  // of the buffer
   Bytes begin = 0;
   const Buffer* buffer = nullptr;
 };
@@ -195,7 +263,7 @@ StateRange range_of(const Plan& plan, int block, StateKind kind, std::int64_t el
   const Bytes begin = element * bytes_per_element(plan.choices.form, kind);
   SPILLWAY_CHECK(begin % kExtentAlignment == 0 && begin + static_cast<Bytes>(bytes) <= buffer.bytes, "{}: bytes {} to {} of {}",
                  buffer.name, begin, begin + static_cast<Bytes>(bytes), buffer.bytes);
-  return {begin, &buffer};
+  return {index, begin, &buffer};
 }
 
 }  // namespace
@@ -210,6 +278,7 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
   const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);
   const IoSegment segment{offset, const_cast<std::byte*>(data.data()), static_cast<Bytes>(data.size())};
   impl_->writers->write({&segment, 1});
+  impl_->extents->note(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
 }
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
@@ -223,6 +292,7 @@ void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::sp
   const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);
   const IoSegment segment{offset, data.data(), static_cast<Bytes>(data.size())};
   impl_->readers->read({&segment, 1});
+  impl_->extents->check(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
 }
 
 }  // namespace spillway

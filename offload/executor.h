@@ -15,6 +15,7 @@
 #include "memory/timeline.h"
 #include "models/unit_ops.h"
 #include "nvme/store.h"
+#include "offload/committer.h"
 
 namespace spillway {
 
@@ -25,6 +26,7 @@ struct ExecutorOptions {
   const ThreadPool* pool = nullptr;
   Store* store = nullptr;                   // null where the plan uses no NVMe
   std::uint64_t seed = 0;                   // of stochastic rounding
+  const DurabilityOptions* durability = nullptr;  // null: the state does not outlive the process
 };
 
 // What one step's update is told.
@@ -66,6 +68,11 @@ class Executor {
   // Returns when the oldest step under way is complete (its writes, too, are with the device). Throws what a lane threw; then
   // nothing more runs. Where the plan defers the update, that of this step has not run yet.
   StepOutcome wait();
+
+  // Makes the present state durable as that after `step` steps. Only with ExecutorOptions::durability, and while no step is under way;
+  // before the first step, unless the store holds the state. From then on every interval-th step becomes durable by itself, once
+  // the caller has come back with another call after wait() returned it, and before anything overwrites the last one that is.
+  void make_durable(std::int64_t step);
 
   // Applies an update that waits for the next forward. Only while no step is under way.
   void flush();

@@ -22,9 +22,8 @@ std::uint32_t target(const Run& run, const BoundWait& wait) {
 
 }  // namespace
 
-LaneRunner::LaneRunner(Operations& operations, const Arena& device, StoreChannel* readers, StoreChannel* writers,
-                       std::size_t most_operations)
-    : operations_(operations), device_(device), readers_(readers), writers_(writers), runtime_(Runtime::make_cpu()) {
+LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t most_operations)
+    : operations_(operations), around_(around), runtime_(Runtime::make_cpu()) {
   for (Run& run : runs_) {
     run.index = static_cast<int>(&run - runs_.data());
     run.spans.resize(most_operations);
@@ -70,8 +69,18 @@ Run& LaneRunner::wait_for_oldest() {
        left = run.lanes_left.load(std::memory_order_acquire)) {
     run.lanes_left.wait(left, std::memory_order_acquire);
   }
-  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
+  throw_if_failed();
   return run;
+}
+
+void LaneRunner::throw_if_failed() const {
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
+}
+
+bool LaneRunner::wait_for_state(const Committer::Request& request) const {
+  progress_.wait(Lane::update, request.updates);
+  progress_.wait(Lane::nvme_write, request.writes);
+  return !failed_.load(std::memory_order_acquire) && stopped_run_.load(std::memory_order_acquire) == nullptr;
 }
 
 void LaneRunner::check_idle(const char* what) const {
@@ -110,6 +119,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
     try {
       fill_garbage(op);
       if (!skipped(run, op)) {
+        if (op.op->kind == OpKind::update && around_.committer != nullptr) around_.committer->wait(run.after_commit);
         std::string reason = operations_.execute(run, op);
         if (!reason.empty()) stop(run, std::move(reason));
       }
@@ -124,7 +134,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
   const bool reads = lane == Lane::nvme_read;
-  NvmeLane moves(reads ? readers_ : writers_, reads ? IoDirection::read : IoDirection::write);
+  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write);
   Bytes& moved = reads ? run.nvme_read_bytes : run.nvme_written_bytes;
   const auto complete_oldest = [&] {
     const int index = moves.oldest();
@@ -174,7 +184,7 @@ bool LaneRunner::skipped(const Run& run, const BoundOp& op) const {
 
 // In debug builds what an operation is the first to touch holds NaN, not what an earlier buffer left there.
 void LaneRunner::fill_garbage(const BoundOp& op) const {
-  for (const BoundRange& range : op.fresh) device_.fill_garbage(range.begin, range.bytes);
+  for (const BoundRange& range : op.fresh) around_.device.fill_garbage(range.begin, range.bytes);
 }
 
 void LaneRunner::note_peak(Lane lane, const BoundOp& op) {

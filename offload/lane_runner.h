@@ -17,6 +17,7 @@
 #include "memory/runtime.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
+#include "offload/committer.h"
 #include "offload/lane_progress.h"
 #include "offload/operations.h"
 #include "offload/run.h"
@@ -25,9 +26,16 @@ namespace spillway {
 
 class LaneRunner {
  public:
-  // The channels may be null where no program moves anything; all must outlive this. `most_operations` is of any program.
-  LaneRunner(Operations& operations, const Arena& device, StoreChannel* readers, StoreChannel* writers,
-             std::size_t most_operations);
+  // Channels and extents may be null where no program moves anything, and the committer where no step is made durable; all must
+  // outlive this. `most_operations` is of any program.
+  struct Around {
+    const Arena& device;
+    StoreChannel* readers = nullptr;
+    StoreChannel* writers = nullptr;
+    StateExtents* extents = nullptr;
+    const Committer* committer = nullptr;
+  };
+  LaneRunner(Operations& operations, const Around& around, std::size_t most_operations);
   ~LaneRunner();
   LaneRunner(const LaneRunner&) = delete;
   LaneRunner& operator=(const LaneRunner&) = delete;
@@ -39,6 +47,11 @@ class LaneRunner {
   // then nothing more runs.
   Run& wait_for_oldest();
   void check_idle(const char* what) const;
+  // Returns once the run's state is updated and written, from any thread; false where that is not to be, or of no use.
+  bool wait_for_state(const Committer::Request& request) const;
+  // Ends all runs with this; from any thread. wait_for_oldest() and throw_if_failed() throw it.
+  void fail(std::exception_ptr error);
+  void throw_if_failed() const;
   std::array<Bytes, kTiers> peak()
       const;  // highest byte touched on each tier so far; while no run is under way or just after one
 
@@ -59,14 +72,11 @@ class LaneRunner {
   bool skipped(const Run& run, const BoundOp& op) const;
   void fill_garbage(const BoundOp& op) const;
   void note_peak(Lane lane, const BoundOp& op);
-  void fail(std::exception_ptr error);
   void stop(Run& run, std::string reason);
   double seconds_now() const;
 
   Operations& operations_;
-  const Arena& device_;
-  StoreChannel* const readers_;
-  StoreChannel* const writers_;
+  const Around around_;
   std::unique_ptr<Runtime> runtime_;
 
   LaneProgress progress_;

@@ -1,20 +1,24 @@
 // An NVMe lane's operations under way: a few at once, so that the device is busy across their borders, completed in order.
-// Not here: requests and their depth (nvme/store_channel.h).
+// What they move of the state is hashed beside the device's work: noted where written, checked where read.
+// Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <vector>
+#include <span>
 
 #include "memory/error.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
+#include "offload/state_extents.h"
 
 namespace spillway {
 
 class NvmeLane {
  public:
-  // `channel` may be null where every operation is skipped.
-  NvmeLane(StoreChannel* channel, IoDirection direction) : channel_(channel), direction_(direction) {}
+  // `channel` and `extents` may be null where every operation is skipped.
+  NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction)
+      : channel_(channel), extents_(extents), direction_(direction) {}
 
   int under_way() const noexcept { return count_; }
   bool full() const noexcept { return count_ == kMost; }
@@ -25,15 +29,21 @@ class NvmeLane {
   void start(int index, const BoundOp& op, int slot_before, int slot_after, bool skip) {
     SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
                    op.segments.size());
-    Entry entry{.index = index, .skipped = skip};
+    Entry entry{.index = index, .op = &op, .slot_before = slot_before, .slot_after = slot_after, .skipped = skip};
     if (!skip) {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;
       for (const BoundSegment& segment : op.segments) {
-        const int slot = segment.slot == Slot::before ? slot_before : slot_after;
-        segments[used++] = {segment.nvme_offset[slot], segment.memory, segment.bytes};
+        segments[used++] = {segment.nvme_offset[entry.slot_of(segment)], segment.memory, segment.bytes};
       }
       entry.ticket = channel_->start(direction_, {segments.data(), used});
+      // The memory stays as it is until the operation is complete.
+      if (direction_ == IoDirection::write) {
+        for_each_extent(entry, [&](const BoundSegment& segment, Bytes at, std::span<const std::byte> content) {
+          extents_->note(segment.buffer, entry.slot_of(segment), at, content);
+          channel_->poll(entry.ticket);
+        });
+      }
     }
     entries_[(first_ + count_++) % kMost] = entry;
   }
@@ -44,8 +54,15 @@ class NvmeLane {
     const Entry entry = entries_[first_];
     first_ = (first_ + 1) % kMost;
     --count_;
-    if (!entry.skipped) channel_->wait(entry.ticket);
-    return !entry.skipped;
+    if (entry.skipped) return false;
+    channel_->wait(entry.ticket);
+    if (direction_ == IoDirection::read) {
+      for_each_extent(entry, [&](const BoundSegment& segment, Bytes at, std::span<const std::byte> content) {
+        extents_->check(segment.buffer, entry.slot_of(segment), at, content);
+        if (count_ > 0 && !entries_[first_].skipped) channel_->poll(entries_[first_].ticket);
+      });
+    }
+    return true;
   }
 
  private:
@@ -53,10 +70,27 @@ class NvmeLane {
   static constexpr std::size_t kMostSegments = 8;
   struct Entry {
     int index = 0;
+    const BoundOp* op = nullptr;
+    int slot_before = 0, slot_after = 0;
     bool skipped = false;
     IoTicket ticket{};
+    int slot_of(const BoundSegment& segment) const { return segment.slot == Slot::before ? slot_before : slot_after; }
   };
+
+  // Extent by extent, so that what else is under way is seen to in between.
+  template <typename Visit>
+  void for_each_extent(const Entry& entry, Visit&& visit) const {
+    for (const BoundSegment& segment : entry.op->segments) {
+      const Bytes extent = extents_->extent_bytes(segment.buffer);
+      for (Bytes at = 0; extent > 0 && at < segment.bytes; at += extent) {
+        const Bytes bytes = std::min(extent, segment.bytes - at);
+        visit(segment, segment.begin + at, std::span<const std::byte>(segment.memory + at, static_cast<std::size_t>(bytes)));
+      }
+    }
+  }
+
   StoreChannel* channel_;
+  StateExtents* extents_;
   IoDirection direction_;
   std::array<Entry, kMost> entries_{};
   int first_ = 0, count_ = 0;

@@ -28,6 +28,7 @@ struct Run {
   StepSettings update_settings;              // of the update that runs in it: of the step before where updates are deferred
   std::optional<double> known_factor;        // a step run again after its norm came out above the clip threshold
   bool speculates = false;
+  std::int64_t after_commit = 0;  // number of the commit that must be through before the run updates any state
 
   std::atomic<int> lanes_left{0};
   std::atomic<bool> updates_done{false};

@@ -46,11 +46,6 @@ std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) { re
 
 }  // namespace
 
-std::string state_array_name(const ParameterBlock& block, StateKind kind) {
-  constexpr std::array<const char*, kStateKinds> names = {"weight", "low", "m", "v"};
-  return block.name + "/" + names[static_cast<std::size_t>(kind)];
-}
-
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed) {
   std::optional<SafetensorsReader> reader;
   if (!model.directory.empty()) {

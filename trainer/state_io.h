@@ -12,9 +12,6 @@
 
 namespace spillway {
 
-// The name that a block's array has in a checkpoint: "layer.3.mlp/low".
-std::string state_array_name(const ParameterBlock& block, StateKind kind);
-
 // Fills a fresh executor: weights from the model's directory, or drawn from the seed where it has none; moments are zero.
 // InputError where the files do not fit the model.
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed);

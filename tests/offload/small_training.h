@@ -98,8 +98,14 @@ class SmallTraining {
       options.bytes = bytes;
       store_.emplace(std::move(options));
     }
-    executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &model.of(plan_), .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model.tiled,
-                                      .pool = &model.pool, .store = store_ ? &*store_ : nullptr, .seed = 77});
+    make_executor(store_ ? &*store_ : nullptr, nullptr);
+  }
+
+  // In a store that outlives it.
+  SmallTraining(const SmallModel& model, Plan plan, Store& store, const DurabilityOptions& durability)
+      : model_(model), plan_(std::move(plan)), data_{graph().rows, model.resolved.config.vocab, plan_.choices.micro_batches} {
+    validate(plan_, graph());
+    make_executor(&store, &durability);
   }
 
   const Plan& plan() const { return plan_; }
@@ -171,6 +177,11 @@ class SmallTraining {
   }
 
  private:
+  void make_executor(Store* store, const DurabilityOptions* durability) {
+    executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &model_.of(plan_), .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model_.tiled,
+                                      .pool = &model_.pool, .store = store, .seed = 77, .durability = durability});
+  }
+
   void write(int block, StateKind kind, const Arena& staging) {
     const Bytes bytes = graph().blocks[block].elements * bytes_per_element(plan_.choices.form, kind);
     executor_->write_state(block, kind, 0, {staging.data(), static_cast<std::size_t>(bytes)});

@@ -1,0 +1,159 @@
+#include "offload/committer.h"
+
+#include <algorithm>
+
+#include "memory/error.h"
+#include "nvme/content_hash.h"
+
+namespace spillway {
+namespace {
+
+Bytes longest_extent(const DurableLayout& layout) {
+  Bytes longest = kExtentAlignment;
+  for (const DurableArray& array : layout.state.arrays) longest = std::max(longest, array.extent_bytes);
+  return longest;
+}
+
+}  // namespace
+
+Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
+                     StateExtents& extents, std::span<std::byte> device, std::unique_ptr<Stream> stream, Lanes lanes)
+    : options_(options),
+      plan_(plan),
+      extents_(extents),
+      device_(device),
+      lanes_(std::move(lanes)),
+      log_(store, options.identity, {&device, 1}),
+      staging_(longest_extent(options.layout), "extent to check"),
+      stream_(std::move(stream)) {
+  record_ = {.store_id = options.identity.store_id,
+             .sequence = options.from ? options.from->sequence : 0,
+             .seed = seed,
+             .model = model,
+             .form = static_cast<std::uint32_t>(plan.choices.form),
+             .run_directory = options.run_directory,
+             .arrays = options.layout.state.arrays};
+  std::int64_t extents_of_all = 0;
+  for (const DurableArray& array : record_.arrays) extents_of_all += array.extents();
+  record_.hashes.resize(static_cast<std::size_t>(extents_of_all));
+}
+
+void Committer::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  stream_->synchronize();
+}
+
+int Committer::resume() {
+  const CommitRecord& from = *options_.from;
+  int slot = 0;
+  auto hash = from.hashes.begin();
+  for (int index = 0; index < static_cast<int>(from.arrays.size()); ++index) {
+    const DurableArray& array = from.arrays[static_cast<std::size_t>(index)];
+    const auto extents = static_cast<std::ptrdiff_t>(array.extents());
+    std::copy(hash, hash + extents, extents_.hashes(index, array.slot).begin());
+    std::ranges::fill(extents_.known(index, array.slot), std::uint8_t{1});
+    // What the other slot holds is nobody's; it is written before it is read.
+    std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
+    hash += extents;
+    const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
+    const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
+    if (home.tier != Tier::device) {
+      slot = array.slot;
+      continue;
+    }
+    const std::span<std::byte> content = device_.subspan(static_cast<std::size_t>(home.offset), static_cast<std::size_t>(array.bytes));
+    const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)], content.data(), array.bytes};
+    log_.read({&segment, 1});
+    extents_.check(buffer, array.slot, 0, content);
+  }
+  return slot;
+}
+
+std::int64_t Committer::schedule(const Request& request) {
+  // Its place is free: a step waits for the commit before it, and no more than two steps are under way.
+  Queued& queued = queue_[static_cast<std::size_t>(scheduled_) % kMostQueued];
+  SPILLWAY_CHECK(scheduled_ - through_.load() < static_cast<std::int64_t>(kMostQueued), "{} commits under way", scheduled_ - through_.load());
+  queued = {this, request};
+  stream_->run(&Committer::serve, &queued);
+  return ++scheduled_;
+}
+
+void Committer::acknowledge(std::int64_t step) {
+  {
+    const std::lock_guard lock(mutex_);
+    acknowledged_ = std::max(acknowledged_, step);
+  }
+  changed_.notify_all();
+}
+
+void Committer::wait(std::int64_t number) const noexcept {
+  for (std::int64_t seen = through_.load(std::memory_order_acquire); seen < number; seen = through_.load(std::memory_order_acquire)) {
+    through_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+void Committer::serve(void* queued) {
+  auto& [committer, request] = *static_cast<Queued*>(queued);
+  try {
+    committer->commit(request);
+  } catch (...) {
+    committer->lanes_.failed(std::current_exception());
+  }
+  committer->through_.fetch_add(1, std::memory_order_acq_rel);
+  committer->through_.notify_all();
+}
+
+void Committer::commit(const Request& request) {
+  if (!lanes_.complete(request)) return;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ending_ || acknowledged_ >= request.step; });
+    if (acknowledged_ < request.step) return;
+  }
+  const std::uint64_t sequence = record_.sequence + 1;
+  copy_device_state(static_cast<int>(sequence % 2));
+  auto hash = record_.hashes.begin();
+  for (int index = 0; index < static_cast<int>(record_.arrays.size()); ++index) {
+    DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
+    const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
+    const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
+    array.slot = home.tier == Tier::device ? static_cast<int>(sequence % 2) : request.slot;
+    find_unknown(index, array.slot);
+    hash = std::ranges::copy(extents_.hashes(index, array.slot), hash).out;
+  }
+  record_.sequence = sequence;
+  record_.step = request.step;
+  log_.commit(record_);
+}
+
+void Committer::copy_device_state(int copy) {
+  for (std::size_t index = 0; index < record_.arrays.size(); ++index) {
+    const DurableArray& array = record_.arrays[index];
+    const int buffer = options_.layout.state.buffer[index];
+    const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
+    if (home.tier != Tier::device) continue;
+    const std::span<std::byte> content = device_.subspan(static_cast<std::size_t>(home.offset), static_cast<std::size_t>(array.bytes));
+    const IoSegment segment{array.begin[static_cast<std::size_t>(copy)], content.data(), array.bytes};
+    log_.write({&segment, 1});
+    extents_.note(buffer, copy, 0, content);
+  }
+}
+
+// An extent of which parts were written is read back once.
+void Committer::find_unknown(int index, int slot) {
+  const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
+  const std::span<std::uint8_t> known = extents_.known(index, slot);
+  for (std::size_t extent = 0; extent < known.size(); ++extent) {
+    if (known[extent] != 0) continue;
+    const Bytes begin = static_cast<Bytes>(extent) * array.extent_bytes, bytes = std::min(array.extent_bytes, array.bytes - begin);
+    const IoSegment segment{array.begin[static_cast<std::size_t>(slot)] + begin, staging_.data(), bytes};
+    log_.read({&segment, 1});
+    extents_.note(options_.layout.state.buffer[static_cast<std::size_t>(index)], slot, begin, {staging_.data(), static_cast<std::size_t>(bytes)});
+  }
+}
+
+}  // namespace spillway

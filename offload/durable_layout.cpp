@@ -1,0 +1,93 @@
+#include "offload/durable_layout.h"
+
+#include <algorithm>
+#include <climits>
+#include <numeric>
+
+#include "memory/error.h"
+#include "nvme/content_hash.h"
+
+namespace spillway {
+namespace {
+
+// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/state_io).
+constexpr std::int64_t kLongestExtent = 1 << 20;
+
+}  // namespace
+
+StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
+  StateArrays state;
+  state.array_of_buffer.assign(plan.resident.size(), -1);
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    for (int kind = 0; kind < kStateKinds; ++kind) {
+      const int index = plan.state_buffer[block][static_cast<std::size_t>(kind)];
+      if (index < 0) continue;
+      const Buffer& buffer = plan.resident[static_cast<std::size_t>(index)];
+      const auto which = static_cast<StateKind>(kind);
+      DurableArray array{.name = state_array_name(graph.blocks[block], which), .bytes = graph.blocks[block].elements * bytes_per_element(plan.choices.form, which)};
+      SPILLWAY_CHECK(array.bytes % kExtentAlignment == 0, "{} has {} bytes", array.name, array.bytes);
+      array.extent_bytes = kLongestExtent * bytes_per_element(plan.choices.form, which);
+      if (buffer.tier == Tier::nvme) array.begin = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
+      state.array_of_buffer[static_cast<std::size_t>(index)] = static_cast<int>(state.arrays.size());
+      state.buffer.push_back(index);
+      state.arrays.push_back(std::move(array));
+    }
+  }
+  for (const Program* program : {&plan.step, &plan.flush, &plan.evaluate}) {
+    for (const Op& op : program->ops) {
+      if (op.kind != OpKind::read && op.kind != OpKind::write) continue;
+      for (const Operand& operand : op.operands) {
+        if (operand.buffer < 0 || operand.buffer >= static_cast<int>(plan.resident.size())) continue;
+        const int index = state.array_of_buffer[static_cast<std::size_t>(operand.buffer)];
+        if (index < 0) continue;
+        DurableArray& array = state.arrays[static_cast<std::size_t>(index)];
+        array.extent_bytes = std::gcd(array.extent_bytes, operand.begin);
+        if (operand.begin + operand.bytes < array.bytes) array.extent_bytes = std::gcd(array.extent_bytes, operand.bytes);
+      }
+    }
+  }
+  for (DurableArray& array : state.arrays) array.extent_bytes = std::min(array.extent_bytes, array.bytes);
+  return state;
+}
+
+DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph) {
+  DurableLayout layout{.state = state_arrays(plan, graph)};
+  Bytes end = round_up(plan.peak[static_cast<int>(Tier::nvme)], kExtentAlignment);
+  CommitRecord record;
+  std::int64_t extents = 0;
+  for (std::size_t i = 0; i < layout.state.arrays.size(); ++i) {
+    DurableArray& array = layout.state.arrays[i];
+    extents += array.extents();
+    if (plan.resident[static_cast<std::size_t>(layout.state.buffer[i])].tier != Tier::device) continue;
+    array.begin = {end, end + array.bytes};
+    end += 2 * array.bytes;
+    layout.copied_bytes += array.bytes;
+  }
+  record.arrays = layout.state.arrays;
+  record.run_directory.assign(PATH_MAX, ' ');
+  layout.records_begin = end;
+  layout.place_bytes = round_up(encoded_bytes(record) + extents * static_cast<Bytes>(sizeof(std::uint64_t)), kExtentAlignment);
+  layout.store_bytes = end + 2 * layout.place_bytes;
+  return layout;
+}
+
+std::uint64_t model_hash(const UnitGraph& graph) {
+  std::string text;
+  for (const ParameterBlock& block : graph.blocks) {
+    text += fmt::format("{}:{}\n", block.name, block.elements);
+    for (const TensorPiece& piece : block.pieces) {
+      text += fmt::format("{} {} {} {} {} {}\n", piece.tensor, piece.row_begin, piece.column_begin, piece.rows, piece.columns, piece.begin);
+    }
+  }
+  return content_hash(std::as_bytes(std::span(text)));
+}
+
+bool lies_as(const CommitRecord& record, const DurableLayout& layout, const StoreIdentity& identity) {
+  const auto same = [](const DurableArray& a, const DurableArray& b) {
+    return a.name == b.name && a.bytes == b.bytes && a.begin == b.begin && a.extent_bytes == b.extent_bytes;
+  };
+  return identity.bytes == layout.store_bytes && identity.records_begin == layout.records_begin && identity.place_bytes == layout.place_bytes &&
+         std::ranges::equal(record.arrays, layout.state.arrays, same);
+}
+
+}  // namespace spillway

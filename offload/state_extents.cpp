@@ -1,0 +1,65 @@
+#include "offload/state_extents.h"
+
+#include <map>
+
+#include "memory/error.h"
+#include "nvme/content_hash.h"
+
+namespace spillway {
+
+StateExtents::StateExtents(StateArrays state, const Store* store) : state_(std::move(state)), store_(store) {
+  std::map<Bytes, std::uint64_t> zeros;  // by length, of which there are few
+  const auto of_zeros = [&](Bytes bytes) {
+    const auto [entry, added] = zeros.try_emplace(bytes, 0);
+    if (added) entry->second = content_hash_of_zeros(static_cast<std::size_t>(bytes));
+    return entry->second;
+  };
+  for (const DurableArray& array : state_.arrays) {
+    first_.push_back(hashes_[0].size());
+    for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes) hashes_[0].push_back(of_zeros(std::min(array.extent_bytes, array.bytes - begin)));
+  }
+  hashes_[1] = hashes_[0];
+  known_[0].assign(hashes_[0].size(), 1);
+  known_[1] = known_[0];
+}
+
+void StateExtents::note(int buffer, int slot, Bytes begin, std::span<const std::byte> content) {
+  const int index = state_.array_of_buffer[static_cast<std::size_t>(buffer)];
+  if (index < 0) return;
+  const DurableArray& array = state_.arrays[static_cast<std::size_t>(index)];
+  const Bytes end = begin + std::ssize(content);
+  for (Bytes extent = begin / array.extent_bytes; extent * array.extent_bytes < end; ++extent) {
+    const Bytes extent_begin = extent * array.extent_bytes, extent_end = std::min(extent_begin + array.extent_bytes, array.bytes);
+    const bool whole = extent_begin >= begin && extent_end <= end;
+    known(index, slot)[static_cast<std::size_t>(extent)] = whole;
+    if (!whole) continue;
+    hashes(index, slot)[static_cast<std::size_t>(extent)] =
+        content_hash(content.subspan(static_cast<std::size_t>(extent_begin - begin), static_cast<std::size_t>(extent_end - extent_begin)));
+  }
+}
+
+void StateExtents::check(int buffer, int slot, Bytes begin, std::span<const std::byte> content) const {
+  const int index = state_.array_of_buffer[static_cast<std::size_t>(buffer)];
+  if (index < 0) return;
+  const DurableArray& array = state_.arrays[static_cast<std::size_t>(index)];
+  const Bytes end = begin + std::ssize(content);
+  for (Bytes extent = (begin + array.extent_bytes - 1) / array.extent_bytes; extent * array.extent_bytes < end; ++extent) {
+    const Bytes extent_begin = extent * array.extent_bytes, extent_end = std::min(extent_begin + array.extent_bytes, array.bytes);
+    if (extent_end > end) break;
+    const std::size_t place = first_[static_cast<std::size_t>(index)] + static_cast<std::size_t>(extent);
+    if (known_[slot][place] == 0) continue;
+    const std::uint64_t found =
+        content_hash(content.subspan(static_cast<std::size_t>(extent_begin - begin), static_cast<std::size_t>(extent_end - extent_begin)));
+    if (found != hashes_[slot][place]) refuse(index, slot, extent_begin, extent_end - extent_begin, found, hashes_[slot][place]);
+  }
+}
+
+void StateExtents::refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const {
+  const DurableArray& of = state_.arrays[static_cast<std::size_t>(array)];
+  const StorePlace place = store_->place_of(of.begin[static_cast<std::size_t>(slot)] + begin);
+  throw IoError(fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}, have checksum {:016x} and were written with {:016x}", of.name, begin,
+                            begin + bytes, place.offset, place.file, found, noted),
+                "Nothing was computed with it. See the kernel's log of that disk; then go on from a checkpoint by --load.");
+}
+
+}  // namespace spillway

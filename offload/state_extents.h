@@ -1,0 +1,55 @@
+// The XXH3 of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged at
+// rest or on the way is named and never computed with.
+// Not here: which lane moves what (nvme_lane.h), records of the hashes (committer.h).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "nvme/store.h"
+#include "offload/durable_layout.h"
+
+namespace spillway {
+
+class StateExtents {
+ public:
+  // As in a fresh store: all zeros. `store` is for the places that errors name; it may be null where nothing rests there.
+  StateExtents(StateArrays state, const Store* store);
+
+  // Bytes [begin, begin + content.size()) of the array in a resident buffer of the plan; buffers of no state are let pass. Extents
+  // that are covered in part are unknown from then on, and not checked. Several threads may note and check at a time, but not one
+  // of them note what another touches.
+  void note(int buffer, int slot, Bytes begin, std::span<const std::byte> content);
+  // IoError where an extent is not what was noted: the array, the file, the offset.
+  void check(int buffer, int slot, Bytes begin, std::span<const std::byte> content) const;
+
+  // What one hash is of, in a resident buffer of the plan; 0 where it holds no state. Reads and writes begin at multiples of it.
+  Bytes extent_bytes(int buffer) const noexcept {
+    const int array = buffer < 0 ? -1 : state_.array_of_buffer[static_cast<std::size_t>(buffer)];
+    return array < 0 ? 0 : state_.arrays[static_cast<std::size_t>(array)].extent_bytes;
+  }
+  const StateArrays& state() const noexcept { return state_; }
+  // [extents] of an array in a slot.
+  std::span<std::uint64_t> hashes(int array, int slot) { return slice(hashes_[slot], array); }
+  std::span<std::uint8_t> known(int array, int slot) { return slice(known_[slot], array); }
+
+ private:
+  template <typename T>
+  std::span<T> slice(std::vector<T>& all, int array) const {
+    return std::span(all).subspan(first_[static_cast<std::size_t>(array)], static_cast<std::size_t>(state_.arrays[static_cast<std::size_t>(array)].extents()));
+  }
+  [[noreturn]] void refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const;
+
+  StateArrays state_;
+  const Store* store_;
+  std::vector<std::size_t> first_;                    // [arrays] index of the array's first extent
+  std::array<std::vector<std::uint64_t>, 2> hashes_;  // [slots][extents of all arrays]
+  std::array<std::vector<std::uint8_t>, 2> known_;    // the same; not bool: neighbours are written by different threads
+};
+
+}  // namespace spillway

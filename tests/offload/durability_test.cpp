@@ -1,0 +1,220 @@
+// Steps made durable while training goes on, on a disk that loses power or fails at any request: what is found afterwards is the
+// state of a step, to the bit, and training goes on from it as if nothing had been.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "memory/error.h"
+#include "nvme/content_hash.h"
+#include "tests/nvme/simulated_disk.h"
+#include "tests/offload/small_training.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kSteps = 4, kSequence = 16;
+constexpr int kMicroBatches = 2;
+
+struct Case {
+  std::string name;
+  Tier weights = Tier::nvme, optimizer = Tier::nvme;
+  UpdateTime update = UpdateTime::after;
+  bool clip = true;
+  std::int64_t interval = 1;
+  StateForm form = StateForm::exact;
+};
+
+std::vector<Case> cases() {
+  return {{"after", Tier::nvme, Tier::nvme, UpdateTime::after},
+          {"in next forward", Tier::nvme, Tier::nvme, UpdateTime::in_next_forward},
+          {"in backward, taken back", Tier::nvme, Tier::nvme, UpdateTime::in_backward},
+          {"in backward", Tier::nvme, Tier::nvme, UpdateTime::in_backward, false},
+          {"optimizer on the device", Tier::nvme, Tier::device, UpdateTime::after},
+          {"weights on the device", Tier::device, Tier::nvme, UpdateTime::in_next_forward},
+          {"weights on the device, every second step", Tier::device, Tier::nvme, UpdateTime::in_backward, false, 2},
+          {"all on the device", Tier::device, Tier::device, UpdateTime::after},
+          {"every third step", Tier::nvme, Tier::nvme, UpdateTime::in_next_forward, true, 3},
+          {"every second step, compact", Tier::nvme, Tier::nvme, UpdateTime::after, true, 2, StateForm::compact}};
+}
+
+class Durability : public ::testing::Test {
+ protected:
+  Durability() {
+    const char* place = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    std::string pattern = std::string(place) + "/durability_XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    std::filesystem::create_directories(directory_ + "/a");
+    std::filesystem::create_directories(directory_ + "/b");
+  }
+  ~Durability() override { std::filesystem::remove_all(directory_); }
+
+  Plan plan_for(const Case& of) const {
+    Choices choices = uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::nvme);
+    choices.order = Order::vertical;
+    choices.update = of.update;
+    choices.weight_tier.assign(choices.weight_tier.size(), of.weights);
+    choices.optimizer_tier.assign(choices.optimizer_tier.size(), of.optimizer);
+    return plan_of(model_, choices);
+  }
+
+  // The state after each step, of a run in core that nothing happens to.
+  const std::vector<std::uint64_t>& states(const Case& of) {
+    std::vector<std::uint64_t>& states = states_[{of.clip, of.form}];
+    if (!states.empty()) return states;
+    SmallTraining small(model_, plan_of(model_, uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::device)), directory_);
+    small.load_weights();
+    states.push_back(digest(small.state()));
+    for (std::int64_t step = 1; step <= kSteps; ++step) {
+      small.submit(step);
+      small.executor().wait();
+      states.push_back(digest(small.state()));
+    }
+    return states;
+  }
+  static std::uint64_t digest(const std::vector<std::vector<std::byte>>& arrays) {
+    std::uint64_t digest = 0;
+    for (const auto& array : arrays) digest = digest * 31 + content_hash(array);
+    return digest;
+  }
+
+  std::vector<std::string> directories() const { return {directory_ + "/a", directory_ + "/b"}; }
+  std::vector<std::string> files() const { return {directory_ + "/a/spillway-store.bin", directory_ + "/b/spillway-store.bin"}; }
+
+  // A run of its own process, as far as it can see: finds out whether there is a state to go on with.
+  struct Attempt {
+    std::int64_t began_at = 0;
+    std::int64_t certain = -1;  // a step that is durable for certain; -1: none
+    bool complete = false;
+  };
+  Attempt attempt(const Case& of, SimulatedDisk& disk, bool goes_on) {
+    Attempt result;
+    try {
+      const Plan plan = plan_for(of);
+      const UnitGraph& graph = model_.of(plan).graph;
+      DurabilityOptions durability{.identity = {}, .layout = durable_layout(plan, graph), .interval = of.interval, .run_directory = "/run", .from = {}};
+      StoreOptions options;
+      for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
+      options.stripe_bytes = 64 * kKiB;
+      options.bytes = durability.layout.store_bytes;
+      options.queue = IoQueueKind::threads;
+      options.depth = 4;
+      options.identity = StoreIdentity{.store_id = 11, .records_begin = durability.layout.records_begin, .place_bytes = durability.layout.place_bytes};
+      options.orphan = 11;
+      options.content = goes_on ? StoreContent::existing : StoreContent::fresh;
+      disk.attach(options);
+      Store store(options);
+      store.keep();
+      durability.identity = identify_store(directories());
+      if (goes_on) {
+        durability.from = CommitLog(store, durability.identity).newest();
+        if (!durability.from) return result;  // nothing was durable yet
+        EXPECT_TRUE(lies_as(*durability.from, durability.layout, durability.identity));
+        EXPECT_EQ(durability.from->model, model_hash(graph));
+        result.began_at = result.certain = durability.from->step;
+      }
+      SmallTraining small(model_, plan, store, durability);
+      if (goes_on) {
+        EXPECT_EQ(digest(small.state()), states(of).at(static_cast<std::size_t>(result.began_at))) << of.name << ", step " << result.began_at;
+      } else {
+        small.load_weights();
+        small.executor().make_durable(0);
+        result.certain = 0;
+      }
+      if (!of.clip) small.set_clip(0);
+      std::int64_t submitted = result.began_at;
+      for (std::int64_t step = submitted + 1; step <= kSteps; ++step) {
+        while (submitted < std::min(kSteps, small.pipelines() ? step + 1 : step)) small.submit(++submitted);
+        EXPECT_EQ(small.executor().wait().step, step);
+        // Its updates waited for the commit before.
+        const std::int64_t before = step - (of.update == UpdateTime::in_next_forward ? 2 : 1);
+        result.certain = std::max(result.certain, before / of.interval * of.interval);
+      }
+      EXPECT_EQ(digest(small.state()), states(of).at(kSteps)) << of.name << " from step " << result.began_at;
+      small.executor().make_durable(kSteps);
+      result.certain = kSteps;
+      result.complete = true;
+    } catch (const IoError&) {
+    }
+    return result;
+  }
+
+  // Goes on after what happened to the disk, to the end.
+  void go_on(const Case& of, const Attempt& before) {
+    SimulatedDisk disk(files());
+    const Attempt on = attempt(of, disk, true);
+    if (before.certain >= 0) {
+      EXPECT_TRUE(on.complete) << of.name;
+      EXPECT_GE(on.began_at, before.certain) << of.name;
+    }
+    EXPECT_TRUE(on.began_at % of.interval == 0 || on.began_at == kSteps) << of.name;
+  }
+
+  long events_of_a_whole_run(const Case& of) {
+    SimulatedDisk disk(files());
+    const Attempt whole = attempt(of, disk, false);
+    EXPECT_TRUE(whole.complete) << of.name;
+    return disk.events();
+  }
+
+  void lose_power(std::uint64_t first, std::uint64_t seeds) {
+    const std::vector<Case> all = cases();
+    std::vector<long> events;
+    for (const Case& of : all) events.push_back(events_of_a_whole_run(of));
+    ASSERT_FALSE(HasFailure());
+    std::map<std::int64_t, int> durable;
+    for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+      const Case& of = all[seed % all.size()];
+      SimulatedDisk disk(files());
+      disk.cut_power_at(static_cast<long>(std::mt19937_64(seed)() % static_cast<std::uint64_t>(events[seed % all.size()])));
+      const Attempt cut = attempt(of, disk, false);
+      EXPECT_FALSE(cut.complete);
+      disk.lose_power(seed);
+      ++durable[cut.certain];
+      go_on(of, cut);
+      ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    }
+    EXPECT_GE(durable.size(), 4U) << "power was lost at few different steps";
+  }
+
+  const SmallModel model_{"llama_gqa", DType::bfloat16, 1, kSequence};
+  std::string directory_;
+  std::map<std::pair<bool, StateForm>, std::vector<std::uint64_t>> states_;
+};
+
+TEST_F(Durability, power_lost_at_any_request) { lose_power(1, 200); }
+
+TEST_F(Durability, SlowPowerLostManyTimes) { lose_power(1000, 10'000); }
+
+TEST_F(Durability, every_request_failing_in_turn) {
+  const Case of = cases()[1];
+  const long events = events_of_a_whole_run(of);
+  // All of them take too long here; the step goes through all remainders in the slow test.
+  for (long at = 0; at < events; at += 37) {
+    SimulatedDisk disk(files());
+    disk.fail_at(at, at % 2 == 0 ? EIO : ENOSPC);
+    const Attempt failed = attempt(of, disk, false);
+    EXPECT_FALSE(failed.complete) << "request " << at;
+    go_on(of, failed);
+    ASSERT_FALSE(HasFailure()) << "request " << at;
+  }
+}
+
+TEST_F(Durability, SlowEveryRequestFailingInTurn) {
+  for (const std::size_t which : {0, 1, 2, 5}) {
+    const Case of = cases()[which];
+    const long events = events_of_a_whole_run(of);
+    for (long at = 0; at < events; ++at) {
+      SimulatedDisk disk(files());
+      disk.fail_at(at, at % 2 == 0 ? EIO : ENOSPC);
+      const Attempt failed = attempt(of, disk, false);
+      go_on(of, failed);
+      ASSERT_FALSE(HasFailure()) << of.name << ", request " << at;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway
