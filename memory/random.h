@@ -6,11 +6,14 @@
 
 namespace spillway {
 
-// The mixing steps are constants of their own so that vector kernels do the same arithmetic.
-inline constexpr std::uint32_t kMixFirst = 0x7feb352du;
-inline constexpr std::uint32_t kMixSecond = 0x846ca68bu;
+// A key belongs to this many indices; those are all that a kernel's lanes differ in. So the cheap mixing of random_bits() has to
+// tell 16 bits of an index apart, and whatever else names a number goes through the thorough mixing of random_key().
+inline constexpr std::uint64_t kRandomKeyIndices = 1 << 16;
 
-// Constant over the indices that share their upper 32 bits: the lower ones are all that a kernel's lanes differ in.
+// The steps of random_bits() are constants of their own so that vector kernels do the same arithmetic.
+inline constexpr std::uint32_t kRandomStride = 0x9e3779b1u;
+inline constexpr std::uint32_t kRandomMix = 0x846ca68bu;
+
 struct RandomKey {
   std::uint32_t first, second;
 };
@@ -21,27 +24,26 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// `stream` names what draws: a block of parameters, say. `index_high` is index >> 32.
-constexpr RandomKey random_key(std::uint64_t seed, std::uint64_t step, std::uint64_t stream, std::uint64_t index_high) {
+// `stream` names what draws: a block of parameters, say. `group` is index / kRandomKeyIndices.
+constexpr RandomKey random_key(std::uint64_t seed, std::uint64_t step, std::uint64_t stream, std::uint64_t group) {
   constexpr std::uint64_t odd = 0x9e3779b97f4a7c15u;  // keeps 0 from being mixed to 0
   std::uint64_t key = mix64(seed + odd);
   key = mix64(key ^ (step + odd));
   key = mix64(key ^ (stream + odd));
-  key = mix64(key ^ (index_high + odd));
+  key = mix64(key ^ (group + odd));
   return {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)};
 }
 
-// 32 random bits. The second half of the key enters between the rounds: otherwise two keys would give the same numbers in
-// another order.
-constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t index_low) {
-  std::uint32_t x = index_low ^ key.first;
-  x = (x ^ (x >> 16)) * kMixFirst;
-  x = ((x ^ (x >> 15)) + key.second) * kMixSecond;
+// 32 random bits for the index `place` of the key's. What is multiplied first is a counter, which lanes advance by addition. The
+// second half of the key enters between the rounds: otherwise two keys would give the same numbers in another order.
+constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t place) {
+  std::uint32_t x = place * kRandomStride + key.first;
+  x = (x ^ (x >> 16) ^ key.second) * kRandomMix;
   return x ^ (x >> 16);
 }
 
 constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t step, std::uint64_t stream, std::uint64_t index) {
-  return random_bits(random_key(seed, step, stream, index >> 32), static_cast<std::uint32_t>(index));
+  return random_bits(random_key(seed, step, stream, index / kRandomKeyIndices), static_cast<std::uint32_t>(index % kRandomKeyIndices));
 }
 
 }  // namespace spillway

@@ -5,6 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/host_adamw.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -23,10 +24,10 @@ struct AdamWConstants {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
 };
 
-// A piece of a run whose elements share the upper 32 bits of their index.
+// A piece of a run whose elements share a random key.
 struct AdamWChunk {
   RandomKey key;
-  std::uint32_t first;  // lower 32 bits of the first element's index
+  std::uint32_t first;  // index of the first element among those of the key
   std::int64_t count;
 };
 
@@ -56,7 +57,34 @@ using Bits = hn::RebindToUnsigned<simd::FloatTag>;
 using Halves = hn::Rebind<std::uint16_t, simd::FloatTag>;
 using SignedHalves = hn::Rebind<std::int16_t, simd::FloatTag>;
 
-// --- the master -----------------------------------------------------------------------------------------------------------
+// Asks for what each array has this far ahead: with five to nine streams 5 to 10 % faster than the hardware's own guesses. An address
+// beyond the run's end does no harm.
+constexpr std::uintptr_t kPrefetchBytes = 2560;
+template <typename... T>
+HWY_INLINE void prefetch(const T*... arrays) {
+  (hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(arrays) + kPrefetchBytes)), ...);
+}
+
+// --- the formulas ---------------------------------------------------------------------------------------------------------
+
+struct Formulas {
+  HWY_INLINE explicit Formulas(const AdamWConstants& k)
+      : scale(splat(k.gradient_scale)), beta1(splat(k.beta1)), one_minus_beta1(splat(k.one_minus_beta1)), beta2(splat(k.beta2)),
+        one_minus_beta2(splat(k.one_minus_beta2)), decay(splat(k.decay)), step_size(splat(k.step_size)),
+        inverse_bias2(splat(k.inverse_bias2)), epsilon(splat(k.epsilon)) {}
+
+  HWY_INLINE void step(Float gradient, Float& w, Float& m, Float& v) const {
+    const Float g = hn::Mul(gradient, scale);
+    m = hn::Add(hn::Mul(beta1, m), hn::Mul(one_minus_beta1, g));
+    v = hn::Add(hn::Mul(beta2, v), hn::Mul(hn::Mul(one_minus_beta2, g), g));
+    const Float denominator = hn::Add(hn::Sqrt(hn::Mul(v, inverse_bias2)), epsilon);
+    w = hn::Sub(hn::Mul(w, decay), hn::Div(hn::Mul(step_size, m), denominator));
+  }
+
+  Float scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
+};
+
+// --- exact and fp32: moments of 32 bits, a vector at a time ---------------------------------------------------------------
 
 HWY_INLINE Float load_master(const BFloat16* high, const std::int16_t* low, Whole) {
   const Bits d32;
@@ -88,16 +116,18 @@ HWY_INLINE void store_master(Float master, BFloat16* high, std::int16_t* low, Pa
   std::copy_n(lows, part.count, low);
 }
 
-template <typename Moment, typename PartOrWhole>
-HWY_INLINE Float load_weight(const SplitSource<Moment>& in, std::int64_t i, PartOrWhole part) {
+template <typename PartOrWhole>
+HWY_INLINE Float load_weight(const ExactSource& in, std::int64_t i, PartOrWhole part) {
   return load_master(in.high + i, in.low + i, part);
 }
 template <typename PartOrWhole>
 HWY_INLINE Float load_weight(const Fp32Source& in, std::int64_t i, PartOrWhole part) {
   return simd::load(in.weight + i, part);
 }
-template <typename Moment, typename PartOrWhole>
-HWY_INLINE void store_weight(Float w, const SplitState<Moment>& out, std::int64_t i, PartOrWhole part) {
+HWY_INLINE void prefetch_weight(const ExactSource& in, std::int64_t i) { prefetch(in.high + i, in.low + i); }
+HWY_INLINE void prefetch_weight(const Fp32Source& in, std::int64_t i) { prefetch(in.weight + i); }
+template <typename PartOrWhole>
+HWY_INLINE void store_weight(Float w, const ExactState& out, std::int64_t i, PartOrWhole part) {
   store_master(w, out.high + i, out.low + i, part);
 }
 template <typename PartOrWhole>
@@ -105,74 +135,135 @@ HWY_INLINE void store_weight(Float w, const Fp32State& out, std::int64_t i, Part
   simd::store(w, out.weight + i, part);
 }
 
-// --- stochastic rounding --------------------------------------------------------------------------------------------------
-
-// random_bits() of each lane's index.
-HWY_INLINE hn::Vec<Bits> random_lanes(RandomKey key, hn::Vec<Bits> index) {
-  const Bits d;
-  auto x = hn::Xor(index, hn::Set(d, key.first));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, kMixFirst));
-  x = hn::Mul(hn::Add(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, key.second)), hn::Set(d, kMixSecond));
-  return hn::Xor(x, hn::ShiftRight<16>(x));
-}
-
-// Up with a chance equal to the part cut off, given 16 random bits. Infinity stays; a NaN stays one.
-HWY_INLINE void store_rounded(Float value, hn::Vec<Bits> random, BFloat16* p, Whole) {
-  const Bits d;
-  const auto bits = hn::BitCast(d, value);
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, random));
-  const auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40));
-  const auto high = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), nan, rounded);
-  hn::StoreU(hn::TruncateTo(Halves(), high), Halves(), reinterpret_cast<std::uint16_t*>(p));
-}
-HWY_INLINE void store_rounded(Float value, hn::Vec<Bits> random, BFloat16* p, Part part) {
-  BFloat16 row[simd::kMaxLanes];
-  store_rounded(value, random, row, Whole{});
-  std::copy_n(row, part.count, p);
-}
-
-template <typename PartOrWhole>
-HWY_INLINE void store_moments(Float m, Float v, RandomKey, hn::Vec<Bits>, float* m_out, float* v_out, PartOrWhole part) {
-  simd::store(m, m_out, part);
-  simd::store(v, v_out, part);
-}
-template <typename PartOrWhole>
-HWY_INLINE void store_moments(Float m, Float v, RandomKey key, hn::Vec<Bits> index, BFloat16* m_out, BFloat16* v_out, PartOrWhole part) {
-  const auto random = random_lanes(key, index);
-  store_rounded(m, hn::And(random, hn::Set(Bits(), 0xffff)), m_out, part);
-  store_rounded(v, hn::ShiftRight<16>(random), v_out, part);
-}
-
-// --- the update -----------------------------------------------------------------------------------------------------------
-
 template <typename Source, typename Gradient, typename State>
-void update(const AdamWConstants& k, const AdamWChunk& chunk, const Source& source, const Gradient* gradient, const State& state) {
+void update(const AdamWConstants& constants, const AdamWChunk& chunk, const Source& source, const Gradient* gradient, const State& state) {
   // Copies, which a vector's store cannot alias: through the references they would be loaded again for each vector.
   const Source in = source;
   const State out = state;
-  const RandomKey key = chunk.key;
-  const Float scale = splat(k.gradient_scale), beta1 = splat(k.beta1), beta2 = splat(k.beta2);
-  const Float one_minus_beta1 = splat(k.one_minus_beta1), one_minus_beta2 = splat(k.one_minus_beta2);
-  const Float decay = splat(k.decay), step_size = splat(k.step_size), inverse_bias2 = splat(k.inverse_bias2), epsilon = splat(k.epsilon);
-  // Iota goes through memory, so it is taken once.
-  const auto indices = hn::Iota(Bits(), chunk.first);
+  const Formulas formulas(constants);
   simd::for_vectors(chunk.count, [&](std::int64_t i, auto part) HWY_ATTR {
-    const Float g = hn::Mul(simd::load(gradient + i, part), scale);
-    const Float m = hn::Add(hn::Mul(beta1, simd::load(in.m + i, part)), hn::Mul(one_minus_beta1, g));
-    const Float v = hn::Add(hn::Mul(beta2, simd::load(in.v + i, part)), hn::Mul(hn::Mul(one_minus_beta2, g), g));
-    const Float denominator = hn::Add(hn::Sqrt(hn::Mul(v, inverse_bias2)), epsilon);
-    const Float step = hn::Div(hn::Mul(step_size, m), denominator);
-    const Float w = hn::Sub(hn::Mul(load_weight(in, i, part), decay), step);
+    prefetch_weight(in, i);
+    prefetch(in.m + i, in.v + i, gradient + i);
+    Float w = load_weight(in, i, part), m = simd::load(in.m + i, part), v = simd::load(in.v + i, part);
+    formulas.step(simd::load(gradient + i, part), w, m, v);
     store_weight(w, out, i, part);
-    const auto index = hn::Add(indices, hn::Set(Bits(), static_cast<std::uint32_t>(i)));
-    store_moments(m, v, key, index, out.m + i, out.v + i, part);
+    simd::store(m, out.m + i, part);
+    simd::store(v, out.v + i, part);
   });
+}
+
+// --- compact: moments of 16 bits, rounded stochastically ------------------------------------------------------------------
+// Given 16 random bits, a number goes up with a chance equal to the part cut off. Infinity stays. So does a NaN, without a test for
+// it: arithmetic makes the default one, or turns one of its operands quiet, and all these end in 16 zero bits, from which nothing
+// carries.
+
+HWY_INLINE void update_element(const Formulas& formulas, RandomKey key, std::uint32_t place, const CompactSource& in,
+                               const BFloat16* gradient, const CompactState& out, std::int64_t i) {
+  Float w = splat(join_master(in.high[i], in.low[i])), m = splat(in.m[i].to_float()), v = splat(in.v[i].to_float());
+  formulas.step(splat(gradient[i].to_float()), w, m, v);
+  const SplitMaster master = split_master(hn::GetLane(w));
+  out.high[i] = master.high;
+  out.low[i] = master.low;
+  const std::uint32_t random = random_bits(key, place);
+  const auto rounded = [](Float value, std::uint32_t draw) HWY_ATTR {
+    return BFloat16{static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(hn::GetLane(value)) + draw) >> 16)};
+  };
+  out.m[i] = rounded(m, random & 0xffff);
+  out.v[i] = rounded(v, random >> 16);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// A vector of 16-bit elements is worked on as two of 32 bits: the elements at even and at odd places. Shifts and blends part and
+// join those. Widening and narrowing neighbours would take a shuffle for each array and direction, and instructions, more than
+// memory, are what this form waits for.
+using Words = hn::Repartition<std::uint16_t, simd::FloatTag>;
+using SignedWords = hn::RebindToSigned<Words>;
+
+struct EvenOdd {
+  Float even, odd;
+};
+
+HWY_INLINE hn::Vec<Words> join_upper(hn::Vec<Bits> even, hn::Vec<Bits> odd) {
+  return hn::OddEven(hn::BitCast(Words(), odd), hn::BitCast(Words(), hn::ShiftRight<16>(even)));
+}
+HWY_INLINE hn::Vec<Words> join_lower(hn::Vec<Bits> even, hn::Vec<Bits> odd) {
+  return hn::OddEven(hn::BitCast(Words(), hn::ShiftLeft<16>(odd)), hn::BitCast(Words(), even));
+}
+
+HWY_INLINE hn::Vec<Words> load_words(const BFloat16* p) { return hn::LoadU(Words(), reinterpret_cast<const std::uint16_t*>(p)); }
+HWY_INLINE void store_words(hn::Vec<Words> words, BFloat16* p) { hn::StoreU(words, Words(), reinterpret_cast<std::uint16_t*>(p)); }
+
+HWY_INLINE EvenOdd load_pair(const BFloat16* p) {
+  const simd::FloatTag d;
+  const auto both = hn::BitCast(Bits(), load_words(p));
+  return {hn::BitCast(d, hn::ShiftLeft<16>(both)), hn::BitCast(d, hn::And(both, hn::Set(Bits(), 0xffff0000u)))};
+}
+
+// -1 where low is negative: what it takes from the high half.
+HWY_INLINE hn::Vec<Words> carry_of(hn::Vec<SignedWords> low) { return hn::BitCast(Words(), hn::ShiftRight<15>(low)); }
+
+HWY_INLINE EvenOdd load_masters(const BFloat16* high, const std::int16_t* low) {
+  const simd::FloatTag d;
+  const auto lower = hn::LoadU(SignedWords(), low);
+  const auto low_bits = hn::BitCast(Bits(), lower), high_bits = hn::BitCast(Bits(), hn::Add(load_words(high), carry_of(lower)));
+  return {hn::BitCast(d, join_lower(low_bits, high_bits)), hn::BitCast(d, join_upper(low_bits, high_bits))};
+}
+HWY_INLINE void store_masters(EvenOdd master, BFloat16* high, std::int16_t* low) {
+  const auto even = hn::BitCast(Bits(), master.even), odd = hn::BitCast(Bits(), master.odd);
+  const auto lower = hn::BitCast(SignedWords(), join_lower(even, odd));
+  store_words(hn::Sub(join_upper(even, odd), carry_of(lower)), high);
+  hn::StoreU(lower, SignedWords(), low);
+}
+
+// The halves of random_bits() of each lane.
+struct Draws {
+  hn::Vec<Bits> lower, upper;
+};
+HWY_INLINE Draws draws_of(hn::Vec<Bits> counter, hn::Vec<Bits> second_key) {
+  const Bits d;
+  const auto x = hn::Mul(hn::Xor3(counter, hn::ShiftRight<16>(counter), second_key), hn::Set(d, kRandomMix));
+  const auto upper = hn::ShiftRight<16>(x);
+  return {hn::And(hn::Xor(x, upper), hn::Set(d, 0xffff)), upper};
+}
+
+HWY_INLINE void store_rounded(EvenOdd value, hn::Vec<Bits> even_draw, hn::Vec<Bits> odd_draw, BFloat16* p) {
+  const Bits d;
+  store_words(join_upper(hn::Add(hn::BitCast(d, value.even), even_draw), hn::Add(hn::BitCast(d, value.odd), odd_draw)), p);
+}
+#endif
+
+void update_compact(const AdamWConstants& constants, const AdamWChunk& chunk, const CompactSource& source, const BFloat16* gradient,
+                    const CompactState& state) {
+  const CompactSource in = source;
+  const CompactState out = state;
+  const Formulas formulas(constants);
+  const std::int64_t count = chunk.count;
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const Bits d;
+  const auto words = static_cast<std::int64_t>(hn::Lanes(Words()));
+  const auto second_key = hn::Set(d, chunk.key.second), to_odd = hn::Set(d, kRandomStride), to_next = hn::Set(d, static_cast<std::uint32_t>(words) * kRandomStride);
+  auto counter = hn::Add(hn::Mul(hn::Iota(d, 0), hn::Set(d, 2 * kRandomStride)), hn::Set(d, chunk.key.first + chunk.first * kRandomStride));
+  for (; i + words <= count; i += words) {
+    prefetch(in.high + i, in.low + i, in.m + i, in.v + i, gradient + i);
+    EvenOdd w = load_masters(in.high + i, in.low + i), m = load_pair(in.m + i), v = load_pair(in.v + i);
+    const EvenOdd g = load_pair(gradient + i);
+    formulas.step(g.even, w.even, m.even, v.even);
+    formulas.step(g.odd, w.odd, m.odd, v.odd);
+    store_masters(w, out.high + i, out.low + i);
+    const Draws even = draws_of(counter, second_key), odd = draws_of(hn::Add(counter, to_odd), second_key);
+    counter = hn::Add(counter, to_next);
+    store_rounded(m, even.lower, odd.lower, out.m + i);
+    store_rounded(v, even.upper, odd.upper, out.v + i);
+  }
+#endif
+  for (; i < count; ++i) update_element(formulas, chunk.key, chunk.first + static_cast<std::uint32_t>(i), in, gradient, out, i);
 }
 
 }  // namespace
 AdamWKernels adamw_kernels() {
   return {update<ExactSource, float, ExactState>, update<ExactSource, BFloat16, ExactState>,
-          update<CompactSource, BFloat16, CompactState>, update<Fp32Source, float, Fp32State>};
+          update_compact, update<Fp32Source, float, Fp32State>};
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway
@@ -185,8 +276,10 @@ HWY_EXPORT(adamw_kernels);
 
 namespace {
 
-// Chunks are cut at multiples of this index of the block, whatever the run: so no chunk crosses 2^32, where the key changes.
-constexpr std::int64_t kChunkElements = 1 << 16;
+// Chunks are cut at multiples of this index of the block, whatever the run: so all elements of one have the same random key.
+constexpr std::int64_t kChunkElements = 1 << 14;
+constexpr auto kKeyElements = static_cast<std::int64_t>(kRandomKeyIndices);
+static_assert(kKeyElements % kChunkElements == 0);
 
 // Formed in double, as the formulas are with Python's numbers, then rounded once.
 AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
@@ -225,9 +318,9 @@ void run_kernel(const ThreadPool& pool, Kernel kernel, const AdamWSettings& sett
   pool.parallel_for(last_chunk - first_chunk + 1, [&](std::int64_t task, int) {
     const std::int64_t begin = std::max(run.begin, (first_chunk + task) * kChunkElements);
     const std::int64_t stop = std::min(end, (first_chunk + task + 1) * kChunkElements);
-    const auto index = static_cast<std::uint64_t>(begin);
-    const AdamWChunk chunk{.key = random_key(settings.seed, static_cast<std::uint64_t>(settings.step), run.block, index >> 32),
-                           .first = static_cast<std::uint32_t>(index),
+    const AdamWChunk chunk{.key = random_key(settings.seed, static_cast<std::uint64_t>(settings.step), run.block,
+                                             static_cast<std::uint64_t>(begin / kKeyElements)),
+                           .first = static_cast<std::uint32_t>(begin % kKeyElements),
                            .count = stop - begin};
     const std::int64_t by = begin - run.begin;
     kernel(constants, chunk, advanced(in, by), gradient + by, advanced(out, by));

@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "memory/random.h"
@@ -216,16 +217,18 @@ TYPED_TEST(HostAdamW, CutsThreadsAndPlacesChangeNothing) {
   source.expect_equals(TypeParam(numbers));
 }
 
-// Blocks may have more than 2^32 elements; a run there is cut where the key changes.
-TYPED_TEST(HostAdamW, IndicesBeyond32Bits) {
+// Random keys change inside a run, and blocks may have more than 2^32 elements.
+TYPED_TEST(HostAdamW, IndicesBeyondOneKeyAndBeyond32Bits) {
   const std::int64_t count = 100;
   const Numbers numbers(count);
   const auto gradient = rounded<typename TypeParam::Gradient>(numbers.g);
-  const AdamWRun run{.block = 4, .begin = (std::int64_t{1} << 32) - 50, .count = count};
-  TypeParam form(numbers), expected(numbers);
-  reference_update(kSettings, run, gradient, expected);
-  host_adamw(ThreadPool(2), kSettings, run, source_of(form.at(0)), gradient.data(), form.at(0));
-  form.expect_equals(expected);
+  for (const std::int64_t boundary : {static_cast<std::int64_t>(kRandomKeyIndices), std::int64_t{1} << 32}) {
+    const AdamWRun run{.block = 4, .begin = boundary - 50, .count = count};
+    TypeParam form(numbers), expected(numbers);
+    reference_update(kSettings, run, gradient, expected);
+    host_adamw(ThreadPool(2), kSettings, run, source_of(form.at(0)), gradient.data(), form.at(0));
+    form.expect_equals(expected);
+  }
 }
 
 TYPED_TEST(HostAdamW, NothingOutsideTheRunIsTouched) {
@@ -305,23 +308,72 @@ TEST(HostAdamWCompact, DrawsDependOnSeedStepAndBlock) {
   EXPECT_NE(moments(1, 2), moments(1, 3));
 }
 
-TEST(HostAdamWCompact, NotANumberAndInfinityStayWhatTheyAre) {
-  const std::int64_t count = 64;
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::bit_cast<float>(0x7fff0000u);
+// Of one element too, over many steps: what is too small to move a bf16 moment at once moves it in the end.
+TEST(HostAdamWCompact, RoundingIsRightOverSteps) {
+  const std::int64_t count = 77, steps = 1 << 12;
+  const BFloat16 one = BFloat16::from_float(1.0f);
+  std::vector<BFloat16> high(count), m(count), v(count), g(count);
+  std::vector<std::int16_t> low(count);
+  std::vector<double> sum_m(count), sum_v(count);
+  const CompactState state{high.data(), low.data(), m.data(), v.data()};
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    std::ranges::fill(m, one);
+    std::ranges::fill(v, one);
+    host_adamw(ThreadPool(1), {.step = step, .beta1 = 0.998, .beta2 = 0.9999, .seed = 1}, {.count = count}, source_of(state), g.data(), state);
+    for (std::size_t i = 0; i < m.size(); ++i) sum_m[i] += m[i].to_float(), sum_v[i] += v[i].to_float();
+  }
+  for (std::size_t i = 0; i < m.size(); ++i) {
+    for (const auto& [sum, beta] : {std::pair(sum_m[i], 0.998), std::pair(sum_v[i], 0.9999)}) {
+      const double up = (1 - beta) / 0x1p-8;  // the chance of the lower neighbour of 1
+      EXPECT_NEAR(sum / steps, beta, 6 * 0x1p-8 * std::sqrt(up * (1 - up) / steps)) << i;
+    }
+  }
+}
+
+TEST(HostAdamWCompact, InfinityStaysInfinity) {
+  const std::int64_t count = 77;  // whole vectors and a rest, on every target
+  const float infinity = std::numeric_limits<float>::infinity();
   EveryTarget::run([&] {
     std::vector<BFloat16> high(count), m(count), v(count), g(count, BFloat16::from_float(infinity));
     std::vector<std::int16_t> low(count);
-    g[5] = BFloat16::from_float(nan);
     const CompactState state{high.data(), low.data(), m.data(), v.data()};
     host_adamw(ThreadPool(1), kSettings, {.count = count}, source_of(state), g.data(), state);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      if (i == 5) {
-        EXPECT_TRUE(std::isnan(m[i].to_float()) && std::isnan(v[i].to_float()));
-      } else {
-        EXPECT_EQ(m[i].to_float(), infinity);
-        EXPECT_EQ(v[i].to_float(), infinity);
-      }
+    for (std::size_t i = 0; i < m.size(); ++i) {
+      EXPECT_EQ(m[i].to_float(), infinity);
+      EXPECT_EQ(v[i].to_float(), infinity);
       EXPECT_TRUE(std::isnan(join_master(high[i], low[i])));
+    }
+  });
+}
+
+// No draw may carry a NaN of any payload into infinity or past it, to zero.
+TEST(HostAdamWCompact, EveryNaNStaysOne) {
+  std::vector<BFloat16> nans;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const BFloat16 value{static_cast<std::uint16_t>(bits)};
+    if (std::isnan(value.to_float())) nans.push_back(value);
+  }
+  ASSERT_EQ(nans.size(), 2u * 127);
+  const std::size_t count = nans.size() + 7;  // whole vectors and a rest, on every target
+  nans.insert(nans.end(), 7, BFloat16{0x7fff});
+  enum class From { m, v, gradient };
+  EveryTarget::run([&] {
+    for (const From from : {From::m, From::v, From::gradient}) {
+      for (std::int64_t step = 1; step <= 64; ++step) {
+        const std::vector<BFloat16> numbers(count, BFloat16::from_float(0.5f));
+        std::vector<BFloat16> high(count), m = from == From::m ? nans : numbers, v = from == From::v ? nans : numbers;
+        const std::vector<BFloat16>& g = from == From::gradient ? nans : numbers;
+        std::vector<std::int16_t> low(count);
+        const CompactState state{high.data(), low.data(), m.data(), v.data()};
+        AdamWSettings s = kSettings;
+        s.step = step;
+        host_adamw(ThreadPool(1), s, {.count = static_cast<std::int64_t>(count)}, source_of(state), g.data(), state);
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(std::isnan(m[i].to_float()), from != From::v) << i;
+          ASSERT_EQ(std::isnan(v[i].to_float()), from != From::m) << i;
+          ASSERT_TRUE(std::isnan(join_master(high[i], low[i]))) << i;
+        }
+      }
     }
   });
 }
