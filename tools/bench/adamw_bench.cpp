@@ -1,5 +1,6 @@
-// The host's AdamW against a plain loop over the same arrays, read and written alike, far beyond the last cache: bytes per second
-// of both and their ratio. They run in turns because a machine's bandwidth drifts; the best turn of each counts.
+// The host's AdamW against a plain loop over arrays of the same sizes, read and written alike, far beyond the last cache: bytes per
+// second of both and their ratio. They run in turns because a machine's bandwidth drifts, and in short ones because other programs
+// take its cores for milliseconds at a time; the best turn of each counts. Small runs show what a call costs.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "memory/arena.h"
 #include "memory/parallel.h"
@@ -16,8 +18,10 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kElements = std::int64_t{32} << 20;  // P: the smallest array has 64 MiB
+constexpr std::int64_t kElements = std::int64_t{16} << 20;  // P, in arrays of 160 MiB and more altogether
+constexpr std::int64_t kTurn = std::int64_t{2} << 20;       // elements of a turn: about a millisecond
 constexpr std::int64_t kChunk = 1 << 16;
+constexpr int kTurns = 400;
 constexpr AdamWSettings kSettings{.step = 5, .lr = 1e-4, .weight_decay = 0.1, .gradient_scale = 0.5, .seed = 1};
 
 // Bytes an element of weight (or its high half), low half, m, v and gradient; all but the gradient are written too.
@@ -69,11 +73,11 @@ SplitState<Moment> split(const Arrays& a) {
   return {as<BFloat16>(a.weight), as<std::int16_t>(a.low), as<Moment>(a.m), as<Moment>(a.v)};
 }
 template <typename State, typename Gradient>
-void step(const ThreadPool& pool, const State& state, const Gradient* gradient) {
-  host_adamw(pool, kSettings, {.count = kElements}, source_of(state), gradient, state);
+void step(const ThreadPool& pool, const AdamWRun& run, const State& state, const Gradient* gradient) {
+  host_adamw(pool, kSettings, run, source_of(state), gradient, state);
 }
 
-using Step = void (*)(const ThreadPool&, const Arrays&);
+using Step = void (*)(const ThreadPool&, const AdamWRun&, const Arrays&);
 using Plain = void (*)(const Arrays&, std::int64_t);
 struct Case {
   Form form;
@@ -81,14 +85,41 @@ struct Case {
   Plain plain;
 };
 const Case kCases[] = {
-    {{"exact", 2, 2, 4, 4}, [](const ThreadPool& p, const Arrays& a) { step(p, split<float>(a), as<float>(a.gradient)); }, plain_loop<2, 2, 4, 4>},
+    {{"exact", 2, 2, 4, 4},
+     [](const ThreadPool& p, const AdamWRun& r, const Arrays& a) { step(p, r, split<float>(a), as<float>(a.gradient)); },
+     plain_loop<2, 2, 4, 4>},
     {{"exact, bf16 gradient", 2, 2, 4, 2},
-     [](const ThreadPool& p, const Arrays& a) { step(p, split<float>(a), as<BFloat16>(a.gradient)); },
+     [](const ThreadPool& p, const AdamWRun& r, const Arrays& a) { step(p, r, split<float>(a), as<BFloat16>(a.gradient)); },
      plain_loop<2, 2, 4, 2>},
-    {{"compact", 2, 2, 2, 2}, [](const ThreadPool& p, const Arrays& a) { step(p, split<BFloat16>(a), as<BFloat16>(a.gradient)); }, plain_loop<2, 2, 2, 2>},
+    {{"compact", 2, 2, 2, 2},
+     [](const ThreadPool& p, const AdamWRun& r, const Arrays& a) { step(p, r, split<BFloat16>(a), as<BFloat16>(a.gradient)); },
+     plain_loop<2, 2, 2, 2>},
     {{"fp32", 4, 0, 4, 4},
-     [](const ThreadPool& p, const Arrays& a) { step(p, Fp32State{as<float>(a.weight), as<float>(a.m), as<float>(a.v)}, as<float>(a.gradient)); },
+     [](const ThreadPool& p, const AdamWRun& r, const Arrays& a) {
+       step(p, r, Fp32State{as<float>(a.weight), as<float>(a.m), as<float>(a.v)}, as<float>(a.gradient));
+     },
      plain_loop<4, 0, 4, 4>},
+};
+
+// Memory of one of the two loops: the plain one leaves no sensible numbers.
+class Memory {
+ public:
+  Memory(const ThreadPool& pool, const Form& form) : arena_(kElements * (form.at_rest() + form.gradient), "benchmark") {
+    arena_.prefault(pool);
+    std::fill_n(arena_.at(0), arena_.bytes(), std::byte{0x3c});  // 0.0115 in every type
+    Bytes offset = 0;
+    for (const auto& [array, bytes] : {std::pair(&arrays_.weight, form.weight), std::pair(&arrays_.low, form.low),
+                                       std::pair(&arrays_.m, form.moment), std::pair(&arrays_.v, form.moment),
+                                       std::pair(&arrays_.gradient, form.gradient)}) {
+      *array = arena_.at(offset);
+      offset += kElements * bytes;
+    }
+  }
+  const Arrays& arrays() const { return arrays_; }
+
+ private:
+  Arena arena_;
+  Arrays arrays_{};
 };
 
 template <typename Body>
@@ -100,36 +131,30 @@ double seconds_of(const Body& body) {
 
 void adamw(benchmark::State& state, const Case& c) {
   const ThreadPool pool(static_cast<int>(state.range(0)));
-  const Form& form = c.form;
-  const Arena arena(kElements * (form.at_rest() + form.gradient), "benchmark");
-  arena.prefault(pool);
-  Arrays arrays{};
-  Bytes offset = 0;
-  for (const auto& [array, bytes] : {std::pair(&arrays.weight, form.weight), std::pair(&arrays.low, form.low), std::pair(&arrays.m, form.moment),
-                                     std::pair(&arrays.v, form.moment), std::pair(&arrays.gradient, form.gradient)}) {
-    *array = arena.at(offset);
-    offset += kElements * bytes;
-  }
-  const auto run_plain = [&] {
-    pool.parallel_for(kElements / kChunk, [&](std::int64_t task, int) { c.plain(arrays.advanced(form, task * kChunk), kChunk); });
-  };
-  // The plain loop leaves no sensible numbers, so each update is given its own: 0.0115 in every type.
-  double best_plain = 1e9, best = 1e9;
-  const auto fill = [&] {
-    pool.parallel_for(arena.bytes() / kMiB, [&](std::int64_t task, int) { std::fill_n(arena.at(task * kMiB), kMiB, std::byte{0x3c}); });
-  };
+  const std::int64_t run = state.range(1);
+  const Memory plain_memory(pool, c.form), memory(pool, c.form);
+  std::vector<double> plain_s, adamw_s;
+  std::int64_t begin = 0;
   for (auto _ : state) {
-    best_plain = std::min(best_plain, seconds_of(run_plain));
-    fill();
-    const double seconds = seconds_of([&] { c.step(pool, arrays); });
-    best = std::min(best, seconds);
-    state.SetIterationTime(seconds);
+    const Arrays plain_arrays = plain_memory.arrays().advanced(c.form, begin);
+    plain_s.push_back(seconds_of([&] {
+      pool.parallel_for(kTurn / kChunk, [&](std::int64_t task, int) { c.plain(plain_arrays.advanced(c.form, task * kChunk), kChunk); });
+    }));
+    adamw_s.push_back(seconds_of([&] {
+      for (std::int64_t i = begin; i < begin + kTurn; i += run) {
+        c.step(pool, {.begin = i, .count = run}, memory.arrays().advanced(c.form, i));
+      }
+    }));
+    state.SetIterationTime(adamw_s.back());
+    begin = (begin + kTurn) % kElements;
   }
-  const double bytes = static_cast<double>(kElements * form.moved());
+  const double plain = *std::ranges::min_element(plain_s), best = *std::ranges::min_element(adamw_s);
+  const auto bytes = static_cast<double>(kTurn * c.form.moved());
   state.counters["GB_per_s"] = bytes / best * 1e-9;
-  state.counters["plain_GB_per_s"] = bytes / best_plain * 1e-9;
-  state.counters["ratio"] = best_plain / best;
-  state.counters["bytes_per_parameter"] = static_cast<double>(form.moved());
+  state.counters["plain_GB_per_s"] = bytes / plain * 1e-9;
+  state.counters["ratio"] = plain / best;
+  state.counters["bytes_per_parameter"] = static_cast<double>(c.form.moved());
+  state.SetLabel(fmt::format("{:.2f} of the plain loop", plain / best));
 }
 
 }  // namespace
@@ -137,8 +162,12 @@ void adamw(benchmark::State& state, const Case& c) {
 
 int main(int argc, char** argv) {
   for (const spillway::Case& c : spillway::kCases) {
-    benchmark::RegisterBenchmark(fmt::format("adamw/{}/threads", c.form.name).c_str(), spillway::adamw, c)
-        ->Arg(1)->Arg(2)->Iterations(20)->UseManualTime()->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(fmt::format("adamw/{}", c.form.name).c_str(), spillway::adamw, c)
+        ->ArgNames({"threads", "run"})
+        ->ArgsProduct({{1, 2}, {1 << 16, 1 << 18, spillway::kTurn}})
+        ->Iterations(spillway::kTurns)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
