@@ -43,7 +43,8 @@ constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t place) {
 }
 
 constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t step, std::uint64_t stream, std::uint64_t index) {
-  return random_bits(random_key(seed, step, stream, index / kRandomKeyIndices), static_cast<std::uint32_t>(index % kRandomKeyIndices));
+  return random_bits(random_key(seed, step, stream, index / kRandomKeyIndices),
+                     static_cast<std::uint32_t>(index % kRandomKeyIndices));
 }
 
 }  // namespace spillway

@@ -4,8 +4,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/host_adamw.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -57,8 +57,8 @@ using Bits = hn::RebindToUnsigned<simd::FloatTag>;
 using Halves = hn::Rebind<std::uint16_t, simd::FloatTag>;
 using SignedHalves = hn::Rebind<std::int16_t, simd::FloatTag>;
 
-// Asks for what each array has this far ahead: with five to nine streams 5 to 10 % faster than the hardware's own guesses. An address
-// beyond the run's end does no harm.
+// Asks for what each array has this far ahead: with five to nine streams 5 to 10 % faster than the hardware's own guesses. An
+// address beyond the run's end does no harm.
 constexpr std::uintptr_t kPrefetchBytes = 2560;
 template <typename... T>
 HWY_INLINE void prefetch(const T*... arrays) {
@@ -69,9 +69,15 @@ HWY_INLINE void prefetch(const T*... arrays) {
 
 struct Formulas {
   HWY_INLINE explicit Formulas(const AdamWConstants& k)
-      : scale(splat(k.gradient_scale)), beta1(splat(k.beta1)), one_minus_beta1(splat(k.one_minus_beta1)), beta2(splat(k.beta2)),
-        one_minus_beta2(splat(k.one_minus_beta2)), decay(splat(k.decay)), step_size(splat(k.step_size)),
-        inverse_bias2(splat(k.inverse_bias2)), epsilon(splat(k.epsilon)) {}
+      : scale(splat(k.gradient_scale)),
+        beta1(splat(k.beta1)),
+        one_minus_beta1(splat(k.one_minus_beta1)),
+        beta2(splat(k.beta2)),
+        one_minus_beta2(splat(k.one_minus_beta2)),
+        decay(splat(k.decay)),
+        step_size(splat(k.step_size)),
+        inverse_bias2(splat(k.inverse_bias2)),
+        epsilon(splat(k.epsilon)) {}
 
   HWY_INLINE void step(Float gradient, Float& w, Float& m, Float& v) const {
     const Float g = hn::Mul(gradient, scale);
@@ -136,7 +142,8 @@ HWY_INLINE void store_weight(Float w, const Fp32State& out, std::int64_t i, Part
 }
 
 template <typename Source, typename Gradient, typename State>
-void update(const AdamWConstants& constants, const AdamWChunk& chunk, const Source& source, const Gradient* gradient, const State& state) {
+void update(const AdamWConstants& constants, const AdamWChunk& chunk, const Source& source, const Gradient* gradient,
+            const State& state) {
   // Copies, which a vector's store cannot alias: through the references they would be loaded again for each vector.
   const Source in = source;
   const State out = state;
@@ -153,9 +160,9 @@ void update(const AdamWConstants& constants, const AdamWChunk& chunk, const Sour
 }
 
 // --- compact: moments of 16 bits, rounded stochastically ------------------------------------------------------------------
-// Given 16 random bits, a number goes up with a chance equal to the part cut off. Infinity stays. So does a NaN, without a test for
-// it: arithmetic makes the default one, or turns one of its operands quiet, and all these end in 16 zero bits, from which nothing
-// carries.
+// Given 16 random bits, a number goes up with a chance equal to the part cut off. Infinity stays. So does a NaN, without a test
+// for it: arithmetic makes the default one, or turns one of its operands quiet, and all these end in 16 zero bits, from which
+// nothing carries.
 
 HWY_INLINE void update_element(const Formulas& formulas, RandomKey key, std::uint32_t place, const CompactSource& in,
                                const BFloat16* gradient, const CompactState& out, std::int64_t i) {
@@ -191,7 +198,9 @@ HWY_INLINE hn::Vec<Words> join_lower(hn::Vec<Bits> even, hn::Vec<Bits> odd) {
 }
 
 HWY_INLINE hn::Vec<Words> load_words(const BFloat16* p) { return hn::LoadU(Words(), reinterpret_cast<const std::uint16_t*>(p)); }
-HWY_INLINE void store_words(hn::Vec<Words> words, BFloat16* p) { hn::StoreU(words, Words(), reinterpret_cast<std::uint16_t*>(p)); }
+HWY_INLINE void store_words(hn::Vec<Words> words, BFloat16* p) {
+  hn::StoreU(words, Words(), reinterpret_cast<std::uint16_t*>(p));
+}
 
 HWY_INLINE EvenOdd load_pair(const BFloat16* p) {
   const simd::FloatTag d;
@@ -232,8 +241,8 @@ HWY_INLINE void store_rounded(EvenOdd value, hn::Vec<Bits> even_draw, hn::Vec<Bi
 }
 #endif
 
-void update_compact(const AdamWConstants& constants, const AdamWChunk& chunk, const CompactSource& source, const BFloat16* gradient,
-                    const CompactState& state) {
+void update_compact(const AdamWConstants& constants, const AdamWChunk& chunk, const CompactSource& source,
+                    const BFloat16* gradient, const CompactState& state) {
   const CompactSource in = source;
   const CompactState out = state;
   const Formulas formulas(constants);
@@ -242,8 +251,10 @@ void update_compact(const AdamWConstants& constants, const AdamWChunk& chunk, co
 #if HWY_TARGET != HWY_SCALAR
   const Bits d;
   const auto words = static_cast<std::int64_t>(hn::Lanes(Words()));
-  const auto second_key = hn::Set(d, chunk.key.second), to_odd = hn::Set(d, kRandomStride), to_next = hn::Set(d, static_cast<std::uint32_t>(words) * kRandomStride);
-  auto counter = hn::Add(hn::Mul(hn::Iota(d, 0), hn::Set(d, 2 * kRandomStride)), hn::Set(d, chunk.key.first + chunk.first * kRandomStride));
+  const auto second_key = hn::Set(d, chunk.key.second), to_odd = hn::Set(d, kRandomStride),
+             to_next = hn::Set(d, static_cast<std::uint32_t>(words) * kRandomStride);
+  auto counter =
+      hn::Add(hn::Mul(hn::Iota(d, 0), hn::Set(d, 2 * kRandomStride)), hn::Set(d, chunk.key.first + chunk.first * kRandomStride));
   for (; i + words <= count; i += words) {
     prefetch(in.high + i, in.low + i, in.m + i, in.v + i, gradient + i);
     EvenOdd w = load_masters(in.high + i, in.low + i), m = load_pair(in.m + i), v = load_pair(in.v + i);
@@ -262,8 +273,8 @@ void update_compact(const AdamWConstants& constants, const AdamWChunk& chunk, co
 
 }  // namespace
 AdamWKernels adamw_kernels() {
-  return {update<ExactSource, float, ExactState>, update<ExactSource, BFloat16, ExactState>,
-          update_compact, update<Fp32Source, float, Fp32State>};
+  return {update<ExactSource, float, ExactState>, update<ExactSource, BFloat16, ExactState>, update_compact,
+          update<Fp32Source, float, Fp32State>};
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway

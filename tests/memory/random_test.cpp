@@ -54,26 +54,32 @@ TEST(Random, NeighboursAreUnrelated) {
       const std::uint32_t difference = first(i) ^ second(i);
       for (int bit = 0; bit < 32; ++bit) flips[bit] += difference >> bit & 1;
     }
-    for (int bit = 0; bit < 32; ++bit) EXPECT_NEAR(flips[bit], kNumbers / 2, 6 * std::sqrt(kNumbers / 4.0)) << what << ", bit " << bit;
+    for (int bit = 0; bit < 32; ++bit)
+      EXPECT_NEAR(flips[bit], kNumbers / 2, 6 * std::sqrt(kNumbers / 4.0)) << what << ", bit " << bit;
   };
   const auto plain = [](std::uint64_t i) { return random_bits(7, 1, 0, i); };
-  expect_unrelated(plain, [](std::uint64_t i) { return random_bits(7, 2, 0, i); }, "steps");
-  expect_unrelated(plain, [](std::uint64_t i) { return random_bits(7, 1, 1, i); }, "streams");
+  expect_unrelated(
+      plain, [](std::uint64_t i) { return random_bits(7, 2, 0, i); }, "steps");
+  expect_unrelated(
+      plain, [](std::uint64_t i) { return random_bits(7, 1, 1, i); }, "streams");
   for (int bit = 0; bit < 32; ++bit) {
-    expect_unrelated(plain, [bit](std::uint64_t i) { return random_bits(7, 1, 0, i ^ (std::uint64_t{1} << bit)); }, "index bit");
+    expect_unrelated(
+        plain, [bit](std::uint64_t i) { return random_bits(7, 1, 0, i ^ (std::uint64_t{1} << bit)); }, "index bit");
   }
 }
 
-// What stochastic rounding lives on: the 16-bit halves of a number, one for m and one for v, of elements beside each other, in the
-// same place of the next rows, and one key away. As a product's mean: deviation 1/12 / sqrt(n).
+// What stochastic rounding lives on: the 16-bit halves of a number, one for m and one for v, of elements beside each other, in
+// the same place of the next rows, and one key away. As a product's mean: deviation 1/12 / sqrt(n).
 TEST(Random, HalvesAreUncorrelated) {
   constexpr std::size_t kNumbers = 1 << 16;
   std::vector<std::size_t> lags;
   for (std::size_t lag = 1; lag <= 64; ++lag) lags.push_back(lag);
-  for (const std::size_t row : {96, 128, 576, 768, 1024, 1536, 2048, 3072, 4096, 5632, 8192, 11008, 14336, 16384, 32768, 65536}) lags.push_back(row);
+  for (const std::size_t row : {96, 128, 576, 768, 1024, 1536, 2048, 3072, 4096, 5632, 8192, 11008, 14336, 16384, 32768, 65536})
+    lags.push_back(row);
   const auto halves = [](std::uint64_t step, int shift) {
     std::vector<double> result(2 * kNumbers);
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] = ((random_bits(7, step, 3, i) >> shift & 0xffff) + 0.5) / 65536 - 0.5;
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] = ((random_bits(7, step, 3, i) >> shift & 0xffff) + 0.5) / 65536 - 0.5;
     return result;
   };
   const std::array numbers{halves(1, 0), halves(1, 16)}, next_step{halves(2, 0), halves(2, 16)};

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <hwy/targets.h>
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <hwy/targets.h>
 #include <limits>
 #include <string>
 #include <tuple>
@@ -23,7 +23,8 @@ namespace {
 
 TEST(SplitMaster, ComesBackForEveryLowHalf) {
   // Signs, zeros, subnormals, ordinary numbers, the largest, infinity and NaN.
-  for (const std::uint32_t high : {0x0000u, 0x8000u, 0x0001u, 0x3f80u, 0xbf80u, 0x3f81u, 0x7f7fu, 0xff7fu, 0x7f80u, 0x7fc0u, 0xffffu}) {
+  for (const std::uint32_t high :
+       {0x0000u, 0x8000u, 0x0001u, 0x3f80u, 0xbf80u, 0x3f81u, 0x7f7fu, 0xff7fu, 0x7f80u, 0x7fc0u, 0xffffu}) {
     for (std::uint32_t low = 0; low < 0x10000; ++low) {
       const std::uint32_t bits = high << 16 | low;
       const SplitMaster split = split_master(std::bit_cast<float>(bits));
@@ -50,8 +51,8 @@ TEST(SplitMaster, HighHalfIsTheNearestAndTiesGoAwayFromZero) {
 
 // --- the update -----------------------------------------------------------------------------------------------------------
 
-constexpr AdamWSettings kSettings{.step = 3, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1,
-                                  .gradient_scale = 0.37, .seed = 11};
+constexpr AdamWSettings kSettings{
+    .step = 3, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .gradient_scale = 0.37, .seed = 11};
 
 float uniform(std::uint64_t stream, std::int64_t i) {  // in [-1, 1)
   return static_cast<float>(static_cast<std::int32_t>(random_bits(5, 0, stream, static_cast<std::uint64_t>(i)))) * 0x1p-31f;
@@ -145,7 +146,8 @@ void reference_update(const AdamWSettings& s, const AdamWRun& run, const std::ve
     reference_step(s, run.decay, to_float(g[k]), w, m, v);
     form.set_weight(k, w);
     if constexpr (sizeof(typename Form::Moment) == 2) {
-      const std::uint32_t random = random_bits(s.seed, static_cast<std::uint64_t>(s.step), run.block, static_cast<std::uint64_t>(run.begin + i));
+      const std::uint32_t random =
+          random_bits(s.seed, static_cast<std::uint64_t>(s.step), run.block, static_cast<std::uint64_t>(run.begin + i));
       form.m[k] = rounded_stochastically(m, random & 0xffff);
       form.v[k] = rounded_stochastically(v, random >> 16);
     } else {
@@ -207,8 +209,8 @@ TYPED_TEST(HostAdamW, CutsThreadsAndPlacesChangeNothing) {
   TypeParam parts(numbers);
   const ThreadPool pool(3);
   host_adamw(pool, kSettings, {.block = 4, .begin = 640, .count = cut}, source_of(parts.at(0)), gradient.data(), parts.at(0));
-  host_adamw(pool, kSettings, {.block = 4, .begin = 640 + cut, .count = count - cut}, source_of(parts.at(cut)), gradient.data() + cut,
-             parts.at(cut));
+  host_adamw(pool, kSettings, {.block = 4, .begin = 640 + cut, .count = count - cut}, source_of(parts.at(cut)),
+             gradient.data() + cut, parts.at(cut));
   parts.expect_equals(whole);
 
   TypeParam source(numbers), target((Numbers(count)));
@@ -250,7 +252,8 @@ TEST(HostAdamW, IsCloseToDouble) {
   const std::int64_t count = 10'000;
   Numbers numbers(count);
   Fp32Form form(numbers);
-  std::vector<double> w(numbers.w.begin(), numbers.w.end()), m(numbers.m.begin(), numbers.m.end()), v(numbers.v.begin(), numbers.v.end());
+  std::vector<double> w(numbers.w.begin(), numbers.w.end()), m(numbers.m.begin(), numbers.m.end()),
+      v(numbers.v.begin(), numbers.v.end());
   const double epsilon = std::numeric_limits<float>::epsilon();
   for (int t = 1; t <= 10; ++t) {
     AdamWSettings s = kSettings;
@@ -279,7 +282,8 @@ TEST(HostAdamWCompact, RoundingIsRightOnAverage) {
   std::vector<BFloat16> high(count), m(count, BFloat16::from_float(value)), v(count, BFloat16::from_float(value)), g(count);
   std::vector<std::int16_t> low(count);
   const CompactState state{high.data(), low.data(), m.data(), v.data()};
-  host_adamw(ThreadPool(1), {.step = 9, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .seed = 1}, {.count = count}, source_of(state), g.data(), state);
+  host_adamw(ThreadPool(1), {.step = 9, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .seed = 1}, {.count = count}, source_of(state),
+             g.data(), state);
   for (const auto& [moments, beta, step] : {std::tuple(&m, 0.9f, 0x1p-8), std::tuple(&v, 0.99f, 0x1p-8)}) {
     const double exact = static_cast<double>(beta * value);
     double sum = 0;
@@ -319,7 +323,8 @@ TEST(HostAdamWCompact, RoundingIsRightOverSteps) {
   for (std::int64_t step = 1; step <= steps; ++step) {
     std::ranges::fill(m, one);
     std::ranges::fill(v, one);
-    host_adamw(ThreadPool(1), {.step = step, .beta1 = 0.998, .beta2 = 0.9999, .seed = 1}, {.count = count}, source_of(state), g.data(), state);
+    host_adamw(ThreadPool(1), {.step = step, .beta1 = 0.998, .beta2 = 0.9999, .seed = 1}, {.count = count}, source_of(state),
+               g.data(), state);
     for (std::size_t i = 0; i < m.size(); ++i) sum_m[i] += m[i].to_float(), sum_v[i] += v[i].to_float();
   }
   for (std::size_t i = 0; i < m.size(); ++i) {
