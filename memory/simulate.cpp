@@ -55,6 +55,19 @@ double bound_of(double first_s, double second_s, const Pair& pair) {
 
 }  // namespace
 
+Bound bound_of(const std::array<double, kLanes>& busy_s, const MachineProfile& machine) {
+  Bound bound;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (busy_s[lane] > bound.seconds) bound = {busy_s[lane], static_cast<Lane>(lane)};
+  }
+  for (const Pair& pair : pairs_of(machine)) {
+    const double first = busy_s[pair.first], second = busy_s[pair.second];
+    const double seconds = bound_of(first, second, pair);
+    if (seconds > bound.seconds) bound = {seconds, static_cast<Lane>(first >= second ? pair.first : pair.second)};
+  }
+  return bound;
+}
+
 Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
   // The first round starts cold and the last has no successor beside its tail: what counts lies between.
   constexpr int kRounds = 5, kShown = 3;
@@ -131,15 +144,9 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   for (const Span& span : prediction.timeline.spans) origin = std::min(origin, span.begin_s);
   for (Span& span : prediction.timeline.spans) span.begin_s -= origin, span.end_s -= origin;
 
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (prediction.busy_s[lane] > prediction.bound_s) prediction.bound_s = prediction.busy_s[lane], prediction.binding_lane = static_cast<Lane>(lane);
-  }
-  for (const Pair& pair : pairs) {
-    const double first = prediction.busy_s[pair.first], second = prediction.busy_s[pair.second];
-    if (bound_of(first, second, pair) <= prediction.bound_s) continue;
-    prediction.bound_s = bound_of(first, second, pair);
-    prediction.binding_lane = static_cast<Lane>(first >= second ? pair.first : pair.second);
-  }
+  const Bound bound = bound_of(prediction.busy_s, machine);
+  prediction.bound_s = bound.seconds;
+  prediction.binding_lane = bound.lane;
   return prediction;
 }
 

@@ -18,6 +18,14 @@ struct Prediction {
   Lane binding_lane = Lane::compute;        // that the bound comes from
 };
 
+struct Bound {
+  double seconds = 0;
+  Lane lane = Lane::compute;
+};
+
+// What the lanes' work takes at least on the machine, and the lane that makes it so long.
+Bound bound_of(const std::array<double, kLanes>& busy_s, const MachineProfile& machine);
+
 // Steps follow each other as the executor runs them; the first ones, which differ, are left out.
 Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine);
 

@@ -1,9 +1,9 @@
 #include <CLI/CLI.hpp>
 
-#include "memory/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "trainer/plan_file.h"
+#include "trainer/plan_page.h"
 #include "trainer/plan_report.h"
 #include "trainer/prepared_run.h"
 
@@ -15,12 +15,11 @@ int plan_command(int argc, const char* const* argv) {
   if (!resolved) return 0;
   const RunOptions& options = resolved->options;
   require_model(options);
-  if (options.log.format == OutputFormat::html)
-    throw InputError("--format html: this version writes table and json", "Use --format json.");
   const PreparedModel model(options);
   const PlannedRun run = plan_run(options, model);
-  const bool table = options.log.format == OutputFormat::table;
-  const std::string text = table ? plan_table(run, model, options) : plan_json(run, model, options);
+  const std::string text = options.log.format == OutputFormat::table  ? plan_table(run, model, options)
+                           : options.log.format == OutputFormat::json ? plan_json(run, model, options)
+                                                                      : plan_page(run, model, options);
   put_out(text, options.log.out);
   if (!run.outcome.plan) throw_does_not_fit(run);
   return 0;

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "memory/error.h"
-#include "trainer/size.h"
 
 namespace spillway {
 namespace {
@@ -375,6 +374,9 @@ std::vector<Flag> make_table() {
   add(
       "out", "FILE", F::text, "where plan writes (default: standard output)", SET { o.log.out = v.text(); },
       GET { return text_json(o.log.out); });
+  add(
+      "nvme-tbw", "SIZE", F::text, "bytes that each drive of --nvme is rated to have written to it, as in 600TB: plan says how many steps that is",
+      SET { o.log.nvme_tbw = v.size(1, SizeUnits::binary_and_decimal); }, GET { return size_json(o.log.nvme_tbw); });
 #undef SET
 #undef GET
   return table;
@@ -434,8 +436,8 @@ double FlagValue::real(double least, Bound least_bound, double most, Bound most_
   return value;
 }
 
-Bytes FlagValue::size(Bytes least) const {
-  const Bytes value = parse_size(text(), where_);
+Bytes FlagValue::size(Bytes least, SizeUnits units) const {
+  const Bytes value = parse_size(text(), where_, units);
   if (value < least) refuse(text(), fmt::format("a size of at least {} byte", least));
   return value;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/options.h"
+#include "trainer/size.h"
 
 namespace spillway {
 
@@ -30,7 +31,7 @@ class FlagValue {
   std::uint64_t unsigned_integer() const;
   enum class Bound : std::uint8_t { included, excluded };
   double real(double least, Bound least_bound, double most, Bound most_bound) const;
-  Bytes size(Bytes least) const;
+  Bytes size(Bytes least, SizeUnits units = SizeUnits::binary) const;
   [[noreturn]] void refuse(std::string_view found, std::string_view allowed) const;
 
  private:

@@ -117,6 +117,7 @@ struct LogOptions {
   std::int64_t eval_interval = 1000;
   OutputFormat format = OutputFormat::table;  // of plan and of --print-config
   std::string out;                            // of plan
+  std::optional<Bytes> nvme_tbw;              // what a drive is rated to have written to it
 };
 
 struct RunOptions {

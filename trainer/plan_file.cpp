@@ -1,6 +1,7 @@
 #include "trainer/plan_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,8 @@
 #include "models/posix_file.h"
 #include "models/strict_json.h"
 #include "trainer/host.h"
+#include "trainer/plan_figures.h"
+#include "trainer/plan_flags.h"
 
 namespace spillway {
 namespace {
@@ -19,15 +22,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view form_name(StateForm form) {
   return form == StateForm::exact ? "exact" : form == StateForm::compact ? "compact" : "fp32";
-}
-
-double flops_of(const Work& work) { return work.gemm_flops + work.attention_flops; }
-
-// Of a step of the plan's graph without what is computed twice.
-double flops_per_token(const UnitGraph& graph) {
-  double flops = 0;
-  for (const Unit& unit : graph.units) flops += flops_of(unit.forward_work) + flops_of(unit.backward_work);
-  return flops / static_cast<double>(graph.rows);
 }
 
 template <typename T>
@@ -71,23 +65,10 @@ Json tiers_json(const Plan& plan, const Budgets& budgets) {
   return tiers;
 }
 
-struct LaneWork {
-  double flops = 0, bytes = 0;
-};
-
-Json lanes_json(const Plan& plan, const Prediction& prediction) {
-  std::array<LaneWork, kLanes> work{};
-  for (const Op& op : plan.step.ops) {
-    work[static_cast<int>(op.lane)].flops += flops_of(op.work);
-    work[static_cast<int>(op.lane)].bytes += op.lane == Lane::update ? op.work.bytes : static_cast<double>(op.bytes);
-  }
+Json lanes_json(const PlanFigures& figures) {
   Json lanes = Json::array();
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const double busy = prediction.busy_s[lane];
-    if (busy <= 0) continue;
-    const bool computes = static_cast<Lane>(lane) == Lane::compute;
-    const double amount = computes ? work[lane].flops : work[lane].bytes;
-    lanes.push_back({{"name", name_of(static_cast<Lane>(lane))}, {"work", amount}, {"unit", computes ? "flops" : "bytes"}, {"rate", amount / busy}, {"busy_s", busy}});
+  for (const LaneFigures& lane : figures.lanes) {
+    lanes.push_back({{"name", name_of(lane.lane)}, {"work", lane.work}, {"unit", lane.unit()}, {"rate", lane.rate()}, {"busy_s", lane.busy_s}, {"share", lane.share}});
   }
   return lanes;
 }
@@ -120,35 +101,12 @@ Json ops_json(const Plan& plan, const UnitGraph& graph, const Prediction& predic
 
 }  // namespace
 
-std::string plan_flags(const RunOptions& options, const PreparedModel& model, const Budgets& budgets) {
-  std::string flags = fmt::format("--model {} --micro-batch-size {} --global-batch-size {} --seq-length {} --dtype {}", options.model.model,
-                                  options.batch.micro_batch_size, options.batch.global_batch_size, model.seq_length(), name_of(options.precision.dtype));
-  const auto add = [&](std::string_view text) { flags += " " + std::string(text); };
-  if (options.precision.state == StateChoice::compact) add("--state compact");
-  add(fmt::format("--clip-grad {}", options.optimizer.clip_grad));
-  add(fmt::format("--device cpu --device-memory {}", budgets.device));
-  for (const NvmeDirectory& directory : options.memory.nvme) {
-    add(directory.size ? fmt::format("--nvme {}={}", directory.path, *directory.size) : fmt::format("--nvme {}", directory.path));
-  }
-  const auto tier = [&](std::string_view flag, TierChoice choice) {
-    constexpr std::string_view names[] = {"auto", "device", "host", "nvme"};
-    if (choice != TierChoice::automatic) add(fmt::format("{} {}", flag, names[static_cast<int>(choice)]));
-  };
-  tier("--parameter-tier", options.memory.parameter_tier);
-  tier("--optimizer-tier", options.memory.optimizer_tier);
-  if (options.memory.activation_tier != ActivationChoice::automatic) {
-    constexpr std::string_view names[] = {"auto", "device", "recompute", "host", "nvme"};
-    add(fmt::format("--activation-tier {}", names[static_cast<int>(options.memory.activation_tier)]));
-  }
-  return flags;
-}
-
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const Budgets& budgets = run.request.budgets;
   Json json;
   json["fits"] = run.outcome.plan.has_value();
   const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
-  json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"flops_per_token", flops_per_token(graph)},
+  json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"flops_per_token", flops_per_token(model)},
                    {"dtype", name_of(graph.dtype)}, {"tokens_per_step", graph.rows * run.request.micro_batches}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
@@ -163,20 +121,19 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   const Plan& plan = *run.outcome.plan;
   const Prediction& prediction = run.outcome.prediction;
   json["tiers"] = tiers_json(plan, budgets);
-  json["lanes"] = lanes_json(plan, prediction);
-  json["predicted"] = {{"step_s", prediction.step_s},
-                       {"tokens_per_s", static_cast<double>(graph.rows * run.request.micro_batches) / prediction.step_s},
-                       {"bound_s", prediction.bound_s},
-                       {"binding_lane", name_of(prediction.binding_lane)}};
-  Bytes read = 0, written = 0;
-  for (const Op& op : plan.step.ops) {
-    if (op.kind == OpKind::read) read += op.bytes;
-    if (op.kind == OpKind::write) written += op.bytes;
+  const PlanFigures figures = figures_of(run, model);
+  json["lanes"] = lanes_json(figures);
+  json["predicted"] = {{"step_s", figures.step_s},
+                       {"tokens_per_s", figures.tokens_per_s},
+                       {"bound_s", figures.bound_s},
+                       {"binding_lane", name_of(figures.binding_lane)},
+                       {"model_flops_utilization", figures.model_flops_utilization},
+                       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
+  json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
+  if (options.log.nvme_tbw && figures.nvme_written_bytes > 0) {
+    json["nvme_rating"] = {{"bytes_per_drive", *options.log.nvme_tbw}, {"steps", steps_of_rating(figures, *options.log.nvme_tbw, options.memory.nvme.size())}};
   }
-  json["nvme_per_step"] = {{"read_bytes", read}, {"written_bytes", written}};
-  std::string flags = plan_flags(options, model, budgets);
-  flags += fmt::format(" --order {} --update {} --durability {}", name_of(plan.choices.order), name_of(plan.choices.update), plan.choices.slots == 2 ? "step" : "checkpoint");
-  json["flags"] = flags;
+  json["flags"] = fmt::format("{}", fmt::join(plan_flags(run, model, options), " "));
   json["choices"] = choices_json(plan.choices);
   json["ops"] = ops_json(plan, graph, prediction);
   return json.dump(1) + "\n";

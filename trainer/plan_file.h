@@ -17,7 +17,4 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
 // form, does not fit the budgets, or does not come out with the peaks that the file names.
 PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request);
 
-// The run flags that matter to the plan, as typed on a command line.
-std::string plan_flags(const RunOptions& options, const PreparedModel& model, const Budgets& budgets);
-
 }  // namespace spillway

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
-#include "trainer/plan_file.h"
+#include "models/strict_json.h"
+#include "trainer/plan_figures.h"
+#include "trainer/plan_flags.h"
 #include "trainer/progress.h"
+#include "trainer/quantity.h"
 
 namespace spillway {
 namespace {
@@ -52,14 +56,65 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   return text;
 }
 
-std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
-  if (!run.outcome.plan) return {};
+namespace {
+
+constexpr int kColumns = 100;
+constexpr int kNames = 9;  // columns of the names before facts and tiers
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const Plan& plan = *run.outcome.plan;
-  const Prediction& prediction = run.outcome.prediction;
+  const Choices& choices = plan.choices;
   const UnitGraph& graph = model.of(plan).graph;
-  std::string text = plan_summary(run, model) + "\n\n";
-  text += fmt::format("{:<8}{:>12}{:>12}  {}\n", "tier", "budget", "peak", "of the peak");
+  const std::string_view kept = plan.peak[static_cast<int>(Tier::nvme)] == 0 ? ""
+                                : choices.slots == 2                         ? "; every step survives a kill"
+                                                                             : "; only checkpoints survive a kill";
+  return {{"model", fmt::format("{}: {} parameters; {}, {} state; {} tokens a step in {} micro-batch{}", shell_word(options.model.model),
+                                with_commas(graph.parameters), name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
+                                with_commas(graph.rows * choices.micro_batches), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
+          {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
+          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}{}", name_of(choices.order), name_of(choices.update),
+                                  where(choices.weight_tier), where(choices.optimizer_tier), activations(choices), kept)}};
+}
+
+std::string binding_of_compute(const PlanFigures& figures) {
+  if (!figures.tokens_until_compute_binds) return "never binds under these choices, however many tokens a step has";
+  return fmt::format("{} from {} tokens a step on (now {})", figures.binding_lane == Lane::compute ? "binds" : "would bind",
+                     with_commas(std::llround(*figures.tokens_until_compute_binds)), with_commas(std::llround(figures.tokens_per_step)));
+}
+
+std::string wear(const PlanFigures& figures, const RunOptions& options) {
+  const std::size_t drives = options.memory.nvme.size();
+  const double steps = steps_of_rating(figures, *options.log.nvme_tbw, drives);
+  return fmt::format("; {} rated for {}B written last{} {} steps ({})", drives > 1 ? "drives each" : "a drive",
+                     rounded_count(static_cast<double>(*options.log.nvme_tbw)), drives > 1 ? "" : "s",
+                     with_commas(static_cast<std::int64_t>(std::min(steps, 1e15))), rounded_time(steps * figures.step_s));
+}
+
+Facts step_facts(const PlanFigures& figures, const RunOptions& options) {
+  Facts facts = {{"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s), with_commas(std::llround(figures.tokens_per_s)),
+                                      100 * figures.model_flops_utilization, rounded_count(figures.best_matrix_flops))},
+                 {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long", rounded_seconds(figures.bound_s),
+                                       name_of(figures.binding_lane), figures.step_s / figures.bound_s)},
+                 {"compute", binding_of_compute(figures)}};
+  if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) {
+    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}", rounded_size(figures.nvme_read_bytes), rounded_size(figures.nvme_written_bytes),
+                                           options.log.nvme_tbw && figures.nvme_written_bytes > 0 ? wear(figures, options) : ""));
+  }
+  return facts;
+}
+
+std::string lines_of(const Facts& facts) {
+  std::string lines;
+  for (const auto& [name, value] : facts) lines += fmt::format("{:<{}}{}\n", name, kNames, wrapped(value, kNames, kColumns));
+  return lines;
+}
+
+std::string tier_lines(const PlannedRun& run) {
+  const Plan& plan = *run.outcome.plan;
   const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  std::string lines = fmt::format("{:<{}}{:>11}{:>11}{:>7}  {}\n", "tier", kNames, "budget", "peak", "used", "of the peak");
   for (int t = 0; t < kTiers; ++t) {
     if (plan.peak[t] == 0) continue;
     std::string parts;
@@ -67,18 +122,57 @@ std::string plan_table(const PlannedRun& run, const PreparedModel& model, const 
       const Bytes bytes = plan.at_rest[t][c];
       if (bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(static_cast<Category>(c)), rounded_size(bytes));
     }
-    text += fmt::format("{:<8}{:>12}{:>12}  {}\n", name_of(static_cast<Tier>(t)), rounded_size(budget[t]), rounded_size(plan.peak[t]), parts);
+    lines += fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(static_cast<Tier>(t)), kNames, rounded_size(budget[t]), rounded_size(plan.peak[t]),
+                         100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]), wrapped(parts, kNames + 31, kColumns));
   }
-  text += fmt::format("\n{:<12}{:>10}{:>10}\n", "lane", "busy", "of step");
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const double busy = prediction.busy_s[lane];
-    if (busy > 0) text += fmt::format("{:<12}{:>8.3f} s{:>8.0f} %\n", name_of(static_cast<Lane>(lane)), busy, 100 * busy / prediction.step_s);
+  return lines;
+}
+
+std::string lane_lines(const PlanFigures& figures) {
+  constexpr double kBar = 34;  // columns of a lane that is busy all the time
+  std::string lines = fmt::format("{:<11}{:>13}{:>16}{:>11}{:>9}\n", "lane", "work", "rate", "busy", "of step");
+  for (const LaneFigures& lane : figures.lanes) {
+    lines += fmt::format("{:<11}{:>13}{:>16}{:>11}{:>7.0f} %  {}\n", name_of(lane.lane), work_of(lane), rate_of(lane), rounded_seconds(lane.busy_s),
+                         100 * lane.share, std::string(static_cast<std::size_t>(std::lround(kBar * std::min(1.0, lane.share))), '#'));
   }
-  const double tokens = static_cast<double>(graph.rows * plan.choices.micro_batches);
-  text += fmt::format("\nstep {:.3f} s, {:.0f} tokens/s; bound {:.3f} s ({:.0f} % of the step) by {}\n", prediction.step_s, tokens / prediction.step_s,
-                      prediction.bound_s, 100 * prediction.bound_s / prediction.step_s, name_of(prediction.binding_lane));
-  text += "\nspillway train " + plan_flags(options, model, run.request.budgets) + "\n";
-  return text;
+  return lines;
+}
+
+// Broken before flags only, so that it can be pasted.
+std::string command_lines(const std::vector<std::string>& flags) {
+  std::string lines = "spillway train";
+  std::size_t used = lines.size();
+  for (const std::string& flag : flags) {
+    if (used + 1 + flag.size() + 2 > kColumns) {
+      lines += " \\\n   ";
+      used = 3;
+    }
+    lines += " " + flag;
+    used += 1 + flag.size();
+  }
+  return lines + "\n";
+}
+
+}  // namespace
+
+std::string work_of(const LaneFigures& lane) {
+  return lane.computes() ? rounded_count(lane.work) + "FLOP" : rounded_size(static_cast<Bytes>(lane.work));
+}
+std::string rate_of(const LaneFigures& lane) {
+  return lane.computes() ? rounded_count(lane.rate()) + "FLOP/s" : rounded_size(static_cast<Bytes>(lane.rate())) + "/s";
+}
+
+std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  Facts facts = choice_facts(run, model, options);
+  for (auto& fact : step_facts(figures_of(run, model), options)) facts.push_back(std::move(fact));
+  return facts;
+}
+
+std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  if (!run.outcome.plan) return {};
+  const PlanFigures figures = figures_of(run, model);
+  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures), lines_of(step_facts(figures, options)),
+                     command_lines(plan_flags(run, model, options)));
 }
 
 }  // namespace spillway

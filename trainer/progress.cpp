@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "trainer/quantity.h"
+
 namespace spillway {
 namespace {
 
@@ -15,15 +17,6 @@ constexpr std::string_view kDim = "\x1b[2m";
 constexpr std::string_view kBold = "\x1b[1m";
 constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kEraseLine = "\r\x1b[K";
-
-// 1234567 → "1,234,567"
-std::string with_commas(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
-  }
-  return digits;
-}
 
 std::string rate(double per_second) {
   if (!std::isfinite(per_second) || per_second < 0 || per_second > 1e15) return "?";

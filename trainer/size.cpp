@@ -15,6 +15,9 @@ struct SizeUnit {
   Bytes bytes;
 };
 constexpr std::array<SizeUnit, 4> kUnits = {{{"KiB", kKiB}, {"MiB", kMiB}, {"GiB", kGiB}, {"TiB", 1024 * kGiB}}};
+// As drives are sold.
+constexpr std::array<SizeUnit, 5> kDecimalUnits = {
+    {{"KB", 1000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}, {"PB", 1'000'000'000'000'000}}};
 constexpr Bytes kMaximum = std::numeric_limits<Bytes>::max();
 constexpr int kMaximumFractionDigits = 9;  // keeps fraction × TiB within 128 bits with room to spare
 
@@ -22,15 +25,20 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 enum class Reading : std::uint8_t { read, malformed, too_large };
 
-Reading read_size(std::string_view text, Bytes& bytes) {
-  Bytes unit = 1;
-  for (const SizeUnit& candidate : kUnits) {
-    if (text.ends_with(candidate.name)) {
-      unit = candidate.bytes;
-      text.remove_suffix(candidate.name.size());
-      break;
-    }
+// The unit at the end of `text`, which is taken off; 1 where there is none.
+template <std::size_t N>
+Bytes take_unit(std::string_view& text, const std::array<SizeUnit, N>& units) {
+  for (const SizeUnit& candidate : units) {
+    if (!text.ends_with(candidate.name)) continue;
+    text.remove_suffix(candidate.name.size());
+    return candidate.bytes;
   }
+  return 1;
+}
+
+Reading read_size(std::string_view text, SizeUnits units, Bytes& bytes) {
+  Bytes unit = take_unit(text, kUnits);
+  if (unit == 1 && units == SizeUnits::binary_and_decimal) unit = take_unit(text, kDecimalUnits);
   std::size_t at = 0;
   __int128 whole = 0;
   bool too_large = false;
@@ -79,19 +87,22 @@ std::string did_you_mean(std::string_view text) {
 
 std::optional<Bytes> try_parse_size(std::string_view text) {
   Bytes bytes = 0;
-  if (read_size(text, bytes) != Reading::read) return std::nullopt;
+  if (read_size(text, SizeUnits::binary, bytes) != Reading::read) return std::nullopt;
   return bytes;
 }
 
-Bytes parse_size(std::string_view text, std::string_view what) {
+Bytes parse_size(std::string_view text, std::string_view what, SizeUnits units) {
   Bytes bytes = 0;
-  switch (read_size(text, bytes)) {
+  switch (read_size(text, units, bytes)) {
     case Reading::read:
       return bytes;
     case Reading::too_large:
       throw InputError(fmt::format("{}: found \"{}\", allowed: sizes below 2^63 bytes", what, text));
     case Reading::malformed:
       break;
+  }
+  if (units == SizeUnits::binary_and_decimal) {
+    throw InputError(fmt::format("{}: found \"{}\", allowed: bytes, or a number with GB, TB, PB, GiB, TiB, ..., as in 600TB", what, text));
   }
   throw InputError(
       fmt::format("{}: found \"{}\", allowed: bytes, or a number with KiB, MiB, GiB or TiB, as in 512MiB", what, text),

@@ -38,6 +38,16 @@ TEST(Size, RefusesAllElse) {
   }
 }
 
+TEST(Size, DrivesAreRatedInDecimalUnits) {
+  const auto rating = [](std::string_view text) { return parse_size(text, "--nvme-tbw", SizeUnits::binary_and_decimal); };
+  EXPECT_EQ(rating("600TB"), 600'000'000'000'000);
+  EXPECT_EQ(rating("1.2PB"), 1'200'000'000'000'000);
+  EXPECT_EQ(rating("1TiB"), Bytes{1} << 40);
+  EXPECT_EQ(rating("512"), 512);
+  for (const char* text : {"600tb", "TB", "600T", "-1TB", "1e3TB", ""}) EXPECT_REFUSED(rating(text), InputError, "600TB");
+  EXPECT_REFUSED(rating("9300PB"), InputError, "2^63");
+}
+
 TEST(Size, WritesWhatItReads) {
   for (const Bytes bytes :
        {Bytes{0}, Bytes{1}, Bytes{1023}, kKiB, kMiB + 1, 1536 * kMiB, 3 * kGiB, 1024 * kGiB, std::numeric_limits<Bytes>::max()}) {

@@ -1,0 +1,121 @@
+"""spillway plan: the table, plan.json and the page. What bad input does to it: bad_input_test.py."""
+import html.parser
+import json
+import shlex
+import shutil
+import unittest
+
+from harness import GOLDEN, MIB, CommandTest, Golden, arguments, run
+
+
+class Page(html.parser.HTMLParser):
+    """The elements of a page, and the text of its scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.open_script = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.open_script = tag == "script"
+        if self.open_script:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.open_script = self.open_script and tag != "script"
+
+    def handle_data(self, data):
+        if self.open_script:
+            self.scripts[-1] += data
+
+
+class Plan(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = Golden("qwen3", cls.directory)
+        cls.nvme = cls.fresh_directory("nvme")
+
+    def flags(self, **changes):
+        return self.golden.flags(**{"nvme": f"{self.nvme}=64MiB", "device_memory": "4MiB", "global_batch_size": 8, "micro_batch_size": 2,
+                                    "optimizer_tier": "nvme", **changes})
+
+    def test_every_field_of_the_contract(self):
+        plan, _ = self.plan(self.flags(nvme_tbw="600TB"))
+        self.assertIs(plan["fits"], True)
+        for name in ("parameters", "flops_per_token"):
+            self.assertGreater(plan["model"][name], 0)
+        self.assertEqual(plan["process_overhead_bytes"], 150 * MIB)
+        for tier in ("device", "host", "nvme"):
+            self.assertEqual(set(plan["tiers"][tier]["at_rest"]), {"parameters", "optimizer", "gradients", "activations", "staging"})
+            self.assertLessEqual(plan["tiers"][tier]["peak_bytes"], plan["tiers"][tier]["budget_bytes"])
+        self.assertEqual([lane["name"] for lane in plan["lanes"]], ["compute", "nvme_read", "nvme_write", "update"])
+        for lane in plan["lanes"]:
+            self.assertAlmostEqual(lane["work"] / lane["rate"] / lane["busy_s"], 1)
+            self.assertIn(lane["unit"], ("flops", "bytes"))
+        predicted = plan["predicted"]
+        self.assertGreaterEqual(predicted["step_s"], predicted["bound_s"] * 0.999)
+        self.assertAlmostEqual(predicted["tokens_per_s"] * predicted["step_s"] / plan["model"]["tokens_per_step"], 1)
+        self.assertIn(predicted["binding_lane"], [lane["name"] for lane in plan["lanes"]])
+        written = plan["nvme_per_step"]["written_bytes"]
+        self.assertEqual(written, sum(op.get("bytes", 0) for op in plan["ops"] if op["kind"] == "write"))
+        self.assertAlmostEqual(plan["nvme_rating"]["steps"] * written / 600e12, 1)
+        self.assertEqual([op["id"] for op in plan["ops"]], list(range(len(plan["ops"]))))
+        for lacking in ("16KiB", "1MiB"):
+            plan, outcome = self.plan(self.flags(device_memory=lacking, nvme=None, optimizer_tier=None))
+            self.assertEqual((plan["fits"], outcome.code), (False, 3))
+            self.assertEqual(plan["lacking_bytes"], plan["needed_bytes"] - plan["budget_bytes"])
+
+    def test_the_table_and_its_command(self):
+        outcome = run("plan", *arguments(self.flags(nvme_tbw="1.2PB")))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        for part in ("tier ", "device ", "lane ", "nvme_write", "tokens/s; MFU ", "times as long", "tokens a step on", "a drive rated for 1.20 PB written lasts"):
+            self.assertIn(part, outcome.out)
+        table, command = outcome.out.split("\nspillway train ")
+        for line in table.splitlines():
+            self.assertLessEqual(len(line), 100 if " " in line[12:] else 1000, line)
+        again = run("plan", *shlex.split(command.replace("\\\n", " ")))
+        choices = [line for line in outcome.out.splitlines() if line.startswith("choices")]
+        self.assertEqual([line for line in again.out.splitlines() if line.startswith("choices")], choices)
+
+    def test_the_page_is_whole_and_names_are_text(self):
+        evil = self.fresh_directory("x") / "</script><img src=x onerror=alert(1)>"
+        shutil.copytree(GOLDEN / "qwen3", evil)
+        file = self.fresh("page")
+        outcome = run("plan", *arguments(self.flags(model=evil, format="html", out=file)))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        text = file.read_text()
+        page = Page(text)
+        self.assertEqual({tag for tag, _ in page.elements}, {"html", "head", "meta", "title", "style", "body", "noscript", "div", "script"})
+        self.assertNotRegex(text, r"https?://|url\(|@import")
+        for _, attributes in page.elements:
+            self.assertFalse({"src", "href"} & set(attributes))
+            self.assertFalse([name for name in attributes if name.startswith("on")])
+        data = json.loads(page.scripts[0])
+        self.assertIn("<img src=x", data["title"])
+        plan, _ = self.plan(self.flags(model=evil))
+        ops = data["timeline"]["ops"]
+        self.assertEqual(len(ops["kind"]), len(plan["ops"]))
+        for id_, op in enumerate(plan["ops"]):
+            self.assertEqual(data["timeline"]["kinds"][ops["kind"][id_]], op["kind"])
+            self.assertEqual(data["timeline"]["lanes"][ops["lane"][id_]], op["lane"])
+            self.assertAlmostEqual(ops["planned_end"][id_] / 1e9, op["end_s"], places=8)
+        for tier in data["tiers"]["list"]:
+            fullest = max(map(sum, zip(*tier["columns"])))
+            self.assertLessEqual(fullest, plan["tiers"][tier["name"]]["peak_bytes"])
+        too_small = run("plan", *arguments(self.flags(device_memory="16KiB", format="html", out=file)))
+        self.assertEqual(too_small.code, 3)
+        self.assertIn("does not fit", json.loads(Page(file.read_text()).scripts[0])["subtitle"])
+
+    def test_refusals(self):
+        for value in ("600", "600tb", "-1TB", "0", "10000PB"):
+            outcome = run("plan", *arguments(self.flags(nvme_tbw=value)))
+            if value == "600":  # bytes: allowed, if not wise
+                self.assertEqual(outcome.code, 0, str(outcome))
+            else:
+                self.check_refusal(outcome, 2, "--nvme-tbw")
+
+
+if __name__ == "__main__":
+    unittest.main()

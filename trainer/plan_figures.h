@@ -1,0 +1,47 @@
+// What a plan comes to, in the figures that people ask for: the table, plan.json and the pages print these.
+// Not here: how they are printed (plan_report.h, plan_file.h, plan_page.h), the prediction itself (memory/simulate.h).
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "trainer/prepared_run.h"
+
+namespace spillway {
+
+struct LaneFigures {
+  Lane lane = Lane::compute;
+  double work = 0;    // a step: floating-point operations on the compute lane, bytes on the others
+  double busy_s = 0;  // the work at the lane's own rate
+  double share = 0;   // of the step
+  double rate() const { return work / busy_s; }
+  bool computes() const { return lane == Lane::compute; }
+  std::string_view unit() const { return computes() ? "flops" : "bytes"; }
+};
+
+struct PlanFigures {
+  std::vector<LaneFigures> lanes;  // those that have work
+  double step_s = 0, bound_s = 0;
+  Lane binding_lane = Lane::compute;
+  double tokens_per_step = 0, tokens_per_s = 0;
+  double flops_per_token = 0;                         // of the model: nothing that a plan computes twice counts twice
+  double best_matrix_flops = 0;                       // a second, of the machine
+  double model_flops_utilization = 0;                 // MFU
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // a step
+  // Tokens a step from which compute binds under these choices: what moves once a step is then hidden. Nothing where it never
+  // does.
+  std::optional<double> tokens_until_compute_binds;
+};
+
+// Of a run whose plan fits.
+PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model);
+
+// Of the model's own arithmetic, forward and backward.
+double flops_per_token(const PreparedModel& model);
+
+// Steps until a drive has been written as often as it is rated for, where the directories are a drive each. Infinite where
+// nothing is written.
+double steps_of_rating(const PlanFigures& figures, Bytes rated_bytes, std::size_t directories);
+
+}  // namespace spillway

@@ -1,0 +1,132 @@
+#include "trainer/plan_page.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trainer/page.h"
+#include "trainer/plan_figures.h"
+#include "trainer/plan_flags.h"
+#include "trainer/plan_report.h"
+#include "trainer/progress.h"
+#include "trainer/quantity.h"
+#include "trainer/tier_picture.h"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kColumnsOfPicture = 1200;  // about one a pixel
+
+Json tiles_of(const PlanFigures& figures) {
+  Json tiles = Json::array();
+  const auto add = [&](const std::string& name, const std::string& value) { tiles.push_back(Json::array({name, value})); };
+  add("a step", rounded_seconds(figures.step_s));
+  add("tokens a second", with_commas(std::llround(figures.tokens_per_s)));
+  add("model FLOPs utilization", fmt::format("{:.1f} %", 100 * figures.model_flops_utilization));
+  add(fmt::format("lower bound, by {}", name_of(figures.binding_lane)), rounded_seconds(figures.bound_s));
+  add("of the bound", fmt::format("{:.2f} x", figures.step_s / figures.bound_s));
+  return tiles;
+}
+
+Json tiers_of(const PlannedRun& run) {
+  const Plan& plan = *run.outcome.plan;
+  const Prediction& prediction = run.outcome.prediction;
+  const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  Json list = Json::array(), categories = Json::array();
+  for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
+  for (int t = 0; t < kTiers; ++t) {
+    if (plan.peak[t] == 0) continue;
+    list.push_back(
+        {{"name", name_of(static_cast<Tier>(t))},
+         {"budget_bytes", budget[t]},
+         {"peak_bytes", plan.peak[t]},
+         {"columns", tier_picture(plan, prediction.timeline, prediction.step_s, static_cast<Tier>(t), kColumnsOfPicture)}});
+  }
+  return {{"step_ns", prediction.step_s * 1e9}, {"categories", categories}, {"list", list}};
+}
+
+Json timeline_of(const PlannedRun& run, const UnitGraph& graph) {
+  const Plan& plan = *run.outcome.plan;
+  std::vector<ShownOperation> operations;
+  for (std::size_t id = 0; id < plan.step.ops.size(); ++id) {
+    const Op& op = plan.step.ops[id];
+    const std::string_view of = op.unit >= 0    ? std::string_view(graph.units[op.unit].name)
+                                : op.block >= 0 ? std::string_view(graph.blocks[op.block].name)
+                                                : std::string_view();
+    operations.push_back({.kind = name_of(op.kind),
+                          .lane = name_of(op.lane),
+                          .of = of,
+                          .micro_batch = op.micro_batch,
+                          .bytes = op.bytes,
+                          .planned = run.outcome.prediction.timeline.spans[id],
+                          .recorded = std::nullopt});
+  }
+  return timeline_data(operations, std::array{TimelineMark{run.outcome.prediction.step_s, "one step's time"}},
+                       "The operations of one step among equal ones, as predicted. What runs past one step's time runs beside "
+                       "the next step's beginning. "
+                       "Point at an operation; drag to move; turn the wheel with Ctrl or Shift to look closer.");
+}
+
+Json lanes_table(const PlanFigures& figures) {
+  constexpr std::array<std::string_view, 5> columns = {"lane", "work a step#", "rate#", "busy#", "share of the step#"};
+  std::vector<std::vector<std::string>> rows;
+  for (const LaneFigures& lane : figures.lanes) {
+    rows.push_back({std::string(name_of(lane.lane)), work_of(lane), rate_of(lane), rounded_seconds(lane.busy_s),
+                    fmt::format("{:.0f} %", 100 * lane.share)});
+  }
+  return table_data("Lanes in figures",
+                    "Work at the lane's own rate. Lanes run beside one another, so shares do not add up to 100 %.", columns,
+                    rows);
+}
+
+Json tiers_table(const PlannedRun& run) {
+  constexpr std::array<std::string_view, 4 + kCategories> columns = {
+      "tier", "budget#", "peak#", "used#", "parameters#", "optimizer#", "gradients#", "activations#", "staging#"};
+  const Plan& plan = *run.outcome.plan;
+  const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  std::vector<std::vector<std::string>> rows;
+  for (int t = 0; t < kTiers; ++t) {
+    if (plan.peak[t] == 0) continue;
+    std::vector<std::string> row = {
+        std::string(name_of(static_cast<Tier>(t))), rounded_size(budget[t]), rounded_size(plan.peak[t]),
+        fmt::format("{:.0f} %", 100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]))};
+    for (const Bytes bytes : plan.at_rest[t]) row.push_back(rounded_size(bytes));
+    rows.push_back(std::move(row));
+  }
+  return table_data("Tiers in figures", "Of the peak, by category at its moment.", columns, rows);
+}
+
+}  // namespace
+
+std::string plan_page(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  Json page = {{"title", fmt::format("Plan of {}", options.model.model)}};
+  if (!run.outcome.plan) {
+    const PlanOutcome& outcome = run.outcome;
+    page["subtitle"] = fmt::format("It does not fit: the {} tier needs {} and has {}.", name_of(outcome.short_tier),
+                                   rounded_size(outcome.needed), rounded_size(outcome.budget));
+    std::vector<std::vector<std::string>> rows;
+    for (const std::string& flags : run.would_fit) rows.push_back({flags});
+    page["tables"] = {table_data("Would fit", rows.empty() ? "Nothing that was tried." : "Each was planned.",
+                                 std::array<std::string_view, 1>{"flags"}, rows)};
+    return html_page(page);
+  }
+  const PlanFigures figures = figures_of(run, model);
+  page["subtitle"] = fmt::format("{} parameters on {}, {} threads", with_commas(model.of(*run.outcome.plan).graph.parameters),
+                                 run.machine.name, run.machine.threads);
+  page["tiles"] = tiles_of(figures);
+  page["tiers"] = tiers_of(run);
+  page["timeline"] = timeline_of(run, model.of(*run.outcome.plan).graph);
+  std::vector<std::vector<std::string>> rows;
+  for (auto& [name, value] : plan_facts(run, model, options)) rows.push_back({name, value});
+  page["tables"] = {tiers_table(run), lanes_table(figures), table_data("More", "", {}, rows)};
+  page["command"] = fmt::format("spillway train {}", fmt::join(plan_flags(run, model, options), " "));
+  return html_page(page);
+}
+
+}  // namespace spillway
