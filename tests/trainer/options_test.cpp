@@ -161,7 +161,9 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--format",
                                    "html",
                                    "--out",
-                                   "x.html"});
+                                   "x.html",
+                                   "--nvme-tbw",
+                                   "600TB"});
   EXPECT_EQ(o.model.model, "gpt2");
   EXPECT_THAT(o.data.data, ElementsAre("a.txt", "b.jsonl"));
   EXPECT_THAT(o.data.eval_data, ElementsAre("c.bin"));
@@ -193,6 +195,7 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(o.log.log_interval, 5);
   EXPECT_EQ(o.log.format, OutputFormat::html);
   EXPECT_EQ(o.log.out, "x.html");
+  EXPECT_EQ(o.log.nvme_tbw, 600'000'000'000'000);
   EXPECT_EQ(o.memory.device, DeviceChoice::cuda);
   EXPECT_EQ(o.memory.device_index, 3);
   EXPECT_EQ(o.memory.device_memory, kGiB);
