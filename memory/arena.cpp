@@ -10,15 +10,7 @@
 #include <utility>
 
 #include "memory/error.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define SPILLWAY_POISON(address, bytes) __asan_poison_memory_region(address, bytes)
-#define SPILLWAY_UNPOISON(address, bytes) __asan_unpoison_memory_region(address, bytes)
-#else
-#define SPILLWAY_POISON(address, bytes) static_cast<void>(address), static_cast<void>(bytes)
-#define SPILLWAY_UNPOISON(address, bytes) static_cast<void>(address), static_cast<void>(bytes)
-#endif
+#include "memory/poison.h"
 
 namespace spillway {
 namespace {
@@ -48,8 +40,9 @@ Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(nam
   const Bytes reserved = used + kHugePage;
   void* mapped = mmap(nullptr, size(reserved), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
-    throw BudgetError(fmt::format("{}: {} bytes of memory could not be reserved: {}", name_, bytes, std::strerror(errno)),
-                      "Give the tier a smaller budget (--device-memory, --host-memory), or end what else uses the machine's memory.");
+    throw BudgetError(
+        fmt::format("{}: {} bytes of memory could not be reserved: {}", name_, bytes, std::strerror(errno)),
+        "Give the tier a smaller budget (--device-memory, --host-memory), or end what else uses the machine's memory.");
   }
   auto* first = static_cast<std::byte*>(mapped);
   const auto address = reinterpret_cast<std::uintptr_t>(mapped);
@@ -78,7 +71,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 
 void Arena::release() noexcept {
   if (data_ == nullptr) return;
-  SPILLWAY_UNPOISON(data_, size(bytes_));  // the addresses will be another mapping's
+  spillway::unpoison(data_, bytes_);  // the addresses will be another mapping's
   if (munmap(data_, size(round_up(bytes_, sysconf(_SC_PAGESIZE)))) != 0) {
     fmt::print(stderr, "warning: {}: {} bytes could not be returned to the system: {}\n", name_, bytes_, std::strerror(errno));
   }
@@ -86,8 +79,8 @@ void Arena::release() noexcept {
 }
 
 void Arena::check_range(Bytes offset, Bytes bytes) const {
-  SPILLWAY_CHECK(offset >= 0 && bytes >= 0 && offset <= bytes_ && bytes <= bytes_ - offset, "{}: bytes {} to {} of {}", name_, offset,
-                 offset + bytes, bytes_);
+  SPILLWAY_CHECK(offset >= 0 && bytes >= 0 && offset <= bytes_ && bytes <= bytes_ - offset, "{}: bytes {} to {} of {}", name_,
+                 offset, offset + bytes, bytes_);
 }
 
 std::byte* Arena::at(Bytes offset) const {
@@ -105,17 +98,17 @@ void Arena::prefault(const ThreadPool& pool) const {
 
 void Arena::fill_garbage(Bytes offset, Bytes bytes) const {
   check_range(offset, bytes);
-  std::memset(data_ + offset, 0xff, size(bytes));
+  if (bytes > 0) std::memset(data_ + offset, 0xff, size(bytes));
 }
 
 void Arena::poison(Bytes offset, Bytes bytes) const {
   check_range(offset, bytes);
-  SPILLWAY_POISON(data_ + offset, size(bytes));
+  spillway::poison(data_ + offset, bytes);
 }
 
 void Arena::unpoison(Bytes offset, Bytes bytes) const {
   check_range(offset, bytes);
-  SPILLWAY_UNPOISON(data_ + offset, size(bytes));
+  spillway::unpoison(data_ + offset, bytes);
 }
 
 }  // namespace spillway

@@ -27,10 +27,10 @@ class Arena {
   // Has every page backed now, so that no page fault falls into a step. What was written stays.
   void prefault(const ThreadPool& pool) const;
 
-  // What a released buffer holds from then on in debug builds: all bits set, which is a NaN in every float type.
+  // What a released buffer holds in debug builds: all bits set, which is a NaN in every float type.
   void fill_garbage(Bytes offset, Bytes bytes) const;
 
-  // Under AddressSanitizer a touch of a poisoned range ends the program with the place; else these do nothing.
+  // See poison.h.
   void poison(Bytes offset, Bytes bytes) const;
   void unpoison(Bytes offset, Bytes bytes) const;
 

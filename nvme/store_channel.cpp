@@ -5,6 +5,7 @@
 #include <system_error>
 #include <thread>
 
+#include "memory/poison.h"
 #include "nvme/store_channel_impl.h"
 
 namespace spillway {
@@ -108,6 +109,7 @@ void StoreChannel::Impl::issue() {
                                                         .memory = segment.memory,
                                                         .bytes = bytes,
                                                         .tag = static_cast<std::uint64_t>(slot)}};
+    check_touch(segment.memory, bytes);
     batch_.push_back(requests_[static_cast<std::size_t>(slot)].io);
     ++operation.in_flight;
     segment.offset += bytes;
@@ -149,6 +151,7 @@ void StoreChannel::Impl::collect(std::chrono::milliseconds limit) {
       counter.fetch_add(completion.result, std::memory_order_relaxed);
     }
     if (completion.result == request.io.bytes) {
+      check_touch(request.io.memory, request.io.bytes);  // still: its memory may not go before its wait() is over
       request.state = RequestState::free;
       free_requests_.push_back(slot);
       --operations_[static_cast<std::size_t>(request.operation)].in_flight;

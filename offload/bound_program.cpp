@@ -7,12 +7,6 @@
 namespace spillway {
 namespace {
 
-#ifdef NDEBUG
-constexpr bool kGarbageBeforeUse = false;
-#else
-constexpr bool kGarbageBeforeUse = true;
-#endif
-
 void bind_operands(const Plan& plan, const Program& program, std::byte* device, BoundOp& bound) {
   const Op& op = *bound.op;
   int gradients = 0;
@@ -21,10 +15,6 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
     if (operand.buffer >= 0) {
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
       if (buffer.tier == Tier::device) address = device + buffer.offset + operand.begin;
-      if (kGarbageBeforeUse && buffer.tier == Tier::device && !buffer.resident && buffer.first_op == bound.id &&
-          operand.access == Access::write) {
-        bound.fresh.push_back({buffer.offset + operand.begin, operand.bytes});
-      }
       Bytes& end = bound.end[static_cast<int>(buffer.tier)];
       end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
     }
@@ -70,7 +60,7 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
 
 }  // namespace
 
-BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device,
+BoundProgram bind_program(const Plan& plan, const Program& program, const Arena& device,
                           const std::vector<std::unique_ptr<UnitOps>>& units) {
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
@@ -84,10 +74,11 @@ BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* d
     made.id = static_cast<int>(id);
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
     if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
-    bind_operands(plan, program, device, made);
+    bind_operands(plan, program, device.data(), made);
     if (op.kind == OpKind::update) bound.updates = place[id];
     if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }
+  if constexpr (kGuardsBuffers) bound.guard = std::make_unique<BufferGuard>(program, plan, device);
   return bound;
 }
 

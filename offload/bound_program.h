@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
+#include "memory/arena.h"
 #include "memory/plan.h"
 #include "models/unit_ops.h"
+#include "offload/buffer_guard.h"
 
 namespace spillway {
 
@@ -27,10 +30,6 @@ struct BoundSegment {
   Bytes bytes;
 };
 
-struct BoundRange {
-  Bytes begin, bytes;  // of the device arena
-};
-
 struct BoundOp {
   const Op* op = nullptr;
   int id = 0;
@@ -46,8 +45,6 @@ struct BoundOp {
   // update, gradient_add, gradient_finish
   std::array<std::byte*, kStateKinds> state{};
   std::array<std::byte*, 2> gradient{};
-  // What the operation writes first of all; found in debug builds alone.
-  std::vector<BoundRange> fresh;
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
   std::array<Bytes, kTiers> end{};
 };
@@ -57,10 +54,11 @@ struct BoundProgram {
   int operations = 0;
   // How many operations of the update lane, and of the writing one, are complete when all state is updated, and written.
   std::uint32_t updates = 0, state_writes = 0;
+  std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 
-// `device` is the base of the device arena. The plan and the units must outlive the result.
-BoundProgram bind_program(const Plan& plan, const Program& program, std::byte* device,
+// All must outlive the result.
+BoundProgram bind_program(const Plan& plan, const Program& program, const Arena& device,
                           const std::vector<std::unique_ptr<UnitOps>>& units);
 
 }  // namespace spillway

@@ -8,6 +8,7 @@
 #include "memory/error.h"
 #include "memory/runtime.h"
 #include "offload/bound_program.h"
+#include "offload/buffer_guard.h"
 #include "offload/lane_runner.h"
 #include "offload/operations.h"
 #include "offload/state_extents.h"
@@ -23,9 +24,10 @@ struct Executor::Impl {
         operations(plan, graph, *given.pool, device.data(), given.seed) {
     // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
     device.prefault(*given.pool);
-    bound_step = bind_program(plan, plan.step, device.data(), given.model->ops);
-    bound_flush = bind_program(plan, plan.flush, device.data(), given.model->ops);
-    if (given.evaluation) bound_evaluate = bind_program(plan, plan.evaluate, device.data(), given.evaluation->ops);
+    if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, device);
+    bound_step = bind_program(plan, plan.step, device, given.model->ops);
+    bound_flush = bind_program(plan, plan.flush, device, given.model->ops);
+    if (given.evaluation) bound_evaluate = bind_program(plan, plan.evaluate, device, given.evaluation->ops);
     const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
     if (given.store) {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
@@ -42,8 +44,7 @@ struct Executor::Impl {
       if (given.durability->from) durable_slot = slot = committer->resume();
     }
     runner.emplace(operations,
-                   LaneRunner::Around{.device = device,
-                                      .readers = readers ? &*readers : nullptr,
+                   LaneRunner::Around{.readers = readers ? &*readers : nullptr,
                                       .writers = writers ? &*writers : nullptr,
                                       .extents = extents ? &*extents : nullptr,
                                       .committer = committer ? &*committer : nullptr},

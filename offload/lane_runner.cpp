@@ -69,6 +69,9 @@ Run& LaneRunner::wait_for_oldest() {
        left = run.lanes_left.load(std::memory_order_acquire)) {
     run.lanes_left.wait(left, std::memory_order_acquire);
   }
+  for (const auto& of_lane : run.peaks) {
+    for (int tier = 0; tier < kTiers; ++tier) peak_[tier] = std::max(peak_[tier], of_lane[tier]);
+  }
   throw_if_failed();
   return run;
 }
@@ -85,14 +88,6 @@ bool LaneRunner::wait_for_state(const Committer::Request& request) const {
 
 void LaneRunner::check_idle(const char* what) const {
   SPILLWAY_CHECK(submitted_ == waited_, "{} while a step is under way", what);
-}
-
-std::array<Bytes, kTiers> LaneRunner::peak() const {
-  std::array<Bytes, kTiers> highest{};
-  for (const auto& of_lane : peaks_) {
-    for (int tier = 0; tier < kTiers; ++tier) highest[tier] = std::max(highest[tier], of_lane[tier]);
-  }
-  return highest;
 }
 
 void LaneRunner::run_lane_of(void* argument) {
@@ -116,8 +111,8 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
     wait_until_ready(run, op);
     Span& span = run.spans[op.id];
     span.begin_s = seconds_now();
+    hold(run, op);
     try {
-      fill_garbage(op);
       if (!skipped(run, op)) {
         if (op.op->kind == OpKind::update && around_.committer != nullptr) around_.committer->wait(run.after_commit);
         std::string reason = operations_.execute(run, op);
@@ -127,7 +122,8 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
       fail(std::current_exception());
     }
     span.end_s = seconds_now();
-    note_peak(lane, op);
+    note_peak(run, lane, op);
+    release(run, op);
     progress_.complete(lane);
   }
 }
@@ -144,6 +140,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
       fail(std::current_exception());
     }
     run.spans[ops[index].id].end_s = seconds_now();
+    release(run, ops[index]);
     progress_.complete(lane);
   };
   for (int index = 0; index < static_cast<int>(ops.size()); ++index) {
@@ -152,8 +149,8 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     while (moves.under_way() > 0 && (moves.full() || !ready(run, op))) complete_oldest();
     wait_until_ready(run, op);
     run.spans[op.id].begin_s = seconds_now();
-    note_peak(lane, op);
-    fill_garbage(op);
+    note_peak(run, lane, op);
+    hold(run, op);
     try {
       moves.start(index, op, run.slot_before, run.slot_after, skipped(run, op));
     } catch (...) {
@@ -182,13 +179,16 @@ bool LaneRunner::skipped(const Run& run, const BoundOp& op) const {
          (stopped != nullptr && stopped != &run);
 }
 
-// In debug builds what an operation is the first to touch holds NaN, not what an earlier buffer left there.
-void LaneRunner::fill_garbage(const BoundOp& op) const {
-  for (const BoundRange& range : op.fresh) around_.device.fill_garbage(range.begin, range.bytes);
+void LaneRunner::hold([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
+  if constexpr (kGuardsBuffers) run.program->guard->begin(op.id);
 }
 
-void LaneRunner::note_peak(Lane lane, const BoundOp& op) {
-  auto& mine = peaks_[static_cast<int>(lane)];
+void LaneRunner::release([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
+  if constexpr (kGuardsBuffers) run.program->guard->end(op.id);
+}
+
+void LaneRunner::note_peak(Run& run, Lane lane, const BoundOp& op) {
+  auto& mine = run.peaks[static_cast<int>(lane)];
   for (int tier = 0; tier < kTiers; ++tier) mine[tier] = std::max(mine[tier], op.end[tier]);
 }
 

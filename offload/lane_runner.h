@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "memory/arena.h"
 #include "memory/runtime.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
@@ -29,7 +28,6 @@ class LaneRunner {
   // Channels and extents may be null where no program moves anything, and the committer where no step is made durable; all must
   // outlive this. `most_operations` is of any program.
   struct Around {
-    const Arena& device;
     StoreChannel* readers = nullptr;
     StoreChannel* writers = nullptr;
     StateExtents* extents = nullptr;
@@ -52,8 +50,7 @@ class LaneRunner {
   // Ends all runs with this; from any thread. wait_for_oldest() and throw_if_failed() throw it.
   void fail(std::exception_ptr error);
   void throw_if_failed() const;
-  std::array<Bytes, kTiers> peak()
-      const;  // highest byte touched on each tier so far; while no run is under way or just after one
+  std::array<Bytes, kTiers> peak() const { return peak_; }  // highest byte touched on each tier by the runs waited for so far
 
  private:
   static constexpr int kRunsUnderWay = 2;
@@ -70,8 +67,9 @@ class LaneRunner {
   bool ready(const Run& run, const BoundOp& op) const;
   void wait_until_ready(const Run& run, const BoundOp& op) const;
   bool skipped(const Run& run, const BoundOp& op) const;
-  void fill_garbage(const BoundOp& op) const;
-  void note_peak(Lane lane, const BoundOp& op);
+  static void hold(const Run& run, const BoundOp& op);
+  static void release(const Run& run, const BoundOp& op);
+  static void note_peak(Run& run, Lane lane, const BoundOp& op);
   void stop(Run& run, std::string reason);
   double seconds_now() const;
 
@@ -85,7 +83,7 @@ class LaneRunner {
   std::array<Run, kRunsUnderWay> runs_;
   std::array<std::array<LaneArgument, kRunsUnderWay>, kLanes> lane_arguments_{};
   std::int64_t submitted_ = 0, waited_ = 0;
-  std::array<std::array<Bytes, kTiers>, kLanes> peaks_{};
+  std::array<Bytes, kTiers> peak_{};
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
 
   std::mutex end_mutex_;

@@ -35,9 +35,10 @@ struct Run {
   std::vector<Span> spans;
   double submitted_s = 0;  // since the runner was made, as spans are
   double loss = 0, grad_norm = 0, loss_sum = 0;
-  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // each written by its lane alone
-  std::string stopped;                                // why nothing of it counts: see StepOutcome; read once the run is complete
-  std::atomic<bool> is_stopped{false};                // the same, for lanes that are still at it
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;      // each written by its lane alone
+  std::array<std::array<Bytes, kTiers>, kLanes> peaks{};  // highest byte touched, the same
+  std::string stopped;                  // why nothing of it counts: see StepOutcome; read once the run is complete
+  std::atomic<bool> is_stopped{false};  // the same, for lanes that are still at it
 };
 
 }  // namespace spillway

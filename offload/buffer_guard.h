@@ -1,0 +1,47 @@
+// Holds operations to their buffers: bytes of the device arena that belong to no buffer in use are poisoned under
+// AddressSanitizer, and hold NaNs in debug builds. A kernel or a transfer that touches them ends the program, or its result.
+// Other builds have nothing of this.
+// Not here: whether a plan's buffers and waits are right (validate in memory/plan.h).
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "memory/arena.h"
+#include "memory/plan.h"
+#include "memory/poison.h"
+
+namespace spillway {
+
+#ifdef NDEBUG
+inline constexpr bool kGuardsBuffers = kPoisons;
+#else
+inline constexpr bool kGuardsBuffers = true;
+#endif
+
+// Of one program. Lanes may be in it at the same time, as the plan's waits let them: of the operations that share a byte one
+// writes it first and the others wait for that one, and whoever is next to have the byte waits for them all.
+class BufferGuard {
+ public:
+  // Both must outlive this.
+  BufferGuard(const Program& program, const Plan& plan, const Arena& device);
+
+  void begin(int op) const;  // before it touches anything
+  void end(int op);          // when it touches nothing any more, before those that wait for it are told
+
+  // As end() leaves what nobody uses: all but what is resident, before the first operation of any program.
+  static void release_all(const Plan& plan, const Arena& device);
+
+ private:
+  // Bytes of a buffer that the same operations use.
+  struct Range {
+    Bytes begin = 0, bytes = 0;
+    int users = 0;
+    std::atomic<int> left{0};  // users of this passage through the program that have not ended
+  };
+  const Arena& device_;
+  std::vector<Range> ranges_;
+  std::vector<std::vector<int>> ranges_of_;  // [operations]
+};
+
+}  // namespace spillway

@@ -1,0 +1,206 @@
+// Bytes that no running operation has: a kernel or a transfer that touches them is caught, and one that keeps to its buffers is
+// not.
+#include "offload/buffer_guard.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/offload/small_training.h"
+
+namespace spillway {
+namespace {
+
+bool touchable([[maybe_unused]] const Arena& arena, [[maybe_unused]] Bytes at) {
+#ifdef SPILLWAY_POISONS
+  return __asan_address_is_poisoned(arena.data() + at) == 0;
+#else
+  return true;
+#endif
+}
+
+// One resident page, then a buffer of two pages that operations 0 and 2 use whole and operation 1 in its second page, beside a
+// buffer of operation 1 alone.
+Plan two_buffers() {
+  constexpr Bytes page = kExtentAlignment;
+  Plan plan;
+  plan.resident.push_back({.name = "resident", .bytes = page, .offset = 0, .resident = true});
+  plan.step.buffers.push_back({.name = "long", .bytes = 2 * page, .offset = page, .first_op = 0, .last_op = 2});
+  plan.step.buffers.push_back({.name = "short", .bytes = page, .offset = 4 * page, .first_op = 1, .last_op = 1});
+  plan.step.ops.resize(3);
+  plan.step.ops[0].operands = {{.access = Access::write, .buffer = 1, .begin = 0, .bytes = 2 * page}};
+  plan.step.ops[1].operands = {{.buffer = 1, .begin = page, .bytes = page}, {.access = Access::write, .buffer = 2, .bytes = 100}};
+  plan.step.ops[2].operands = {{.buffer = 1, .begin = 0, .bytes = 2 * page}, {.buffer = 0, .bytes = page}};
+  plan.peak[static_cast<int>(Tier::device)] = 5 * page;
+  return plan;
+}
+
+class BufferGuardTest : public ::testing::Test {
+ protected:
+  static constexpr Bytes kPage = kExtentAlignment;
+  BufferGuardTest() { BufferGuard::release_all(plan_, device_); }
+  // Which of the arena's five pages may be touched, at their beginnings.
+  std::vector<bool> touchable_pages() const {
+    std::vector<bool> pages;
+    for (Bytes page = 0; page < 5; ++page) pages.push_back(touchable(device_, page * kPage));
+    return pages;
+  }
+  using Pages = std::vector<bool>;
+
+  const Plan plan_ = two_buffers();
+  const Arena device_{5 * kPage, "device"};
+  BufferGuard guard_{plan_.step, plan_, device_};
+};
+
+TEST_F(BufferGuardTest, BytesAreTouchableFromTheirFirstOperationToTheirLast) {
+  if (!kPoisons) GTEST_SKIP() << "not built with AddressSanitizer";
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_EQ(touchable_pages(), (Pages{true, false, false, false, false}));
+    guard_.begin(0);
+    EXPECT_EQ(touchable_pages(), (Pages{true, true, true, false, false}));
+    guard_.end(0);
+    guard_.begin(1);
+    EXPECT_EQ(touchable_pages(), (Pages{true, true, true, false, true}));
+    EXPECT_TRUE(touchable(device_, 4 * kPage + 103));  // to the sanitizer's next granule
+    EXPECT_FALSE(touchable(device_, 4 * kPage + 104));
+    guard_.begin(2);
+    guard_.end(1);  // the last to use the short buffer, while operation 2 has the long one
+    EXPECT_EQ(touchable_pages(), (Pages{true, true, true, false, false}));
+    guard_.end(2);
+  }
+}
+
+TEST_F(BufferGuardTest, OperationsOfTwoLanesMayEndInEitherOrder) {
+  if (!kPoisons) GTEST_SKIP() << "not built with AddressSanitizer";
+  guard_.begin(0);
+  guard_.end(0);
+  guard_.begin(1);
+  guard_.begin(2);
+  guard_.end(2);
+  EXPECT_EQ(touchable_pages(), (Pages{true, false, true, false, true}));  // the page that operation 1 still has
+  guard_.end(1);
+  EXPECT_EQ(touchable_pages(), (Pages{true, false, false, false, false}));
+}
+
+TEST_F(BufferGuardTest, WhatIsReleasedIsNotANumber) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "not a debug build";
+#else
+  guard_.begin(0);
+  std::memset(device_.at(kPage), 0, 2 * kPage);
+  guard_.end(0);
+  guard_.begin(1);
+  guard_.end(1);
+  float value = 1;
+  std::memcpy(&value, device_.at(2 * kPage), sizeof(value));
+  EXPECT_EQ(value, 0) << "operation 2 is still to come";
+  guard_.begin(2);
+  guard_.end(2);
+  device_.unpoison(2 * kPage, kPage);
+  std::memcpy(&value, device_.at(2 * kPage), sizeof(value));
+  EXPECT_TRUE(std::isnan(value));
+#endif
+}
+
+// --- Planted in a training --------------------------------------------------------------------------------------------------
+
+// A unit that writes one float behind its workspace when it runs forward.
+class OverrunningUnit final : public UnitOps {
+ public:
+  OverrunningUnit(std::unique_ptr<UnitOps> unit, Bytes workspace) : unit_(std::move(unit)), workspace_(workspace) {}
+  void forward(const UnitCall& call) override {
+    unit_->forward(call);
+    const float one = 1;
+    std::memcpy(call.workspace + workspace_, &one, sizeof(one));
+  }
+  void backward(const UnitCall& call) override { unit_->backward(call); }
+
+ private:
+  std::unique_ptr<UnitOps> unit_;
+  Bytes workspace_;
+};
+
+bool in_use(const Plan& plan, int op, Bytes at) {
+  const auto holds = [at](const Buffer& buffer) {
+    return buffer.tier == Tier::device && at >= buffer.offset && at < buffer.offset + buffer.bytes * buffer.slots;
+  };
+  return std::any_of(plan.resident.begin(), plan.resident.end(), holds) ||
+         std::any_of(plan.step.buffers.begin(), plan.step.buffers.end(),
+                     [&](const Buffer& buffer) { return holds(buffer) && op >= buffer.first_op && op <= buffer.last_op; });
+}
+
+class BufferGuardDeathTest : public ::testing::Test {
+ protected:
+  BufferGuardDeathTest() {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";  // the executor has threads
+    // The same for this process and for the one that is to die, which cannot remove its own.
+    const auto place = std::hash<std::string>{}(std::filesystem::current_path().string());
+    directory_ = ::testing::TempDir() + "buffer_guard_" + std::to_string(place);
+    std::filesystem::create_directory(directory_);
+  }
+  ~BufferGuardDeathTest() override { std::filesystem::remove_all(directory_); }
+
+  const std::string& directory() const { return directory_; }
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(BufferGuardDeathTest, AKernelThatWritesBehindItsBufferIsCaught) {
+  SmallModel model("llama_gqa", DType::bfloat16, 1, 16);
+  const Plan plan = plan_of(model, uniform_choices(model, 0, StateForm::exact, 1, true, Tier::device));
+  const auto train = [&] {
+    SmallTraining small(model, plan, directory());
+    small.load_weights();
+    small.train(2);
+  };
+  train();  // as it should be
+  if (!kPoisons) GTEST_SKIP() << "not built with AddressSanitizer";
+  for (int id = 0; id < static_cast<int>(plan.step.ops.size()); ++id) {
+    const Op& op = plan.step.ops[id];
+    if (op.kind != OpKind::forward) continue;
+    for (const Operand& operand : op.operands) {
+      if (operand.role != Role::workspace || operand.buffer < 0) continue;
+      const Buffer& workspace = buffer_of(plan, plan.step, operand.buffer);
+      const Bytes behind = workspace.offset + workspace.bytes;
+      if (behind >= plan.peak[static_cast<int>(Tier::device)] || in_use(plan, id, behind)) continue;
+      auto& unit = model.tiled.ops[static_cast<std::size_t>(op.unit)];
+      unit = std::make_unique<OverrunningUnit>(std::move(unit), workspace.bytes);
+      EXPECT_DEATH(train(), "use-after-poison");
+      return;
+    }
+  }
+  FAIL() << "no operation has free bytes behind its workspace";
+}
+
+TEST_F(BufferGuardDeathTest, ATransferOutsideBuffersInUseIsCaught) {
+  if (!kPoisons) GTEST_SKIP() << "not built with AddressSanitizer";
+  const Arena device(4 * kExtentAlignment, "device");
+  for (const IoQueueKind kind : {IoQueueKind::automatic, IoQueueKind::threads}) {
+    const auto read = [&](Bytes released) {
+      Store store({.directories = {{directory(), 0}}, .bytes = 4 * kExtentAlignment, .queue = kind});
+      StoreChannel channel = store.open_channel({});
+      const IoSegment segment{0, device.data(), 4 * kExtentAlignment};
+      channel.write({&segment, 1});
+      const IoTicket ticket = channel.start(IoDirection::read, {&segment, 1});
+      device.poison(0, released);  // while the request is under way
+      channel.wait(ticket);
+    };
+    read(0);
+    EXPECT_DEATH(read(kExtentAlignment), "use-after-poison");
+    device.poison(3 * kExtentAlignment, kExtentAlignment);
+    EXPECT_DEATH(read(0), "use-after-poison");
+    device.unpoison(0, 4 * kExtentAlignment);
+  }
+}
+
+}  // namespace
+}  // namespace spillway
