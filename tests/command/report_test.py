@@ -1,0 +1,162 @@
+"""spillway report: the page and the trace of a run, and what damaged run directories are told."""
+import json
+import shutil
+import unittest
+
+from harness import CommandTest, Golden, arguments, run
+from plan_test import Page
+
+
+class Report(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.nvme = cls.fresh_directory("nvme")
+        golden = Golden("qwen3", cls.directory)
+        flags = golden.flags(nvme=f"{cls.nvme}=64MiB", optimizer_tier="nvme", parameter_tier="nvme", device_memory="4MiB", train_iters=4,
+                             save=cls.fresh())
+        outcome = run("train", *arguments(flags))
+        assert outcome.code == 0, str(outcome)
+        cls.run_directory = flags["save"]
+
+    def copy(self):
+        path = self.fresh()
+        shutil.copytree(self.run_directory, path)
+        return path
+
+    def report(self, path, *more):
+        outcome = run("report", path, *more)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        return outcome, json.loads(Page((path / "report.html").read_text()).scripts[0])
+
+    def test_the_page(self):
+        path = self.copy()
+        outcome, data = self.report(path)
+        self.assertIn("against plan", outcome.out)
+        log = [json.loads(line) for line in (path / "log.jsonl").read_text().splitlines()]
+        plan = json.loads((path / "plan.json").read_text())
+        spans = json.loads((path / "timeline.json").read_text())["spans"]
+        loss = data["curves"][0]
+        self.assertEqual((loss["x"], loss["y"]), ([record["step"] for record in log], [record["loss"] for record in log]))
+        ops = data["timeline"]["ops"]
+        for id_, op in enumerate(plan["ops"]):
+            self.assertAlmostEqual(ops["planned_begin"][id_] / 1e9, op["begin_s"], places=8)
+            self.assertAlmostEqual(ops["recorded_end"][id_] / 1e9, spans[id_][1], places=8)
+        titles = [table["title"] for table in data["tables"]]
+        self.assertEqual(titles, ["Lanes", "Operations that cost most against plan", "Longest stalls", "Tiers"])
+        costs = data["tables"][1]["rows"]
+        self.assertLessEqual(len(costs), 10)
+        device = data["tables"][3]["rows"][0]
+        self.assertEqual(device[2], device[3])  # peak bytes: planned and recorded
+
+    def test_a_page_elsewhere_leaves_the_directory_alone(self):
+        path, page = self.copy(), self.fresh("page")
+        before = sorted(path.rglob("*"))
+        self.assertEqual(run("report", path, "--out", page).code, 0)
+        self.assertEqual(sorted(path.rglob("*")), before)
+        self.assertTrue(page.exists())
+
+    def test_the_trace_is_what_perfetto_takes(self):
+        path, file = self.copy(), self.fresh("trace")
+        self.report(path, "--trace", file)
+        trace = json.loads(file.read_text())
+        plan = json.loads((path / "plan.json").read_text())
+        spans = json.loads((path / "timeline.json").read_text())["spans"]
+        self.assertEqual(set(trace), {"displayTimeUnit", "traceEvents"})
+        named, threads, seen = {}, {}, {1: set(), 2: set()}
+        for event in trace["traceEvents"]:
+            for key in ("pid", "tid"):
+                self.assertIs(type(event[key]), int)
+            if event["ph"] == "M":
+                self.assertIn(event["name"], ("process_name", "process_sort_index", "thread_name", "thread_sort_index"))
+                if event["name"] == "thread_name":
+                    named[event["pid"], event["tid"]] = event["args"]["name"]
+                continue
+            self.assertEqual(event["ph"], "X")
+            self.assertEqual(set(event), {"ph", "pid", "tid", "ts", "dur", "name", "cat", "args"})
+            self.assertGreater(event["dur"], 0)
+            id_ = event["args"]["operation"]
+            op = plan["ops"][id_]
+            self.assertEqual(event["cat"], op["kind"])
+            self.assertTrue(named[event["pid"], event["tid"]].startswith(op["lane"]))  # a thread is named before it is used
+            begin, end = spans[id_] if event["pid"] == 1 else (op["begin_s"], op["end_s"])
+            self.assertAlmostEqual(event["ts"], begin * 1e6, delta=0.001)
+            self.assertAlmostEqual(event["ts"] + event["dur"], end * 1e6, delta=0.002)
+            self.assertNotIn(id_, seen[event["pid"]])
+            seen[event["pid"]].add(id_)
+            threads.setdefault((event["pid"], event["tid"]), []).append((round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)))
+        self.assertEqual(seen[2], set(range(len(plan["ops"]))))
+        self.assertEqual(seen[1], {id_ for id_, (begin, end) in enumerate(spans) if round(end * 1e9) > round(begin * 1e9)})
+        for events in threads.values():  # events of a thread lie one after the other
+            for (_, end), (begin, _) in zip(events, events[1:]):
+                self.assertLessEqual(end, begin)
+
+    def test_a_run_without_a_timeline_yet(self):
+        path = self.copy()
+        (path / "timeline.json").unlink()
+        _, data = self.report(path)
+        self.assertFalse(data["timeline"]["recorded"])
+        self.check_refusal(run("report", path, "--trace", self.fresh("trace")), 2, "timeline.json")
+
+    def test_names_in_a_run_are_text(self):
+        path = self.copy()
+        plan = json.loads((path / "plan.json").read_text())
+        for op in plan["ops"]:
+            op.pop("block", None)
+            op["unit"] = "</script><script>alert(1)</script>"
+        (path / "plan.json").write_text(json.dumps(plan))
+        _, data = self.report(path)
+        self.assertEqual(data["timeline"]["units"], ["</script><script>alert(1)</script>"])
+        self.assertNotIn("<script>alert", (path / "report.html").read_text())
+
+    def test_refusals(self):
+        def edited(name, change):
+            path = self.copy()
+            json_ = json.loads((path / name).read_text())
+            change(json_)
+            (path / name).write_text(json.dumps(json_))
+            return path
+
+        def put(*keys, value):
+            def change(json_):
+                for key in keys[:-1]:
+                    json_ = json_[key]
+                if value is None:
+                    del json_[keys[-1]]
+                else:
+                    json_[keys[-1]] = value
+            return change
+
+        cases = [("plan.json", put("predicted", "step_s", value=-1), "predicted.step_s"), ("plan.json", put("predicted", value=None), "predicted is missing"),
+                 ("plan.json", put("ops", 3, "lane", value="motorway"), "ops[3].lane"), ("plan.json", put("ops", 2, "id", value=7), "ops[2].id"),
+                 ("plan.json", put("ops", 1, "end_s", value=-5), "ops[1].end_s"), ("plan.json", put("ops", 0, "kind", value=None), "ops[0].kind is missing"),
+                 ("plan.json", put("ops", value=[]), "ops is empty"), ("plan.json", put("ops", 1, "waits", value=[[1 << 40, 0]]), "ops[1].waits[0][0]"),
+                 ("plan.json", put("tiers", "nvme", "peak_bytes", value="much"), "tiers.nvme.peak_bytes"),
+                 ("plan.json", put("tiers", "device", "peak_bytes", value=1 << 63), "tiers.device.peak_bytes"),
+                 ("timeline.json", put("spans", 4, value=[1, 0]), "spans[4][1]"), ("timeline.json", put("spans", 4, value=["now", 1]), "spans[4][0]"),
+                 ("timeline.json", put("spans", 0, value=None), "spans has"), ("timeline.json", put("step", value=None), "step is missing"),
+                 ("run.json", put("modle", value="x"), "modle")]
+        for name, change, fragment in cases:
+            with self.subTest(file=name, fragment=fragment):
+                outcome = run("report", edited(name, change))
+                self.check_refusal(outcome, 2, fragment)
+                self.assertIn(name, outcome.err)
+        for name in ("plan.json", "run.json", "log.jsonl", "timeline.json"):
+            for content in (None, "", "{", "[1, 2", "\x00" * 100 + "\n", '{"step": 1}\n'):
+                if content is None and name == "timeline.json":
+                    continue  # not there yet
+                with self.subTest(file=name, content=content):
+                    path = self.copy()
+                    (path / name).unlink() if content is None else (path / name).write_text(content)
+                    self.check_refusal(run("report", path), 2, name)
+        path = self.copy()
+        lines = (path / "log.jsonl").read_text().splitlines()
+        (path / "log.jsonl").write_text("\n".join([lines[0], lines[0], lines[1]]) + "\n")
+        self.check_refusal(run("report", path), 2, "log.jsonl line 2")
+        self.check_refusal(run("report"), 2, "no run directory")
+        self.check_refusal(run("report", "/nowhere/at/all"), 2, "/nowhere/at/all")
+        self.check_refusal(run("report", path, "--outt", "x"), 2, "--outt")
+
+
+if __name__ == "__main__":
+    unittest.main()

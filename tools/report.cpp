@@ -1,0 +1,40 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "tools/command_opening.h"
+#include "tools/commands.h"
+#include "trainer/run_record.h"
+#include "trainer/run_report.h"
+#include "trainer/trace_file.h"
+
+namespace spillway {
+
+int report_command(int argc, const char* const* argv) {
+  CLI::App app("A run beside its plan, as one page: loss, throughput, both timelines, what cost more than planned.",
+               "spillway report");
+  std::string directory, out, trace;
+  app.add_option("directory", directory, "what train was given by --save")->type_name("DIR");
+  app.add_option("--out", out, "the page (default: report.html in DIR)")->type_name("FILE");
+  app.add_option("--trace", trace, "also the timelines as a trace that Perfetto and chrome://tracing open")->type_name("FILE");
+  if (help_was_asked(app, argc, argv)) return 0;
+  if (directory.empty())
+    throw InputError("no run directory is given", "spillway report DIR, with the DIR that spillway train was given by --save");
+  if (out.empty()) out = directory + "/report.html";
+  const RunRecord run = read_run(directory);
+  if (!trace.empty() && !run.timed_step) {
+    throw InputError(fmt::format("{}/timeline.json: there is none: the run has not saved a timeline yet", directory),
+                     "A run saves it with each checkpoint; see --save-interval.");
+  }
+  write_text_file(out, report_page(run));
+  fmt::print("{}", report_summary(run));
+  fmt::print("page   {}\n", out);
+  if (trace.empty()) return 0;
+  write_text_file(trace, trace_text(run));
+  fmt::print("trace  {}\n", trace);
+  return 0;
+}
+
+}  // namespace spillway
