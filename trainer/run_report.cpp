@@ -113,7 +113,7 @@ Json lanes_table(const RunRecord& run) {
                     use.bytes > 0 ? rounded_size(use.bytes) : "", rate_of(use.bytes, use.planned_s),
                     rate_of(use.bytes, use.recorded_s)});
   }
-  return table_data("Lanes", fmt::format("Of step {}, the last before the state was saved.", *run.timed_step), columns, rows);
+  return table_data("Lanes in figures", fmt::format("Of step {}, the last before the state was saved.", *run.timed_step), columns, rows);
 }
 
 // The highest that the log has of a tier; nothing where it does not record it.
@@ -135,7 +135,7 @@ Json tiers_table(const RunRecord& run) {
                     fmt::format("{} bytes", with_commas(run.planned_peak[t])),
                     recorded > 0 ? fmt::format("{} bytes", with_commas(recorded)) : "(not in the log)"});
   }
-  return table_data("Tiers", "", columns, rows);
+  return table_data("Tiers in figures", "", columns, rows);
 }
 
 Json timeline_of(const RunRecord& run) {

@@ -43,7 +43,7 @@ class Report(CommandTest):
             self.assertAlmostEqual(ops["planned_begin"][id_] / 1e9, op["begin_s"], places=8)
             self.assertAlmostEqual(ops["recorded_end"][id_] / 1e9, spans[id_][1], places=8)
         titles = [table["title"] for table in data["tables"]]
-        self.assertEqual(titles, ["Lanes", "Operations that cost most against plan", "Longest stalls", "Tiers"])
+        self.assertEqual(titles, ["Lanes in figures", "Operations that cost most against plan", "Longest stalls", "Tiers in figures"])
         costs = data["tables"][1]["rows"]
         self.assertLessEqual(len(costs), 10)
         device = data["tables"][3]["rows"][0]
