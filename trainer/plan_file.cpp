@@ -12,6 +12,7 @@
 #include "models/posix_file.h"
 #include "models/strict_json.h"
 #include "trainer/host.h"
+#include "trainer/json_place.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
 
@@ -73,25 +74,31 @@ Json lanes_json(const PlanFigures& figures) {
   return lanes;
 }
 
+// What an operation is; its times, which follow from the machine, are not part of it.
+Json operation_json(const Plan& plan, const UnitGraph& graph, std::size_t id) {
+  const Op& op = plan.step.ops[id];
+  Json made = {{"id", id}, {"kind", name_of(op.kind)}, {"lane", name_of(op.lane)}};
+  if (op.unit >= 0) made["unit"] = graph.units[op.unit].name;
+  if (op.block >= 0) made["block"] = graph.blocks[op.block].name;
+  if (op.micro_batch >= 0) made["micro_batch"] = op.micro_batch;
+  if (op.bytes > 0) made["bytes"] = op.bytes;
+  if (op.condition == Condition::pending) made["condition"] = "pending";
+  Json waits = Json::array(), buffers = Json::array();
+  for (const Wait& wait : op.waits) waits.push_back({wait.op, wait.step});
+  for (const Operand& operand : op.operands) {
+    if (operand.buffer < 0) continue;
+    const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
+    buffers.push_back({{"name", buffer.name}, {"tier", name_of(buffer.tier)}, {"offset", buffer.offset + operand.begin}, {"bytes", operand.bytes}});
+  }
+  made["waits"] = std::move(waits);
+  made["buffers"] = std::move(buffers);
+  return made;
+}
+
 Json ops_json(const Plan& plan, const UnitGraph& graph, const Prediction& prediction) {
   Json ops = Json::array();
   for (std::size_t id = 0; id < plan.step.ops.size(); ++id) {
-    const Op& op = plan.step.ops[id];
-    Json made = {{"id", id}, {"kind", name_of(op.kind)}, {"lane", name_of(op.lane)}};
-    if (op.unit >= 0) made["unit"] = graph.units[op.unit].name;
-    if (op.block >= 0) made["block"] = graph.blocks[op.block].name;
-    if (op.micro_batch >= 0) made["micro_batch"] = op.micro_batch;
-    if (op.bytes > 0) made["bytes"] = op.bytes;
-    if (op.condition == Condition::pending) made["condition"] = "pending";
-    Json waits = Json::array(), buffers = Json::array();
-    for (const Wait& wait : op.waits) waits.push_back({wait.op, wait.step});
-    for (const Operand& operand : op.operands) {
-      if (operand.buffer < 0) continue;
-      const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
-      buffers.push_back({{"name", buffer.name}, {"tier", name_of(buffer.tier)}, {"offset", buffer.offset + operand.begin}, {"bytes", operand.bytes}});
-    }
-    made["waits"] = waits;
-    made["buffers"] = buffers;
+    Json made = operation_json(plan, graph, id);
     made["begin_s"] = prediction.timeline.spans[id].begin_s;
     made["end_s"] = prediction.timeline.spans[id].end_s;
     ops.push_back(std::move(made));
@@ -191,6 +198,36 @@ class Fields {
   std::string file_;
 };
 
+constexpr std::string_view kEdited = "The file was edited or is of another model, batch or version: plan again.";
+
+// The first entry of `found` that is not as in `made`.
+void refuse_difference(const nlohmann::json& found, const nlohmann::json& made, const JsonPlace& place) {
+  if (made.is_object()) {
+    for (const auto& [key, value] : made.items()) refuse_difference(found.is_object() && found.contains(key) ? found[key] : nlohmann::json(), value, place.at(key));
+    return;
+  }
+  if (made.is_array() && found.is_array() && found.size() == made.size()) {
+    for (std::size_t i = 0; i < made.size(); ++i) refuse_difference(found[i], made[i], place.at(i));
+    return;
+  }
+  if (found != made) place.refuse(fmt::format("is {}, but these choices make it {}", shown(found), shown(made)));
+}
+
+// A plan runs as it is compiled, whatever a file says of its operations; a file that says otherwise is not run at all.
+void refuse_other_operations(const nlohmann::json& json, const std::string& file, const Plan& plan, const UnitGraph& graph) {
+  const JsonPlace whole(json, file, kEdited), ops = whole.at("ops");
+  const std::size_t count = plan.step.ops.size();
+  for (std::size_t id = 0; id < std::min(ops.size(), count); ++id) {
+    const JsonPlace place = ops.at(id);
+    const nlohmann::json made = operation_json(plan, graph, id);
+    refuse_difference(json["ops"][id], made, place);
+    for (const std::string_view key : {"unit", "block", "micro_batch", "bytes", "condition"}) {
+      if (place.has(key) && !made.contains(key)) place.at(key).refuse("is there, but these choices make none");
+    }
+  }
+  if (ops.size() != count) ops.refuse(fmt::format("has {} entries, but these choices make {} operations", ops.size(), count));
+}
+
 }  // namespace
 
 PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request) {
@@ -202,6 +239,10 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   Choices choices;
   choices.graph = fields.one_of<int>("graph", {{"tiled", 0}, {"fused", 1}});
   const UnitGraph& graph = graph_of(graphs, choices);
+  const JsonPlace parameters = JsonPlace(json, file, kEdited).at("model").at("parameters");
+  if (parameters.integer(1, INT64_MAX) != graph.parameters) {
+    parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX), graph.parameters));
+  }
   choices.order = fields.one_of<Order>("order", {{"horizontal", Order::horizontal}, {"vertical", Order::vertical}});
   choices.update = fields.one_of<UpdateTime>("update", {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
   choices.form = fields.one_of<StateForm>("state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
@@ -234,9 +275,10 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
     const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
     if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
       throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch", file, tier, peak.dump(), plan.peak[t]),
-                       "The file was edited or is of another model, batch or version: plan again.");
+                       std::string(kEdited));
     }
   }
+  refuse_other_operations(json, file, plan, graph);
   const std::array<Bytes, kTiers> budget = {request.budgets.device, request.budgets.host, request.budgets.nvme};
   for (int t = 0; t < kTiers; ++t) {
     if (plan.peak[t] <= budget[t]) continue;

@@ -460,6 +460,23 @@ class Refusals(CommandTest):
             with self.subTest(path=path, value=str(value)):
                 file.write_text(json.dumps(edited(path, value)))
                 self.expect_any(self.flags(save=self.fresh(), plan=file), (2,), "edited.json")
+        # What the operations do follows from the choices; a file that says otherwise is refused by the first entry that differs.
+        ops = plan["ops"]
+        waiting = next(i for i, op in enumerate(ops) if op["waits"])
+        moving = next(i for i, op in enumerate(ops) if op["kind"] == "read")
+        other = ops[moving]["buffers"][1]["offset"] + 4096
+        for path, value, entry in (
+                (["ops"], None, "ops is missing"), (["ops"], {}, "ops is an object"), (["ops"], ops[:-1], f"ops has {len(ops) - 1}"),
+                (["ops"], [*ops, ops[-1]], f"ops has {len(ops) + 1}"), (["ops", 3, "kind"], "levitate", "ops[3].kind"), (["ops", 3, "kind"], None, "ops[3].kind is missing"),
+                (["ops", 2], "read", "ops[2]"), (["ops", 4, "lane"], "nvme_write", "ops[4].lane"), (["ops", 5, "id"], 77, "ops[5].id"),
+                (["ops", moving, "buffers", 1, "offset"], other, f"ops[{moving}].buffers[1].offset"),  # where something else lies
+                (["ops", moving, "buffers", 0, "bytes"], 1 << 40, f"ops[{moving}].buffers[0].bytes"), (["ops", moving, "buffers"], [], f"ops[{moving}].buffers"),
+                (["ops", waiting, "waits"], [[len(ops) - 1, 0]], f"ops[{waiting}].waits"),  # a circle: that one waits for this
+                (["ops", waiting, "waits"], [], f"ops[{waiting}].waits"), (["ops", 0, "micro_batch"], 99, "ops[0].micro_batch"),
+                (["model", "parameters"], 7, "model.parameters"), (["model"], None, "model is missing")):
+            with self.subTest(path=path, value=str(value)[:60]):
+                file.write_text(json.dumps(edited(path, value)))
+                self.check_refusal(run("plan", *arguments(self.flags(plan=file))), 2, f"edited.json: {entry}")
         for text in ("", "{", "[]", "3", json.dumps({**plan, "fits": False, "choices": None})):
             with self.subTest(text=text[:20]):
                 file.write_text(text)
