@@ -22,6 +22,11 @@ struct MachineProfile {
   // Speeds, as shares of their own rates, of compute and of the host optimizer when both run: one on a machine where they share
   // no cores.
   double shared_compute = 0.5, shared_update = 0.6;
+  // Of machines with devices of their own; 0 where a profile does not say.
+  double upload_bytes = 0, download_bytes = 0;                // copies to the device and from it
+  double network_bytes = 0;                                   // that collectives move into a device and out of it
+  Bytes device_memory_bytes = 0, host_memory_bytes = 0;       // of one device; that it has a share of the host's
+  int devices = 0;
 };
 
 // Seconds that the work takes alone.

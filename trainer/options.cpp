@@ -116,9 +116,8 @@ RunOptions with_absolute_paths(const RunOptions& options) {
   for (std::string& path : result.data.eval_data) path = absolute(path);
   if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
   for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
-  for (std::string* path : {&result.memory.plan, &result.memory.profile, &result.checkpoint.save, &result.checkpoint.load}) {
-    *path = absolute(*path);
-  }
+  if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);
+  for (std::string* path : {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load}) *path = absolute(*path);
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "trainer/host.h"
 #include "trainer/plan_file.h"
 #include "trainer/probe.h"
+#include "trainer/profile_file.h"
 #include "trainer/progress.h"
 
 namespace spillway {
@@ -76,6 +77,25 @@ Budgets budgets_for(const RunOptions& options) {
   return budgets;
 }
 
+Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
+  Budgets budgets;
+  budgets.device = options.memory.device_memory.value_or(machine.device_memory_bytes);
+  for (const NvmeDirectory& directory : options.memory.nvme) {
+    if (!directory.size) {
+      throw InputError(fmt::format("--nvme: found {} without a size, which for another machine cannot be looked up", directory.path),
+                       fmt::format("Give one: --nvme {}=SIZE", directory.path));
+    }
+    budgets.nvme += *directory.size;
+  }
+  return budgets;
+}
+
+void refuse_known_machine(const RunOptions& options) {
+  if (!names_known_machine(options.memory.profile)) return;
+  throw InputError(fmt::format("--profile {}: a run needs the profile of the machine that it runs on", options.memory.profile),
+                   "spillway plan takes the names of machines; without --profile this machine is measured.");
+}
+
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   PlanRequest request;
   request.budgets = budgets;
@@ -119,7 +139,7 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model) {
   }
   PlannedRun run;
   run.machine = profile_for(options, model.pool());
-  run.request = plan_request(options, budgets_for(options));
+  run.request = plan_request(options, names_known_machine(options.memory.profile) ? budgets_of(run.machine, options) : budgets_for(options));
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
   } else {

@@ -40,6 +40,12 @@ class PreparedModel {
 // Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created.
 Budgets budgets_for(const RunOptions& options);
 
+// Of a known machine that is not this one: its own device memory, and the sizes of --nvme, whose directories need not be there.
+Budgets budgets_of(const MachineProfile& machine, const RunOptions& options);
+
+// InputError where the options name a machine that need not be this one: of those who run and not only plan.
+void refuse_known_machine(const RunOptions& options);
+
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets);
 
 struct PlannedRun {

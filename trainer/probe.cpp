@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
-#include "models/posix_file.h"
+#include "nvme/store.h"
 #include "trainer/probe_measure.h"
 #include "trainer/profile_file.h"
+#include "trainer/size.h"
 
 namespace spillway {
 
@@ -47,13 +48,15 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   }
   result.profile.name = host_name();
   result.profile.threads = pool.threads();
-  for (const Measurement& measurement : result.measurements) set_rate(result.profile, measurement.name, measurement.middle);
+  for (const Measurement& measurement : result.measurements) {
+    if (measurement.of.empty()) set_rate(result.profile, measurement.name, measurement.middle);
+  }
   return result;
 }
 
 MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool) {
   const auto& directories = options.memory.nvme;
-  if (!options.memory.profile.empty()) return profile_from_json(read_text_file(options.memory.profile, kMiB), options.memory.profile);
+  if (!options.memory.profile.empty()) return profile_named(options.memory.profile);
   const auto cache = profile_cache(pool.threads(), directories);
   if (cache) {
     if (const auto kept = cached_profile(*cache)) return *kept;
@@ -64,20 +67,35 @@ MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool) {
 }
 
 std::string probe_table(const ProbeResult& result) {
-  std::string table = fmt::format("{}, {} threads\n\n  {:<24}{:>14}{:>14}{:>14}{:>9}\n", result.profile.name, result.profile.threads, "figure", "middle", "least", "most", "samples");
+  std::string table = fmt::format("{}, {} threads\n\n  {:<24}{:>14}{:>14}{:>14}{:>10}{:>9}\n", result.profile.name,
+                                  result.profile.threads, "figure", "middle", "least", "most", "varied by", "samples");
   for (const Measurement& m : result.measurements) {
     const bool share = m.name.starts_with("shared_");
     const double unit = share ? 0.01 : 1e9;
     const char* word = share ? "%" : m.name.ends_with("flops") ? "GFLOP/s" : "GB/s";
-    const auto shown = [&](double value) { return fmt::format("{:.{}f} {}", value / unit, value / unit < 100 && !share ? 2 : 0, word); };
-    table += fmt::format("  {:<24}{:>14}{:>14}{:>14}{:>9}\n", m.name, shown(m.middle), shown(m.least), shown(m.most), m.samples);
+    const auto shown = [&](double value) {
+      return fmt::format("{:.{}f} {}", value / unit, value / unit < 100 && !share ? 2 : 0, word);
+    };
+    table += fmt::format("  {:<24}{:>14}{:>14}{:>14}{:>8.0f} %{:>9}\n", m.of.empty() ? m.name : "  " + m.of, shown(m.middle),
+                         shown(m.least), shown(m.most), 100 * (m.most - m.least) / m.middle, m.samples);
+  }
+  if (result.profile.nvme_read_bytes > 0) {
+    const StoreOptions store;
+    table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once\n",
+                         exact_size(store.block_bytes), store.depth);
   }
   return table;
 }
 
 std::string probe_json(const ProbeResult& result) {
   auto json = nlohmann::ordered_json::parse(to_json_text(result.profile));
-  for (const Measurement& m : result.measurements) json["samples"][m.name] = {m.least, m.most, m.samples};
+  for (const Measurement& m : result.measurements) {
+    if (m.of.empty()) {
+      json["samples"][m.name] = {m.least, m.most, m.samples};
+    } else {
+      json["samples"][fmt::format("{} {}", m.name, m.of)] = {m.middle, m.least, m.most, m.samples};
+    }
+  }
   return json.dump(1) + "\n";
 }
 

@@ -18,6 +18,7 @@ struct Measurement {
   std::string name;  // as in the profile
   double middle = 0, least = 0, most = 0;
   int samples = 0;
+  std::string of;    // a part of the figure, such as a class of shapes: shown, but not in the profile; empty: the figure itself
 };
 
 struct ProbeResult {
@@ -33,7 +34,7 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
 MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool);
 
 std::string probe_table(const ProbeResult& result);
-// The profile with `samples`: [least, most, number] of each figure. --profile takes it.
+// The profile with `samples`: [least, most, number] of each figure, and of its parts with their middle first. --profile takes it.
 std::string probe_json(const ProbeResult& result);
 
 }  // namespace spillway

@@ -11,10 +11,10 @@
 namespace spillway {
 
 struct Sampling {
-  int samples = 5;         // of each figure, after one that is thrown away
-  double pass_s = 0.5;     // a disk pass, or two lanes side by side, lasts at most so long
-  int passes = 1;          // samples of each disk figure and of shared work
-  Bytes disk_bytes = kGiB; // of the file that is read, and of the one that is written
+  int samples = 5;              // of each figure, after one that is thrown away
+  double pass_s = 0.15;         // a disk pass, or two lanes side by side, lasts at most so long
+  int passes = 3;               // samples of each disk figure and of shared work
+  Bytes disk_bytes = kGiB / 2;  // of the file that is read, and of the one that is written
 };
 
 double seconds_of(const std::function<void()>& work);

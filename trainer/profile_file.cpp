@@ -4,40 +4,87 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
+#include "trainer/json_place.h"
+#include "trainer/known_machines.h"
 
 namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 2;
+constexpr int kMeasuredBy = 3;
 
-using Rate = double MachineProfile::*;
+enum class Presence : std::uint8_t { required, optional };
+
 struct NamedRate {
-  const char* name;
-  Rate rate;
-  bool disk;
+  std::string_view name;
+  double MachineProfile::*rate;
+  double least, most;  // beyond these no machine is: a figure in another unit, or a slip of the hand
+  Presence presence = Presence::required;
+  bool may_be_zero = false;  // of what a machine may not have
 };
-constexpr NamedRate kRates[] = {{"gemm_bf16_flops", &MachineProfile::gemm_bf16_flops, false},
-                                {"gemm_fp32_flops", &MachineProfile::gemm_fp32_flops, false},
-                                {"attention_bf16_flops", &MachineProfile::attention_bf16_flops, false},
-                                {"attention_fp32_flops", &MachineProfile::attention_fp32_flops, false},
-                                {"memory_bytes", &MachineProfile::memory_bytes, false},
-                                {"update_bytes", &MachineProfile::update_bytes, false},
-                                {"nvme_read_bytes", &MachineProfile::nvme_read_bytes, true},
-                                {"nvme_write_bytes", &MachineProfile::nvme_write_bytes, true},
-                                {"nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, true},
-                                {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, true},
-                                {"operation_s", &MachineProfile::operation_s, false},
-                                {"shared_compute", &MachineProfile::shared_compute, false},
-                                {"shared_update", &MachineProfile::shared_update, false}};
+constexpr double kLeastFlops = 1e6, kMostFlops = 1e18, kLeastBytes = 1e4, kMostBytes = 1e15;
+constexpr NamedRate kRates[] = {
+    {"gemm_bf16_flops", &MachineProfile::gemm_bf16_flops, kLeastFlops, kMostFlops},
+    {"gemm_fp32_flops", &MachineProfile::gemm_fp32_flops, kLeastFlops, kMostFlops},
+    {"attention_bf16_flops", &MachineProfile::attention_bf16_flops, kLeastFlops, kMostFlops},
+    {"attention_fp32_flops", &MachineProfile::attention_fp32_flops, kLeastFlops, kMostFlops},
+    {"memory_bytes", &MachineProfile::memory_bytes, kLeastBytes, kMostBytes},
+    {"update_bytes", &MachineProfile::update_bytes, kLeastBytes, kMostBytes},
+    {"nvme_read_bytes", &MachineProfile::nvme_read_bytes, kLeastBytes, kMostBytes, Presence::required, true},
+    {"nvme_write_bytes", &MachineProfile::nvme_write_bytes, kLeastBytes, kMostBytes, Presence::required, true},
+    {"nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, kLeastBytes, kMostBytes, Presence::required, true},
+    {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, kLeastBytes, kMostBytes, Presence::required, true},
+    {"operation_s", &MachineProfile::operation_s, 1e-9, 1},
+    {"shared_compute", &MachineProfile::shared_compute, 0.001, 1},
+    {"shared_update", &MachineProfile::shared_update, 0.001, 1},
+    {"upload_bytes", &MachineProfile::upload_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
+    {"download_bytes", &MachineProfile::download_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
+    {"network_bytes", &MachineProfile::network_bytes, kLeastBytes, kMostBytes, Presence::optional, true}};
+
+// Beside the rates.
+constexpr std::string_view kOtherKeys[] = {
+    "name", "threads", "measured_by", "samples", "sources", "assumptions", "device_memory_bytes", "host_memory_bytes", "devices"};
+
+constexpr std::string_view kHelp = "A profile is what `spillway probe --format json` writes.";
+
+bool is_key(const std::string& key) {
+  return std::ranges::find(kRates, key, &NamedRate::name) != std::end(kRates) ||
+         std::ranges::find(kOtherKeys, key) != std::end(kOtherKeys);
+}
+
+double rate_from(const JsonPlace& place, const NamedRate& rate) {
+  const double value = place.number(0, std::numeric_limits<double>::max());
+  if (value == 0 && rate.may_be_zero) return 0;
+  return place.number(rate.least, rate.most);
+}
+
+// Lanes that slow each other are no faster together than alone, and a drive that reads but does not write is none.
+void check_drives(const MachineProfile& profile, const JsonPlace& place) {
+  const bool any = profile.nvme_read_bytes > 0;
+  for (const std::string_view key : {"nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes"}) {
+    const bool has = place.at(key).number(0, std::numeric_limits<double>::max()) > 0;
+    if (has != any)
+      place.at(key).refuse(fmt::format("is {}, but nvme_read_bytes is {}: a machine has all rates of a drive or none",
+                                       has ? "above 0" : "0", any ? "above 0" : "0"));
+  }
+  if (profile.nvme_mixed_read_bytes > profile.nvme_read_bytes)
+    place.at("nvme_mixed_read_bytes")
+        .refuse(
+            fmt::format("is {}, faster than nvme_read_bytes alone, {}", profile.nvme_mixed_read_bytes, profile.nvme_read_bytes));
+  if (profile.nvme_mixed_write_bytes > profile.nvme_write_bytes)
+    place.at("nvme_mixed_write_bytes")
+        .refuse(fmt::format("is {}, faster than nvme_write_bytes alone, {}", profile.nvme_mixed_write_bytes,
+                            profile.nvme_write_bytes));
+}
 
 // Seconds since 1970 at which the machine started; 0 where the system does not say.
 std::int64_t started_at() {
@@ -106,30 +153,49 @@ void keep_profile(const std::filesystem::path& cache, const MachineProfile& prof
 
 MachineProfile profile_from_json(const std::string& text, const std::string& file) {
   const auto json = parse_strict_json(text, file);
-  const auto refuse = [&](std::string_view key, const std::string& why) {
-    throw InputError(fmt::format("{}: {} {}", file, key, why), "A profile is what a run without --profile leaves in the cache directory.");
-  };
+  const JsonPlace place(json, file, kHelp);
   MachineProfile profile;
-  if (!json.is_object()) refuse("the file", "is not a JSON object");
-  if (!json.contains("name") || !json["name"].is_string()) refuse("name", "is missing");
-  profile.name = json["name"].template get<std::string>();
-  if (!json.contains("threads") || !json["threads"].is_number_integer() || json["threads"].template get<int>() < 1) refuse("threads", "is not a positive integer");
-  profile.threads = json["threads"].template get<int>();
+  profile.name = place.at("name").text();
+  profile.threads = static_cast<int>(place.at("threads").integer(1, 1 << 16));
   for (const NamedRate& rate : kRates) {
-    if (!json.contains(rate.name)) refuse(rate.name, "is missing");
-    const auto& value = json[rate.name];
-    if (!value.is_number()) refuse(rate.name, fmt::format("is {}, not a number", value.dump()));
-    const double number = value.template get<double>();
-    // A profile of a machine without NVMe has no rates for it.
-    if (!std::isfinite(number) || number < 0 || number > 1e18 || (number == 0 && !rate.disk)) refuse(rate.name, fmt::format("is {}, allowed are positive rates up to 1e18", value.dump()));
-    profile.*rate.rate = number;
+    if (rate.presence == Presence::optional && !place.has(rate.name)) continue;
+    profile.*rate.rate = rate_from(place.at(rate.name), rate);
+  }
+  check_drives(profile, place);
+  constexpr std::int64_t most_memory = std::int64_t{1} << 50;
+  if (place.has("device_memory_bytes")) profile.device_memory_bytes = place.at("device_memory_bytes").integer(0, most_memory);
+  if (place.has("host_memory_bytes")) profile.host_memory_bytes = place.at("host_memory_bytes").integer(0, most_memory);
+  if (place.has("devices")) profile.devices = static_cast<int>(place.at("devices").integer(0, 1 << 16));
+  for (const auto& [key, value] : json.items()) {
+    if (!is_key(key)) place.at(key).refuse("is no key of a profile");
   }
   return profile;
 }
 
+bool names_known_machine(const std::string& name_or_file) {
+  std::error_code ignored;
+  return std::ranges::find(known_machines(), name_or_file, &KnownMachine::name) != known_machines().end() && !std::filesystem::exists(name_or_file, ignored);
+}
+
+MachineProfile profile_named(const std::string& name_or_file) {
+  std::error_code ignored;
+  if (std::filesystem::exists(name_or_file, ignored)) return profile_from_json(read_text_file(name_or_file, kMiB), name_or_file);
+  std::string names;
+  for (const KnownMachine& machine : known_machines()) {
+    if (machine.name == name_or_file) return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
+  }
+  throw InputError(fmt::format("--profile: found {}, allowed: a file that is there, or one of {}", shown_name(name_or_file), names), std::string(kHelp));
+}
+
 std::string to_json_text(const MachineProfile& profile) {
   nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasuredBy}, {"threads", profile.threads}};
-  for (const NamedRate& rate : kRates) json[rate.name] = profile.*rate.rate;
+  for (const NamedRate& rate : kRates) {
+    if (rate.presence == Presence::required || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;
+  }
+  if (profile.device_memory_bytes > 0) json["device_memory_bytes"] = profile.device_memory_bytes;
+  if (profile.host_memory_bytes > 0) json["host_memory_bytes"] = profile.host_memory_bytes;
+  if (profile.devices > 0) json["devices"] = profile.devices;
   return json.dump(1) + "\n";
 }
 

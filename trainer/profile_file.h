@@ -13,8 +13,13 @@
 
 namespace spillway {
 
-// JSON, plain: name, threads, rates by the names of the struct. InputError for rates that are missing, not positive or not finite.
+// JSON, plain: name, threads, rates by the names of the struct; beside these `sources`, `assumptions`, `samples`. InputError, with
+// the entry, for rates that are missing, no numbers, or beyond what any machine does; and for keys that mean nothing.
 MachineProfile profile_from_json(const std::string& text, const std::string& file);
+// What `--profile` names: a file, or else a known machine (known_machines.h).
+MachineProfile profile_named(const std::string& name_or_file);
+// Whether that is a machine which need not be this one: plans can be made for it, but nothing can be run by its budgets.
+bool names_known_machine(const std::string& name_or_file);
 std::string to_json_text(const MachineProfile& profile);
 
 // Where the profile of this host, number of threads and directories is kept: in $XDG_CACHE_HOME/spillway or ~/.cache/spillway. Nothing

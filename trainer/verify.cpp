@@ -221,6 +221,7 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
 VerifyResult verify(const RunOptions& options, std::int64_t steps, const Say& say, const Disturb& disturb) {
   require_model(options);
   require_data(options);
+  refuse_known_machine(options);
   return Verification(options, steps, say, disturb).run();
 }
 

@@ -108,6 +108,17 @@ class Plan(CommandTest):
         self.assertEqual(too_small.code, 3)
         self.assertIn("does not fit", json.loads(Page(file.read_text()).scripts[0])["subtitle"])
 
+    def test_a_machine_that_is_not_here(self):
+        changes = {"profile": "rtx-4090-desktop", "nvme": "/not/there=2TiB", "device_memory": None, "optimizer_tier": "nvme"}
+        plan, _ = self.plan(self.flags(**changes))
+        self.assertTrue(plan["fits"])
+        self.assertEqual(plan["tiers"]["device"]["budget_bytes"], 24 << 30)
+        self.assertEqual(plan["tiers"]["nvme"]["budget_bytes"], 2 << 40)
+        self.assertIn("--profile rtx-4090-desktop", plan["flags"])
+        self.check_refusal(run("plan", *arguments(self.flags(**{**changes, "nvme": "/not/there"}))), 2, "/not/there without a size")
+        self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile rtx-4090-desktop")
+        self.check_refusal(run("plan", *arguments(self.flags(profile="rtx-4091"))), 2, "rtx-4090-desktop")
+
     def test_refusals(self):
         for value in ("600", "600tb", "-1TB", "0", "10000PB"):
             outcome = run("plan", *arguments(self.flags(nvme_tbw=value)))

@@ -21,7 +21,11 @@ class Probe(CommandTest):
             self.assertIn(name, profile)
             if isinstance(value, float):
                 self.assertGreater(profile[name], 0, name)
-        for name, (least, most, samples) in profile["samples"].items():
+        parts = {name: values for name, values in profile["samples"].items() if " " in name}  # classes of shapes
+        self.assertEqual(len(parts), 6)
+        for middle, least, most, _ in parts.values():
+            self.assertTrue(0 < least <= middle <= most)
+        for name, (least, most, samples) in ((name, values) for name, values in profile["samples"].items() if name not in parts):
             self.assertLessEqual(least, profile[name])
             self.assertLessEqual(profile[name], most)
             self.assertGreater(samples, 0)

@@ -1,0 +1,88 @@
+// Machine profiles: the shipped ones, those that a person wrote, and what is refused in them.
+#include "trainer/profile_file.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "memory/error.h"
+#include "tests/trainer/temporary_directory.h"
+#include "trainer/known_machines.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+
+const json& made_up() {
+  static const json profile = json::parse(content_of(SPILLWAY_TEST_DATA "/machine.json"));
+  return profile;
+}
+
+TEST(ProfileFile, KnownMachinesAreWholeAndNameTheirSources) {
+  EXPECT_GE(known_machines().size(), 5u);
+  for (const KnownMachine& known : known_machines()) {
+    const MachineProfile machine = profile_named(std::string(known.name));
+    EXPECT_GT(machine.device_memory_bytes, 0) << known.name;
+    EXPECT_GT(machine.nvme_read_bytes, 0) << known.name;
+    const json data = json::parse(known.profile_json);
+    EXPECT_GE(data["sources"].size(), 3u) << known.name;
+    EXPECT_FALSE(data["assumptions"].get<std::string>().empty());
+    EXPECT_TRUE(names_known_machine(std::string(known.name)));
+  }
+  EXPECT_FALSE(names_known_machine(SPILLWAY_TEST_DATA "/machine.json"));
+}
+
+TEST(ProfileFile, WhatIsWrittenIsRead) {
+  MachineProfile machine = profile_named(std::string(known_machines()[0].name));
+  machine.devices = 3;
+  const MachineProfile again = profile_from_json(to_json_text(machine), "again");
+  EXPECT_EQ(again.name, machine.name);
+  EXPECT_EQ(again.gemm_bf16_flops, machine.gemm_bf16_flops);
+  EXPECT_EQ(again.upload_bytes, machine.upload_bytes);
+  EXPECT_EQ(again.device_memory_bytes, machine.device_memory_bytes);
+  EXPECT_EQ(again.devices, 3);
+}
+
+TEST(ProfileFile, WithoutADriveAllItsRatesAreZero) {
+  json profile = made_up();
+  for (const char* key : {"nvme_read_bytes", "nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes"})
+    profile[key] = 0;
+  EXPECT_EQ(profile_from_json(profile.dump(), "p").nvme_read_bytes, 0);
+  profile["nvme_write_bytes"] = 1e9;
+  EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, "p: nvme_write_bytes is above 0");
+}
+
+TEST(ProfileFile, EachBadEntryIsNamed) {
+  for (const auto& [key, value] : made_up().items()) {
+    json profile = made_up();
+    profile.erase(key);
+    EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, "p: " + key + " is missing");
+    for (const json& bad : {json(), json(-1), json("fast"), json(json::array({1})), json(1e19), json(true)}) {
+      if (key == "name" && bad.is_string()) continue;
+      profile[key] = bad;
+      EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, "p: " + key + " is ");
+    }
+  }
+  const auto refused = [](const char* key, const json& value, const std::string& part) {
+    json profile = made_up();
+    profile[key] = value;
+    EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, part);
+  };
+  refused("gemm_bf16_flops", 0, "gemm_bf16_flops is 0, not a number from");
+  refused("gemm_bf16_flops", 400, "gemm_bf16_flops is 400");  // meant as GFLOP/s
+  refused("shared_compute", 1.5, "shared_compute is 1.5");
+  refused("operation_s", 20, "operation_s is 20");
+  refused("threads", 1.5, "threads is 1.5");
+  refused("threads", std::int64_t{1} << 33, "threads is ");
+  refused("nvme_mixed_read_bytes", 9e9, "nvme_mixed_read_bytes is 9000000000, faster than nvme_read_bytes alone");
+  refused("uplod_bytes", 1e9, "uplod_bytes is no key of a profile");
+  refused("upload_bytes", -5, "upload_bytes is -5");
+  refused("device_memory_bytes", 1.5, "device_memory_bytes is 1.5");
+  EXPECT_REFUSED(profile_from_json(R"({"name": "x", "threads": 2, "memory_bytes": 1e999})", "p"), InputError, "p: ");
+  EXPECT_REFUSED(profile_from_json("[]", "p"), InputError, "p: the file is []");
+  EXPECT_REFUSED(profile_named("rtx-4090-laptop"), InputError, "one of h100-node-8");
+}
+
+}  // namespace
+}  // namespace spillway
