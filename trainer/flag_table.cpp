@@ -330,7 +330,7 @@ std::vector<Flag> make_table() {
       "plan", "FILE", F::text, "run exactly this saved plan", SET { o.memory.plan = v.text(); },
       GET { return text_json(o.memory.plan); });
   add(
-      "profile", "FILE", F::text, "plan for this machine profile", SET { o.memory.profile = v.text(); },
+      "profile", "NAME|FILE", F::text, "plan for this machine profile: a file, or a machine that plan knows by name", SET { o.memory.profile = v.text(); },
       GET { return text_json(o.memory.profile); });
 
   group = "Ranks";
@@ -368,6 +368,9 @@ std::vector<Flag> make_table() {
   add(
       "eval-interval", "N", F::integer, "steps between evaluations on --eval-data", SET { o.log.eval_interval = steps(v, 1); },
       GET { return o.log.eval_interval; });
+  add(
+      "drift-threshold", "R", F::real, "share by which steps may take longer than planned before the log says, once, which lane and operations; 0: off",
+      SET { o.log.drift_threshold = at_least_zero(v); }, GET { return o.log.drift_threshold; });
   add(
       "format", names_of<OutputFormat>("|"), F::text, "of plan, and of --print-config", SET { set_choice(o.log.format, v); },
       GET { return choice_json(o.log.format); });

@@ -95,7 +95,7 @@ struct MemoryOptions {
   UpdateChoice update = UpdateChoice::automatic;
   DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
   std::string plan;                                           // a saved plan to run
-  std::string profile;                                        // a machine profile to plan for
+  std::string profile;                                        // a machine profile to plan for: a file, or a shipped one's name
 };
 
 struct ParallelOptions {
@@ -117,6 +117,7 @@ struct LogOptions {
   std::int64_t eval_interval = 1000;
   OutputFormat format = OutputFormat::table;  // of plan and of --print-config
   std::string out;                            // of plan
+  double drift_threshold = 0.25;              // share by which steps may be longer than planned before the log says why; 0: off
   std::optional<Bytes> nvme_tbw;              // what a drive is rated to have written to it
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "trainer/lane_time.h"
+
 namespace spillway {
 namespace {
 
@@ -16,20 +18,14 @@ std::vector<int> in_order_of_begin(const RunRecord& run, Lane lane, Span Recorde
   return ids;
 }
 
-// Seconds of the lane that each of its operations took; those of other lanes stay as they are.
-void add_occupancy(const RunRecord& run, Lane lane, Span RecordedOperation::*when, std::vector<double>& seconds) {
-  double free_at = -std::numeric_limits<double>::infinity();
-  for (const int id : in_order_of_begin(run, lane, when)) {
-    const Span& span = run.operations[static_cast<std::size_t>(id)].*when;
-    seconds[static_cast<std::size_t>(id)] = std::max(0.0, span.end_s - std::max(span.begin_s, free_at));
-    free_at = std::max(free_at, span.end_s);
-  }
-}
-
 std::vector<double> occupancy(const RunRecord& run, Span RecordedOperation::*when) {
-  std::vector<double> seconds(run.operations.size(), 0);
-  for (int lane = 0; lane < kLanes; ++lane) add_occupancy(run, static_cast<Lane>(lane), when, seconds);
-  return seconds;
+  std::vector<Lane> lanes;
+  std::vector<Span> spans;
+  for (const RecordedOperation& operation : run.operations) {
+    lanes.push_back(operation.lane);
+    spans.push_back(operation.*when);
+  }
+  return lane_seconds(lanes, spans);
 }
 
 std::vector<Stall> stalls(const RunRecord& run) {

@@ -12,6 +12,7 @@
 #include "trainer/evaluation.h"
 #include "trainer/interrupt.h"
 #include "trainer/log.h"
+#include "trainer/plan_drift.h"
 #include "trainer/plan_file.h"
 #include "trainer/plan_report.h"
 #include "trainer/prepared_run.h"
@@ -121,6 +122,7 @@ class TrainingRun {
     last_timeline_ = outcome.timeline;
     last_timeline_step_ = outcome.step;
     progress_.step(record);
+    if (const auto drift = drift_.observe(record.step_s, last_timeline_)) progress_.message("note: " + *drift);
   }
 
   double evaluate() { return loss_over(loop_->executor(), *eval_data_, options_.batch.micro_batch_size).mean(); }
@@ -170,6 +172,7 @@ class TrainingRun {
   Progress progress_;
   std::optional<StepLoop> loop_;
   std::int64_t saved_step_ = 0;
+  PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
   Timeline last_timeline_;
   std::int64_t last_timeline_step_ = 0;
 };
@@ -179,6 +182,7 @@ class TrainingRun {
 int train(const ResolvedOptions& resolved) {
   require_model(resolved.options);
   require_data(resolved.options);
+  refuse_known_machine(resolved.options);
   return TrainingRun(resolved).run();
 }
 

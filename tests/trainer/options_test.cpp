@@ -162,6 +162,8 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "html",
                                    "--out",
                                    "x.html",
+                                   "--drift-threshold",
+                                   "0.5",
                                    "--nvme-tbw",
                                    "600TB"});
   EXPECT_EQ(o.model.model, "gpt2");
@@ -195,6 +197,7 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(o.log.log_interval, 5);
   EXPECT_EQ(o.log.format, OutputFormat::html);
   EXPECT_EQ(o.log.out, "x.html");
+  EXPECT_EQ(o.log.drift_threshold, 0.5);
   EXPECT_EQ(o.log.nvme_tbw, 600'000'000'000'000);
   EXPECT_EQ(o.memory.device, DeviceChoice::cuda);
   EXPECT_EQ(o.memory.device_index, 3);
