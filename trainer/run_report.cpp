@@ -163,7 +163,7 @@ struct Fact {
 
 std::vector<Fact> facts_of(const RunRecord& run) {
   const double step_s = median_of_steps(run, &StepRecord::step_s);
-  return {{"loss", fmt::format("{:.4f} -> {:.4f}", run.log.front().loss, run.log.back().loss)},
+  return {{"loss, first and last step", fmt::format("{:.3f}, {:.3f}", run.log.front().loss, run.log.back().loss)},
           {"a step, recorded (median)", rounded_seconds(step_s)},
           {"a step, planned", rounded_seconds(run.planned_step_s)},
           {"against plan", fmt::format("{:+.0f} %", 100 * (step_s / run.planned_step_s - 1))},

@@ -3,7 +3,7 @@ import json
 import shutil
 import unittest
 
-from harness import CommandTest, Golden, arguments, run
+from harness import DATA, CommandTest, Golden, arguments, run
 from plan_test import Page
 
 
@@ -108,6 +108,20 @@ class Report(CommandTest):
         _, data = self.report(path)
         self.assertEqual(data["timeline"]["units"], ["</script><script>alert(1)</script>"])
         self.assertNotIn("<script>alert", (path / "report.html").read_text())
+
+    def test_drift_is_said_once(self):
+        profile = {**json.loads((DATA / "machine.json").read_text()), "gemm_fp32_flops": 1e16, "attention_fp32_flops": 1e16, "memory_bytes": 1e14}
+        fast = self.fresh("profile")
+        fast.write_text(json.dumps(profile))
+        golden = Golden("qwen3", self.directory)
+        for threshold, notes in (("0.25", 1), ("1e9", 0), ("0", 0)):
+            outcome = run("train", *arguments(golden.flags(profile=fast, train_iters=12, drift_threshold=threshold)))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            said = [line for line in outcome.out.splitlines() if line.startswith("note: steps take ")]
+            self.assertEqual(len(said), notes, str(outcome))
+            for line in said:
+                self.assertRegex(line, r"longer than the planned .*: most of it on compute \(.* busy, planned .*\); operations \d+ (forward|backward) .* \(.*, planned .*\)")
+        self.check_refusal(run("train", *arguments(golden.flags(drift_threshold="-1"))), 2, "--drift-threshold")
 
     def test_refusals(self):
         def edited(name, change):
