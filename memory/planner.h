@@ -40,6 +40,9 @@ struct PlanRequest {
 struct GraphCandidates {
   const UnitGraph* tiled = nullptr;          // also what evaluation runs
   const UnitGraph* fused = nullptr;
+  // The same model with fewer layers, on which outlines of a plan are weighed; null where it has few.
+  const UnitGraph* thin_tiled = nullptr;
+  const UnitGraph* thin_fused = nullptr;
 };
 
 struct PlanOutcome {

@@ -66,7 +66,21 @@ Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
 PreparedModel::PreparedModel(const RunOptions& options)
     : model_(resolved(options)), seq_length_(seq_length_for(options, model_.config.max_positions)), pool_(usable_threads()), engine_(pool_.threads()),
       tiled_(build_model(model_.config, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_))),
-      fused_(build_model(model_.config, build_options(options, seq_length_, HeadMode::fused, pool_, engine_))) {}
+      fused_(build_model(model_.config, build_options(options, seq_length_, HeadMode::fused, pool_, engine_))) {
+  constexpr std::int64_t thin_layers = 8;
+  if (model_.config.layers <= 2 * thin_layers) return;
+  ModelConfig thin = model_.config;
+  thin.layers = thin_layers;
+  thin.windows.resize(std::min<std::size_t>(thin.windows.size(), thin_layers));
+  thin_tiled_ = build_model(thin, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_));
+  thin_fused_ = build_model(thin, build_options(options, seq_length_, HeadMode::fused, pool_, engine_));
+}
+
+GraphCandidates PreparedModel::graphs() const noexcept {
+  GraphCandidates graphs{&tiled_.graph, &fused_.graph};
+  if (thin_tiled_) graphs.thin_tiled = &thin_tiled_->graph, graphs.thin_fused = &thin_fused_->graph;
+  return graphs;
+}
 
 Budgets budgets_for(const RunOptions& options) {
   Budgets budgets;

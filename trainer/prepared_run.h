@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ class PreparedModel {
   const ThreadPool& pool() const noexcept { return pool_; }
   const CompiledModel& tiled() const noexcept { return tiled_; }
   const CompiledModel& of(const Plan& plan) const noexcept { return plan.choices.graph == 0 ? tiled_ : fused_; }
-  GraphCandidates graphs() const noexcept { return {&tiled_.graph, &fused_.graph}; }
+  GraphCandidates graphs() const noexcept;
 
  private:
   ResolvedModel model_;
@@ -35,6 +36,7 @@ class PreparedModel {
   ThreadPool pool_;
   ops::MatmulEngine engine_;
   CompiledModel tiled_, fused_;
+  std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; not where there are few
 };
 
 // Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created.

@@ -1,0 +1,80 @@
+// From the outline of a plan to a plan: what the outline leaves open rests on the device as far as the budgets allow.
+// Not here: which outlines there are and which is fastest (planner.h), how a plan is built (schedule.h, packing.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "memory/plan.h"
+#include "memory/planner.h"
+
+namespace spillway {
+
+// What is moved onto the device before the other where there is not room for both. The optimizer state of tied embeddings, whose
+// gradient is complete last and whose weights are wanted first, stands in the way of the next step as long as it is on NVMe.
+// Nothing: all memory goes to reading ahead.
+enum class Fill : std::uint8_t { saved_first, optimizer_first, nothing };
+
+// A point of the search but for what rests where.
+struct Outline {
+  int graph = 0;
+  Order order = Order::vertical;
+  UpdateTime update = UpdateTime::after;
+  Saved spare = Saved::recompute;             // what happens to saved values that do not stay
+  Boundary spare_boundary = Boundary::keep;
+  int slots = 1;
+  std::int64_t update_chunk = 0;
+  int lookahead = 1, update_spread = 1;
+  Fill fill = Fill::saved_first;
+
+  // Whether it differs in no more than how far ahead it reads, its pieces and its filling.
+  bool same_kind(const Outline& other) const {
+    return graph == other.graph && order == other.order && update == other.update && spare == other.spare && spare_boundary == other.spare_boundary;
+  }
+};
+
+// What a plan lacked that did not fit.
+struct Lack {
+  Tier tier = Tier::device;
+  Bytes needed = 0, budget = 0;
+};
+
+class Filling {
+ public:
+  // Both are kept and must outlive it.
+  Filling(const GraphCandidates& graphs, const PlanRequest& request) : graphs_(graphs), request_(request) {}
+
+  // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
+  std::optional<Plan> in_core(const Outline& outline);
+  std::optional<Plan> fill(const Outline& outline);
+  // Bytes of the device that the outline needs with nothing resting there that need not.
+  Bytes least_device(const Outline& outline);
+
+  // Of the plans that did not fit, what the nearest lacked.
+  const std::optional<Lack>& least_lack() const { return least_lack_; }
+  int plans_built() const { return plans_built_; }
+  // In all plans built: what the search has cost.
+  std::size_t operations_built() const { return operations_built_; }
+
+ private:
+  Choices start(const Outline& outline) const;
+  Plan build(const Choices& choices);
+  // Whether the plan of the choices fits; then it is `plan_`.
+  bool accept(const Choices& choices);
+  using Apply = std::function<void(Choices&, int)>;
+  void raise(Choices& choices, std::span<const Bytes> sizes, const Apply& apply);
+
+  const GraphCandidates& graphs_;
+  const PlanRequest& request_;
+  Plan plan_;
+  std::optional<Lack> least_lack_;
+  Bytes least_total_ = 0;  // over both tiers
+  int plans_built_ = 0;
+  std::size_t operations_built_ = 0;
+};
+
+}  // namespace spillway
