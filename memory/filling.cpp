@@ -73,7 +73,8 @@ bool Filling::accept(const Choices& choices) {
     return true;
   }
   const auto total = [](Bytes a, Bytes b) { return std::max<Bytes>(a, 0) + std::max<Bytes>(b, 0); };
-  const Lack lack = device_lack <= 0 ? Lack{Tier::nvme, nvme, request_.budgets.nvme} : Lack{Tier::device, device, request_.budgets.device};
+  const Lack lack =
+      device_lack <= 0 ? Lack{Tier::nvme, nvme, request_.budgets.nvme} : Lack{Tier::device, device, request_.budgets.device};
   if (!least_lack_ || total(device_lack, nvme_lack) < least_total_) {
     least_lack_ = lack;
     least_total_ = total(device_lack, nvme_lack);
@@ -81,8 +82,8 @@ bool Filling::accept(const Choices& choices) {
   return false;
 }
 
-// Applies the most of the items in a row that still fits. The bytes that an item takes tell where to look first; what it no longer
-// needs in staging, and how well the rest packs, only a plan can tell.
+// Applies the most of the items in a row that still fits. The bytes that an item takes tell where to look first; what it no
+// longer needs in staging, and how well the rest packs, only a plan can tell.
 void Filling::raise(Choices& choices, std::span<const Bytes> sizes, const Apply& apply) {
   const int most = static_cast<int>(sizes.size());
   // The last few items of a long row are not worth a plan each.
@@ -108,9 +109,11 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
   if (speculates(choices)) return std::nullopt;
   const UnitGraph& graph = graph_of(graphs_, choices);
   Bytes resident = 0;
-  for (const ParameterBlock& block : graph.blocks) resident += block.elements * bytes_per_element(request_.form, StateKind::weight) + optimizer_bytes(request_.form, block);
+  for (const ParameterBlock& block : graph.blocks)
+    resident += block.elements * bytes_per_element(request_.form, StateKind::weight) + optimizer_bytes(request_.form, block);
   if (resident > request_.budgets.device) return std::nullopt;
-  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) std::fill(tiers->begin(), tiers->end(), Tier::device);
+  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
+    std::fill(tiers->begin(), tiers->end(), Tier::device);
   if (request_.activations == SavedRequest::automatic || request_.activations == SavedRequest::device) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
@@ -136,12 +139,15 @@ std::optional<Plan> Filling::fill(const Outline& outline) {
     saved.push_back(values.saved * choices.micro_batches);
   }
   std::reverse(saved.begin(), saved.end());
-  const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) || request_.activations == SavedRequest::device;
+  const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
+                        request_.activations == SavedRequest::device;
   const auto raise_weights = [&] {
-    if (!request_.parameter_tier && !speculates(choices)) raise(choices, weights, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); });
+    if (!request_.parameter_tier && !speculates(choices))
+      raise(choices, weights, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); });
   };
   const auto raise_optimizer = [&] {
-    if (!request_.optimizer_tier && !speculates(choices)) raise(choices, optimizer, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); });
+    if (!request_.optimizer_tier && !speculates(choices))
+      raise(choices, optimizer, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); });
   };
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
   const auto raise_saved = [&] {
@@ -151,9 +157,15 @@ std::optional<Plan> Filling::fill(const Outline& outline) {
   if (outline.fill != Fill::nothing) raise_weights();
   raise(choices, gradients, [](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); });
   switch (outline.fill) {
-    case Fill::saved_first: raise_saved(), raise_optimizer(); break;
-    case Fill::optimizer_first: raise_optimizer(), raise_saved(); break;
-    case Fill::nothing: raise_saved(); break;
+    case Fill::saved_first:
+      raise_saved(), raise_optimizer();
+      break;
+    case Fill::optimizer_first:
+      raise_optimizer(), raise_saved();
+      break;
+    case Fill::nothing:
+      raise_saved();
+      break;
   }
   return std::move(plan_);
 }

@@ -24,7 +24,7 @@ struct Outline {
   int graph = 0;
   Order order = Order::vertical;
   UpdateTime update = UpdateTime::after;
-  Saved spare = Saved::recompute;             // what happens to saved values that do not stay
+  Saved spare = Saved::recompute;  // what happens to saved values that do not stay
   Boundary spare_boundary = Boundary::keep;
   int slots = 1;
   std::int64_t update_chunk = 0;
@@ -33,7 +33,8 @@ struct Outline {
 
   // Whether it differs in no more than how far ahead it reads, its pieces and its filling.
   bool same_kind(const Outline& other) const {
-    return graph == other.graph && order == other.order && update == other.update && spare == other.spare && spare_boundary == other.spare_boundary;
+    return graph == other.graph && order == other.order && update == other.update && spare == other.spare &&
+           spare_boundary == other.spare_boundary;
   }
 };
 

@@ -9,12 +9,14 @@
 
 namespace spillway {
 
-const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices) { return choices.graph == 0 ? *graphs.tiled : *graphs.fused; }
+const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices) {
+  return choices.graph == 0 ? *graphs.tiled : *graphs.fused;
+}
 
 namespace {
 
 constexpr int kTrialMicroBatches = 4;
-constexpr std::size_t kRefined = 3;            // outlines whose details are weighed
+constexpr std::size_t kRefined = 3;  // outlines whose details are weighed
 // Operations of all plans that are built of a model together: about a second's work. Of a large model few plans can be tried.
 constexpr std::size_t kOperations = 1'500'000;
 
@@ -34,7 +36,8 @@ class Search {
     if (!forced_off_device()) {
       // Where everything rests on the device there is nothing to weigh but the time of the update.
       for (const Outline& outline : outlines()) {
-        if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary) consider(outline, filling_.in_core(outline));
+        if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary)
+          consider(outline, filling_.in_core(outline));
       }
     }
     if (!best_ && is_large()) consider_best_of_trial();
@@ -55,14 +58,18 @@ class Search {
  private:
   bool has_disk() const { return request_.budgets.nvme > 0; }
   bool forced_off_device() const {
-    return request_.parameter_tier == Tier::nvme || request_.optimizer_tier == Tier::nvme || request_.activations == SavedRequest::nvme;
+    return request_.parameter_tier == Tier::nvme || request_.optimizer_tier == Tier::nvme ||
+           request_.activations == SavedRequest::nvme;
   }
 
   std::string refuse() const {
-    if (!has_disk() && forced_off_device()) return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
+    if (!has_disk() && forced_off_device())
+      return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
     if (request_.update == UpdateTime::in_backward && request_.clip) {
-      if (request_.parameter_tier == Tier::device || request_.optimizer_tier == Tier::device || !has_disk() || request_.durability == Durability::checkpoint) {
-        return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: all "
+      if (request_.parameter_tier == Tier::device || request_.optimizer_tier == Tier::device || !has_disk() ||
+          request_.durability == Durability::checkpoint) {
+        return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
+               "all "
                "parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "
                "--durability step), or clipping be off (--clip-grad 0)";
       }
@@ -78,13 +85,20 @@ class Search {
   };
   std::vector<Spare> spares() const {
     switch (request_.activations) {
-      case SavedRequest::device: return {{Saved::keep, Boundary::keep}};
-      case SavedRequest::recompute: return {{Saved::recompute, Boundary::keep}};
-      case SavedRequest::nvme: return {{Saved::spill, Boundary::spill}};
-      case SavedRequest::automatic: break;
+      case SavedRequest::device:
+        return {{Saved::keep, Boundary::keep}};
+      case SavedRequest::recompute:
+        return {{Saved::recompute, Boundary::keep}};
+      case SavedRequest::nvme:
+        return {{Saved::spill, Boundary::spill}};
+      case SavedRequest::automatic:
+        break;
     }
     if (!has_disk()) return {{Saved::recompute, Boundary::keep}};
-    return {{Saved::recompute, Boundary::keep}, {Saved::spill, Boundary::keep}, {Saved::recompute, Boundary::spill}, {Saved::spill, Boundary::spill}};
+    return {{Saved::recompute, Boundary::keep},
+            {Saved::spill, Boundary::keep},
+            {Saved::recompute, Boundary::spill},
+            {Saved::spill, Boundary::spill}};
   }
   Spare first_spare() const { return spares().front(); }
 
@@ -108,8 +122,14 @@ class Search {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
           for (const Spare& spare : spares()) {
-            outlines.push_back({.graph = graph, .order = order, .update = update, .spare = spare.saved, .spare_boundary = spare.boundary, .slots = slots(),
-                                .update_chunk = chunk(), .lookahead = request_.lookahead.value_or(1)});
+            outlines.push_back({.graph = graph,
+                                .order = order,
+                                .update = update,
+                                .spare = spare.saved,
+                                .spare_boundary = spare.boundary,
+                                .slots = slots(),
+                                .update_chunk = chunk(),
+                                .lookahead = request_.lookahead.value_or(1)});
           }
         }
       }
@@ -139,7 +159,8 @@ class Search {
     // Two where the directories have room for all state twice and for what is spilled beside it.
     Bytes state = 0;
     for (const ParameterBlock& block : graphs_.tiled->blocks) {
-      for (int kind = 0; kind < kStateKinds; ++kind) state += bytes_per_element(request_.form, static_cast<StateKind>(kind)) * block.elements;
+      for (int kind = 0; kind < kStateKinds; ++kind)
+        state += bytes_per_element(request_.form, static_cast<StateKind>(kind)) * block.elements;
       state += gradient_bytes_per_element(request_.form) * block.elements / 2;
     }
     return 2 * state <= request_.budgets.nvme ? 2 : 1;
@@ -171,13 +192,14 @@ class Search {
     std::vector<Ranked> best;
     std::stable_sort(sorted.begin(), sorted.end(), [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
     for (const Ranked& ranked : sorted) {
-      if (std::none_of(best.begin(), best.end(), [&](const Ranked& other) { return other.outline.same_kind(ranked.outline); })) best.push_back(ranked);
+      if (std::none_of(best.begin(), best.end(), [&](const Ranked& other) { return other.outline.same_kind(ranked.outline); }))
+        best.push_back(ranked);
     }
     return best;
   }
 
-  // How far ahead to read, what to fill the device with and in what pieces to update matter less than the rest: they are weighed one
-  // after the other, and for the best outlines alone.
+  // How far ahead to read, what to fill the device with and in what pieces to update matter less than the rest: they are weighed
+  // one after the other, and for the best outlines alone.
   void refine() {
     if (request_.lookahead) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
@@ -206,9 +228,9 @@ class Search {
   bool is_thin() const { return graphs_.thin_tiled != nullptr; }
   bool is_large() const { return is_thin() || request_.micro_batches > kTrialMicroBatches; }
 
-  // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few of
-  // them, in budgets as much smaller, and the best are tried with all. The head, the order and the activations depend on how many
-  // there are: the best outline of each such choice is tried.
+  // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
+  // of them, in budgets as much smaller, and the best are tried with all. The head, the order and the activations depend on how
+  // many there are: the best outline of each such choice is tried.
   void consider_best_of_trial() {
     const GraphCandidates graphs = is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_;
     std::vector<Ranked> found;
@@ -242,7 +264,8 @@ class Search {
     if (!is_thin()) return request;
     const double share = static_cast<double>(graphs.tiled->units.size()) / static_cast<double>(graphs_.tiled->units.size());
     const Bytes least = Filling(graphs, request).least_device(tight);
-    if (least < request.budgets.device) request.budgets.device = least + static_cast<Bytes>(share * static_cast<double>(request.budgets.device - least));
+    if (least < request.budgets.device)
+      request.budgets.device = least + static_cast<Bytes>(share * static_cast<double>(request.budgets.device - least));
     return request;
   }
 

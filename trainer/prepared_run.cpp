@@ -82,12 +82,18 @@ GraphCandidates PreparedModel::graphs() const noexcept {
   return graphs;
 }
 
-Budgets budgets_for(const RunOptions& options) {
+Budgets budgets_for(const RunOptions& options, Where where) {
   Budgets budgets;
   const Bytes margin = kProcessOverhead + 256 * kMiB;
   budgets.device = options.memory.device_memory.value_or(std::max<Bytes>(0, available_memory() - margin));
   const auto directories = directories_of(options.memory);
-  if (!directories.empty()) budgets.nvme = store_capacity(directories);
+  const bool told = std::all_of(directories.begin(), directories.end(),
+                                [](const StoreDirectory& directory) { return directory.cap_bytes > 0; });
+  if (told && where == Where::anywhere) {
+    for (const StoreDirectory& directory : directories) budgets.nvme += directory.cap_bytes;
+  } else if (!directories.empty()) {
+    budgets.nvme = store_capacity(directories);
+  }
   return budgets;
 }
 
@@ -143,7 +149,7 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   return request;
 }
 
-PlannedRun plan_run(const RunOptions& options, const PreparedModel& model) {
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where) {
   // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
   constexpr std::int64_t most_micro_batches = 2048;
   if (options.micro_batches() > most_micro_batches) {

@@ -39,8 +39,12 @@ class PreparedModel {
   std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; not where there are few
 };
 
-// Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created.
-Budgets budgets_for(const RunOptions& options);
+// Whether the run is to happen on this machine, or is only planned: then for a machine that may be another one.
+enum class Where : std::uint8_t { here, anywhere };
+
+// Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created; not where the run is
+// only planned and every directory is given with its size.
+Budgets budgets_for(const RunOptions& options, Where where = Where::here);
 
 // Of a known machine that is not this one: its own device memory, and the sizes of --nvme, whose directories need not be there.
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options);
@@ -59,7 +63,7 @@ struct PlannedRun {
 };
 
 // Plans, or takes --plan FILE. InputError where a forced combination cannot be exact.
-PlannedRun plan_run(const RunOptions& options, const PreparedModel& model);
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here);
 
 // The error of a run that does not fit: the tier, what lacks, what would fit.
 [[noreturn]] void throw_does_not_fit(const PlannedRun& run);
