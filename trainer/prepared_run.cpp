@@ -18,13 +18,20 @@ namespace {
 
 void refuse_devices_that_are_not_here(const MemoryOptions& memory) {
   if (memory.device == DeviceChoice::cuda) {
-    throw InputError("--device cuda: this version computes on the CPU only; the CUDA device runtime is there, its kernels are not",
-                     "Run with --device cpu.");
+    throw InputError(
+        "--device cuda: this version computes on the CPU only; the CUDA device runtime is there, its kernels are not",
+        "Run with --device cpu.");
   }
 }
 
-BuildOptions build_options(const RunOptions& options, std::int64_t sequence, HeadMode head, const ThreadPool& pool, ops::MatmulEngine& engine) {
-  return {.dtype = options.precision.dtype, .micro_batch = options.batch.micro_batch_size, .sequence = sequence, .head = head, .pool = pool, .engine = engine};
+BuildOptions build_options(const RunOptions& options, std::int64_t sequence, HeadMode head, const ThreadPool& pool,
+                           ops::MatmulEngine& engine) {
+  return {.dtype = options.precision.dtype,
+          .micro_batch = options.batch.micro_batch_size,
+          .sequence = sequence,
+          .head = head,
+          .pool = pool,
+          .engine = engine};
 }
 
 ResolvedModel resolved(const RunOptions& options) {
@@ -34,21 +41,28 @@ ResolvedModel resolved(const RunOptions& options) {
 
 std::optional<Tier> forced(TierChoice choice) {
   switch (choice) {
-    case TierChoice::automatic: return std::nullopt;
+    case TierChoice::automatic:
+      return std::nullopt;
     case TierChoice::device:
-    case TierChoice::host: return Tier::device;  // one memory, with --device cpu
-    case TierChoice::nvme: return Tier::nvme;
+    case TierChoice::host:
+      return Tier::device;  // one memory, with --device cpu
+    case TierChoice::nvme:
+      return Tier::nvme;
   }
   return std::nullopt;
 }
 
 SavedRequest forced(ActivationChoice choice) {
   switch (choice) {
-    case ActivationChoice::automatic: return SavedRequest::automatic;
+    case ActivationChoice::automatic:
+      return SavedRequest::automatic;
     case ActivationChoice::device:
-    case ActivationChoice::host: return SavedRequest::device;
-    case ActivationChoice::recompute: return SavedRequest::recompute;
-    case ActivationChoice::nvme: return SavedRequest::nvme;
+    case ActivationChoice::host:
+      return SavedRequest::device;
+    case ActivationChoice::recompute:
+      return SavedRequest::recompute;
+    case ActivationChoice::nvme:
+      return SavedRequest::nvme;
   }
   return SavedRequest::automatic;
 }
@@ -64,7 +78,10 @@ Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
 }  // namespace
 
 PreparedModel::PreparedModel(const RunOptions& options)
-    : model_(resolved(options)), seq_length_(seq_length_for(options, model_.config.max_positions)), pool_(usable_threads()), engine_(pool_.threads()),
+    : model_(resolved(options)),
+      seq_length_(seq_length_for(options, model_.config.max_positions)),
+      pool_(usable_threads()),
+      engine_(pool_.threads()),
       tiled_(build_model(model_.config, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_))),
       fused_(build_model(model_.config, build_options(options, seq_length_, HeadMode::fused, pool_, engine_))) {
   constexpr std::int64_t thin_layers = 8;
@@ -102,8 +119,9 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
   budgets.device = options.memory.device_memory.value_or(machine.device_memory_bytes);
   for (const NvmeDirectory& directory : options.memory.nvme) {
     if (!directory.size) {
-      throw InputError(fmt::format("--nvme: found {} without a size, which for another machine cannot be looked up", directory.path),
-                       fmt::format("Give one: --nvme {}=SIZE", directory.path));
+      throw InputError(
+          fmt::format("--nvme: found {} without a size, which for another machine cannot be looked up", directory.path),
+          fmt::format("Give one: --nvme {}=SIZE", directory.path));
     }
     budgets.nvme += *directory.size;
   }
@@ -124,7 +142,8 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   if (options.precision.dtype == DType::float32) {
     request.form = StateForm::fp32;
     if (options.precision.state == StateChoice::compact) {
-      throw InputError("--state compact with --dtype fp32: compact state is made of bf16 halves", "Use --dtype bf16, or --state exact.");
+      throw InputError("--state compact with --dtype fp32: compact state is made of bf16 halves",
+                       "Use --dtype bf16, or --state exact.");
     }
   } else {
     request.form = options.precision.state == StateChoice::compact ? StateForm::compact : StateForm::exact;
@@ -133,10 +152,17 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
     request.order = options.memory.order == OrderChoice::horizontal ? Order::horizontal : Order::vertical;
   }
   switch (options.memory.update) {
-    case UpdateChoice::automatic: break;
-    case UpdateChoice::after: request.update = UpdateTime::after; break;
-    case UpdateChoice::in_backward: request.update = UpdateTime::in_backward; break;
-    case UpdateChoice::in_next_forward: request.update = UpdateTime::in_next_forward; break;
+    case UpdateChoice::automatic:
+      break;
+    case UpdateChoice::after:
+      request.update = UpdateTime::after;
+      break;
+    case UpdateChoice::in_backward:
+      request.update = UpdateTime::in_backward;
+      break;
+    case UpdateChoice::in_next_forward:
+      request.update = UpdateTime::in_next_forward;
+      break;
   }
   request.parameter_tier = forced(options.memory.parameter_tier);
   request.optimizer_tier = forced(options.memory.optimizer_tier);
@@ -153,13 +179,15 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
   constexpr std::int64_t most_micro_batches = 2048;
   if (options.micro_batches() > most_micro_batches) {
-    throw InputError(fmt::format("--global-batch-size {} with --micro-batch-size {} makes {} micro-batches a step; at most {} can be planned", options.batch.global_batch_size,
-                                 options.batch.micro_batch_size, options.micro_batches(), most_micro_batches),
-                     "Use a larger --micro-batch-size.");
+    throw InputError(
+        fmt::format("--global-batch-size {} with --micro-batch-size {} makes {} micro-batches a step; at most {} can be planned",
+                    options.batch.global_batch_size, options.batch.micro_batch_size, options.micro_batches(), most_micro_batches),
+        "Use a larger --micro-batch-size.");
   }
   PlannedRun run;
   run.machine = profile_for(options, model.pool());
-  run.request = plan_request(options, names_known_machine(options.memory.profile) ? budgets_of(run.machine, options) : budgets_for(options));
+  run.request = plan_request(
+      options, names_known_machine(options.memory.profile) ? budgets_of(run.machine, options) : budgets_for(options, where));
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
   } else {
@@ -186,7 +214,8 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
     with_disk.nvme_mixed_read_bytes = with_disk.nvme_mixed_write_bytes = 1e9;
     const PlanOutcome outcome = make_plan(model.graphs(), with_disk, spilling);
     if (outcome.plan) {
-      run.would_fit.push_back(fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
+      run.would_fit.push_back(
+          fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
     }
   }
   return run;
@@ -197,9 +226,9 @@ void throw_does_not_fit(const PlannedRun& run) {
   std::string help;
   for (const std::string& flags : run.would_fit) help += (help.empty() ? "These fit: " : ", or ") + flags;
   if (help.empty()) help = "Use shorter sequences, smaller micro-batches or --state compact.";
-  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few", name_of(outcome.short_tier),
-                                outcome.needed, rounded_size(outcome.needed), outcome.budget, rounded_size(outcome.budget),
-                                outcome.needed - outcome.budget),
+  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few",
+                                name_of(outcome.short_tier), outcome.needed, rounded_size(outcome.needed), outcome.budget,
+                                rounded_size(outcome.budget), outcome.needed - outcome.budget),
                     help + ".");
 }
 
