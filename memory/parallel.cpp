@@ -10,24 +10,24 @@
 
 #include "memory/error.h"
 
-#if defined(__SANITIZE_THREAD__)
+#ifdef SPILLWAY_TELLS_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace spillway {
 namespace {
 
-// What release() saw happens before what follows acquire(). The distribution's TBB keeps that order, and is not built with
-// ThreadSanitizer, which has to be told. Nothing in other builds.
+// What came before release() happens before what follows acquire(). TBB keeps that order; ThreadSanitizer has to be told
+// (CMakeLists.txt says why). Nothing in other builds.
 class Edge {
  public:
   void release() noexcept {
-#if defined(__SANITIZE_THREAD__)
+#ifdef SPILLWAY_TELLS_TSAN
     __tsan_release(this);
 #endif
   }
   void acquire() noexcept {
-#if defined(__SANITIZE_THREAD__)
+#ifdef SPILLWAY_TELLS_TSAN
     __tsan_acquire(this);
 #endif
   }
