@@ -2,6 +2,7 @@
 // not.
 #include "offload/buffer_guard.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -140,7 +141,8 @@ class BufferGuardDeathTest : public ::testing::Test {
     testing::FLAGS_gtest_death_test_style = "threadsafe";  // the executor has threads
     // The same for this process and for the one that is to die, which cannot remove its own.
     const auto place = std::hash<std::string>{}(std::filesystem::current_path().string());
-    directory_ = ::testing::TempDir() + "buffer_guard_" + std::to_string(place);
+    const char* test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    directory_ = fmt::format("{}{}_{:x}", ::testing::TempDir(), test, place);
     std::filesystem::create_directory(directory_);
   }
   ~BufferGuardDeathTest() override { std::filesystem::remove_all(directory_); }
