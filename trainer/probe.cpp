@@ -23,7 +23,11 @@ double seconds_of(const std::function<void()>& work) {
 std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<void()>& work) {
   work();
   std::vector<double> seconds;
-  for (int i = 0; i < sampling.samples; ++i) seconds.push_back(seconds_of(work));
+  double sum = 0;
+  for (int i = 0; i < sampling.samples && (i < sampling.least_samples || sum < sampling.figure_s); ++i) {
+    seconds.push_back(seconds_of(work));
+    sum += seconds.back();
+  }
   return seconds;
 }
 
@@ -40,7 +44,7 @@ Measurement measured(std::string name, double amount, const std::vector<double>&
 
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
   Sampling sampling;
-  if (effort == ProbeEffort::thorough) sampling = {.samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
+  if (effort == ProbeEffort::thorough) sampling = {.samples = 25, .least_samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
   ProbeResult result;
   result.measurements = measure_compute(pool, sampling);
   if (!directories.empty()) {

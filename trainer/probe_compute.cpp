@@ -74,6 +74,7 @@ void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dt
   for (const auto& [n, in, out] : shapes) {  // one at a time, for the sake of memory
     Products layer(pool, dtype, n, in, out);
     const std::vector<double> each = seconds_of_each(sampling, [&] { layer.run(); });
+    seconds.resize(std::min(seconds.size(), each.size()));
     for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] += each[i];
     flops += layer.flops();
     classes.push_back(measured(name, layer.flops(), each));

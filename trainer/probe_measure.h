@@ -12,6 +12,8 @@ namespace spillway {
 
 struct Sampling {
   int samples = 5;              // of each figure, after one that is thrown away
+  int least_samples = 3;        // where they take long
+  double figure_s = 0.15;       // what long is
   double pass_s = 0.15;         // a disk pass, or two lanes side by side, lasts at most so long
   int passes = 3;               // samples of each disk figure and of shared work
   Bytes disk_bytes = kGiB / 2;  // of the file that is read, and of the one that is written
