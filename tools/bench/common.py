@@ -236,24 +236,25 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
         return run
 
 
-def machine_profile(program, directory, nvme=None, tries=5):
-    """The profile that spillway measures, the best rate of a few tries: other programs only ever make a rate lower."""
-    best = {}
-    for attempt in range(tries):
-        with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
-            flags = ["--model", "gpt2", "--device", "cpu", "--device-memory", "8GiB", "--out", os.devnull]
-            if nvme:
-                flags += ["--nvme", nvme]
-            done = subprocess.run([str(word) for word in [program.resolve(), "plan", *flags]], env={**os.environ, "XDG_CACHE_HOME": cache}, cwd=directory,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-            profiles = list(pathlib.Path(cache).rglob("profile-*.json"))
-            if done.returncode != 0 or not profiles:
-                raise RuntimeError(f"spillway plan gave no machine profile (exit code {done.returncode}):\n{done.stdout[-2000:]}")
-            measured = json.loads(profiles[0].read_text())
-            for key, value in measured.items():
-                best[key] = max(best[key], value) if attempt > 0 and key.endswith(("_flops", "_bytes")) else value
+def plan(program, flags, directory):
+    """`spillway plan`, as it prints it in JSON."""
+    path = directory / "plan.json"
+    done = subprocess.run([str(word) for word in [program.resolve(), "plan", *flags, "--format", "json", "--out", path]], cwd=directory, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"spillway plan: exit code {done.returncode}:\n{done.stdout[-2000:]}")
+    return json.loads(path.read_text())
+
+
+def machine_profile(program, directory, nvme=None):
+    """The profile that spillway measures in a minute: a disk's rate over seconds is not that of its first moment."""
     path = directory / "profile.json"
-    path.write_text(json.dumps(best, indent=1))
+    command = [program.resolve(), "probe", "--thorough", "--format", "json", "--out", path, *(["--nvme", nvme] if nvme else [])]
+    with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
+        done = subprocess.run([str(word) for word in command], env={**os.environ, "XDG_CACHE_HOME": cache}, cwd=directory, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"spillway probe: exit code {done.returncode}:\n{done.stdout[-2000:]}")
     return path
 
 

@@ -4,14 +4,20 @@
     tools/bench/out_of_core.py [--cases small|large|all] [--nvme DIR] [--steps N] [--rounds N]
 
 For each case (a model, a budget, choices): the step over the in-core step of the same model (at most 1.10 where compute binds);
-the plan's bound over the step (at least 0.90 elsewhere); the peak on each tier and the bytes moved, predicted and recorded;
+the bound over the step (at least 0.90 elsewhere); the peak on each tier and the bytes moved, predicted and recorded;
 resident memory beside the planned peak (at most 150 MiB); and whether the losses are those of the in-core run, bit for bit.
-The bound is that of the machine profile with the best rates of several probes. Runs take turns; medians are compared.
+
+The bound is the longer of two: the compute lane's work as planned, and the time that fio takes to move as many bytes in the same
+proportion of reads and writes (direct, same block and depth). Many disks change their rate from minute to minute, so fio runs right
+before and right after the training that it is compared with. Without fio the bound is the plan's. Runs take turns; medians are compared.
 """
 
 import argparse
 import dataclasses
+import json
 import os
+import shutil
+import subprocess
 import sys
 
 import common
@@ -57,6 +63,28 @@ LARGE = [
 ]
 
 
+class DiskAlone:
+    """What fio reaches on the disk under a mix of reads and writes, for as long as a file of its own lies there."""
+
+    FILE_BYTES, BLOCK, DEPTH, SECONDS = 8 << 30, 2 << 20, 32, 8
+
+    def __init__(self, directory):
+        self.file = directory / "spillway-fio.bin"
+        self.fio("--rw=write", f"--size={self.FILE_BYTES}")
+
+    def fio(self, *flags):
+        command = ["fio", "--name=mix", f"--filename={self.file}", "--ioengine=io_uring", "--direct=1", f"--bs={self.BLOCK}", f"--iodepth={self.DEPTH}",
+                   "--thread", "--output-format=json", *flags]
+        environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+        return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+
+    def bytes_per_s(self, read_bytes, written_bytes):
+        share = round(100 * read_bytes / (read_bytes + written_bytes))
+        job = self.fio("--rw=rw", f"--rwmixread={share}", f"--size={self.FILE_BYTES}", "--time_based", f"--runtime={self.SECONDS}", "--invalidate=0")
+        return (job["read"]["io_bytes"] + job["write"]["io_bytes"]) / (max(job["read"]["runtime"], job["write"]["runtime"]) / 1e3)
+
+
 class Comparison:
     def __init__(self, arguments, directory, nvme):
         self.arguments = arguments
@@ -64,6 +92,9 @@ class Comparison:
         self.nvme = nvme
         self.profile = common.machine_profile(arguments.spillway, directory, nvme)
         self.data = {}
+        self.disk = DiskAlone(nvme) if shutil.which("fio") else None
+        self.mix = {}         # a case: bytes that a step reads and writes
+        self.disk_rates = {}  # a case: bytes a second of fio beside its runs
 
     def flags(self, case):
         if case.model not in self.data:
@@ -75,20 +106,36 @@ class Comparison:
             flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
         return flags
 
+    def measure_disk(self, case):
+        if self.disk and case in self.mix:
+            self.disk_rates.setdefault(case, []).append(self.disk.bytes_per_s(*self.mix[case]))
+
     def run(self, case):
         arguments = self.arguments
-        return common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout)
+        if case.device_memory != "in core" and case not in self.mix:
+            moved = common.plan(arguments.spillway, self.flags(case), self.directory)["nvme_per_step"]
+            if moved["read_bytes"] + moved["written_bytes"] > 0:
+                self.mix[case] = (moved["read_bytes"], moved["written_bytes"])
+        self.measure_disk(case)
+        run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout)
+        self.measure_disk(case)
+        return run
 
 
-def judge(case, ours, in_core):
+def judge(case, ours, in_core, disk_rates):
     tiers, predicted, moved = ours.plan["tiers"], ours.plan["predicted"], ours.plan["nvme_per_step"]
     device_peak = tiers["device"]["peak_bytes"]
     recorded = {record["device_peak_bytes"] for record in ours.log}
     recorded_moves = {(record["nvme_read_bytes"], record["nvme_written_bytes"]) for record in ours.log}
     step_s = ours.median_s()
+    compute_s = next(lane["busy_s"] for lane in ours.plan["lanes"] if lane["name"] == "compute")
+    bound_s, binding_lane = predicted["bound_s"], predicted["binding_lane"]
+    if disk_rates:
+        disk_s = (moved["read_bytes"] + moved["written_bytes"]) / (sum(disk_rates) / len(disk_rates))
+        bound_s, binding_lane = (disk_s, "disk") if disk_s > compute_s else (compute_s, "compute")
     result = {
-        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "start_s": ours.start_s, "median_step_s": step_s, "binding_lane": predicted["binding_lane"],
-        "bound_s": predicted["bound_s"], "predicted_step_s": predicted["step_s"], "efficiency": predicted["bound_s"] / step_s,
+        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "start_s": ours.start_s, "median_step_s": step_s, "binding_lane": binding_lane,
+        "bound_s": bound_s, "disk_bytes_per_s": disk_rates, "predicted": predicted, "efficiency": bound_s / step_s,
         "peak_predicted": device_peak, "peak_recorded": sorted(recorded), "peaks_agree": recorded == {device_peak},
         "moves_predicted": [moved["read_bytes"], moved["written_bytes"]], "moves_recorded": sorted(recorded_moves),
         "moves_agree": recorded_moves == {(moved["read_bytes"], moved["written_bytes"])},
@@ -103,7 +150,7 @@ def judge(case, ours, in_core):
         result["stretch_of_cpu_seconds"] = ours.median_cpu_s() / in_core.median_cpu_s()
         steps = min(len(ours.loss), len(in_core.loss))
         result["losses_agree"] = ours.loss[:steps] == in_core.loss[:steps]
-    if predicted["binding_lane"] == "compute" and in_core:
+    if binding_lane == "compute" and in_core:
         result["verdict"] = common.verdict(result["stretch"], STRETCH_AIM, at_least=False)
     else:
         result["verdict"] = common.verdict(result["efficiency"], EFFICIENCY_AIM)
@@ -141,9 +188,9 @@ def take_turns(comparison, cases, runs, failures):
                 print(f"{wanted.name()}: failed", flush=True)
 
 
-def show(cases, runs, failures):
+def show(comparison, cases, runs, failures):
     measured = {case: run for case, run in runs.items() if run.step_s}
-    results = [judge(case, measured[case], measured.get(case.in_core())) for case in cases if case in measured]
+    results = [judge(case, measured[case], measured.get(case.in_core()), comparison.disk_rates.get(case, [])) for case in cases if case in measured]
     print_results(results)
     for failure in failures:
         print(failure)
@@ -172,7 +219,7 @@ def main():
             for _ in range(arguments.rounds):
                 take_turns(comparison, cases, runs, failures)
         finally:  # what was measured is shown even if the rest is not waited for
-            show(cases, runs, failures)
+            show(comparison, cases, runs, failures)
     return 1 if failures else 0
 
 

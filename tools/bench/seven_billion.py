@@ -8,23 +8,11 @@ Prints step times, the plan's bound, what was read and written, and resident mem
 """
 
 import argparse
-import json
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import common
-
-
-def plan_of(arguments, flags, directory):
-    out = directory / "plan.json"
-    done = subprocess.run([str(word) for word in [arguments.spillway.resolve(), "plan", *flags, "--format", "json", "--out", out]],
-                          env=common.environment_with(directory), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
-    if done.returncode != 0:
-        common.fail(f"spillway plan ended with exit code {done.returncode}:\n{done.stdout[-2000:]}")
-    return json.loads(out.read_text())
 
 
 def main():
@@ -47,7 +35,7 @@ def main():
         profile = common.machine_profile(arguments.spillway, directory, nvme)
         flags = common.spillway_flags(arguments.model, data, arguments.batch, arguments.batch, arguments.sequence, "--device-memory", arguments.device_memory,
                                       "--state", arguments.state, "--nvme", nvme, "--clip-grad", 0, "--profile", profile, "--durability", "checkpoint")
-        plan = plan_of(arguments, flags, directory)
+        plan = common.plan(arguments.spillway, flags, directory)
         wanted, free = plan["tiers"]["nvme"]["peak_bytes"], shutil.disk_usage(nvme).free
         if wanted + common.GIB > free:
             common.fail(f"{nvme.parent} has {free / 1e9:.0f} GB free; the state takes {wanted / 1e9:.0f} GB and a little more")
