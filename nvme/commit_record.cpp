@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3154494D4D4F4353;  // "SCOMMIT1"
 constexpr std::uint32_t kVersion = 1;
 constexpr Bytes kHashBytes = sizeof(std::uint64_t);
-constexpr Bytes kHeaderBytes = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4 + 4 + 8;
+constexpr Bytes kHeaderBytes = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4 + 8;
 constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 4 + 8;  // beside its name
 
 bool in_store(Bytes begin, Bytes bytes, Bytes end) { return begin >= 0 && begin % kExtentAlignment == 0 && begin <= end && bytes <= end - begin; }
@@ -28,7 +28,7 @@ bool sensible(const DurableArray& array, Bytes end) {
 
 Bytes encoded_bytes(const CommitRecord& record) {
   const auto of_array = [](Bytes sum, const DurableArray& array) { return sum + kArrayBytes + std::ssize(array.name); };
-  return std::accumulate(record.arrays.begin(), record.arrays.end(), kHeaderBytes + std::ssize(record.run_directory), of_array) +
+  return std::accumulate(record.arrays.begin(), record.arrays.end(), kHeaderBytes, of_array) +
          kHashBytes * std::ssize(record.hashes) + kHashBytes;
 }
 
@@ -45,7 +45,6 @@ void encode_record(const CommitRecord& record, std::span<std::byte> out) {
   writer.put(record.step);
   writer.put(record.seed);
   writer.put(record.model);
-  writer.put_text(record.run_directory);
   writer.put(static_cast<std::uint32_t>(record.arrays.size()));
   writer.put(static_cast<std::uint64_t>(record.hashes.size()));
   for (const DurableArray& array : record.arrays) {
@@ -84,7 +83,6 @@ DecodedRecord decode_record(std::span<const std::byte> in, std::uint64_t store_i
   record.step = reader.get<std::int64_t>();
   record.seed = reader.get<std::uint64_t>();
   record.model = reader.get<std::uint64_t>();
-  record.run_directory = reader.get_text();
   const auto arrays = reader.get<std::uint32_t>();
   const auto hashes = reader.get<std::uint64_t>();
   // What is reserved is bounded by the bytes that there are.

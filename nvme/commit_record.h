@@ -32,7 +32,6 @@ struct CommitRecord {
   std::uint64_t seed = 0;      // of the run
   std::uint64_t model = 0;     // hash of the shapes of all parameters
   std::uint32_t form = 0;      // in which state is stored (StateForm)
-  std::string run_directory;   // of the run that goes on with it
   std::vector<DurableArray> arrays;
   std::vector<std::uint64_t> hashes;  // [extents of all arrays, in their order], each of the slot that holds the state
   bool operator==(const CommitRecord&) const = default;

@@ -46,7 +46,7 @@ struct StoreOptions {
   // A store that outlives its process: store_id and the places of its records, the rest is filled in where it is made. What is
   // opened must have it.
   std::optional<StoreIdentity> identity;
-  std::uint64_t orphan = 0;  // store_id of a store that nobody will go on with, and whose files a fresh one may therefore remove
+  std::vector<std::uint64_t> orphans;  // store_ids of stores that nobody will go on with, whose files a fresh one may remove
 };
 
 // Where a logical offset lies.

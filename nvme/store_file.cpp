@@ -80,7 +80,7 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories) 
   return available;
 }
 
-StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std::uint64_t orphan, const LogSink& log)
+StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std::span<const std::uint64_t> orphans, const LogSink& log)
     : directory_(directory.path), path_(store_file_path(directory.path)), owner_(getpid()) {
   check_store_directory(directory_);
   lock_.emplace(directory_);
@@ -88,7 +88,7 @@ StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std:
   struct stat info {};
   if (lstat(path_.c_str(), &info) != 0) return;
   const auto identity = read_store_identity(directory_);
-  const bool reclaimed = identity && identity->store_id == orphan;
+  const bool reclaimed = identity && std::ranges::find(orphans, identity->store_id) != orphans.end();
   if (identity && !reclaimed) {
     throw IoError(fmt::format("--nvme {}: {} ({} bytes) holds the state of a run that can go on", directory_, path_, info.st_size),
                   "Go on with that run by --load, remove the file if it is not to go on, or give another directory.");

@@ -24,8 +24,8 @@ void check_store_directory(const std::string& directory);
 class StoreFile {
  public:
   // Checks and locks the directory, and removes what a killed run left there if the content is to be fresh; a store that has an
-  // identity only where that is `orphan`.
-  StoreFile(const StoreDirectory& directory, StoreContent content, std::uint64_t orphan, const LogSink& log);
+  // identity only where that is one of `orphans`.
+  StoreFile(const StoreDirectory& directory, StoreContent content, std::span<const std::uint64_t> orphans, const LogSink& log);
   ~StoreFile();  // removes the file unless kept; then the lock
   StoreFile(StoreFile&& other) noexcept;
   StoreFile& operator=(StoreFile&& other) = delete;

@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x314449594157'4C53;  // "SLWAYID1"
 constexpr std::uint32_t kVersion = 1;
 constexpr int kMostDirectories = 4096;
+constexpr std::size_t kLongestPath = 3500;
 constexpr Bytes kLargest = Bytes{1} << 60;
 
 bool sensible(const StoreIdentity& identity) {
@@ -45,6 +46,7 @@ void encode_identity(const StoreIdentity& identity, std::span<std::byte> page) {
   out.put(std::int32_t{identity.directory});
   out.put(std::int32_t{identity.directories});
   for (const Bytes value : {identity.bytes, identity.stripe_bytes, identity.records_begin, identity.place_bytes}) out.put(value);
+  out.put_text(identity.run_directory.size() <= kLongestPath ? identity.run_directory : std::string());
   const std::uint64_t hash = content_hash(page.first(page.size() - sizeof(std::uint64_t)));
   std::memcpy(page.data() + page.size() - sizeof hash, &hash, sizeof hash);
 }
@@ -67,7 +69,8 @@ std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, co
   identity.directory = in.get<std::int32_t>();
   identity.directories = in.get<std::int32_t>();
   for (Bytes* value : {&identity.bytes, &identity.stripe_bytes, &identity.records_begin, &identity.place_bytes}) *value = in.get<Bytes>();
-  if (!sensible(identity)) throw IoError(fmt::format("{}: the last page, which says what store this is, contradicts itself", file));
+  identity.run_directory = in.get_text();
+  if (!in.ok() || !sensible(identity)) throw IoError(fmt::format("{}: the last page, which says what store this is, contradicts itself", file));
   return identity;
 }
 

@@ -20,6 +20,7 @@ struct StoreIdentity {
   Bytes stripe_bytes = 0;
   Bytes records_begin = 0;  // logical offset of the two places of commit records
   Bytes place_bytes = 0;    // of each of the two
+  std::string run_directory;  // whose run goes on with it; empty where the path is too long for the page
   bool operator==(const StoreIdentity&) const = default;
 };
 

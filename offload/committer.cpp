@@ -31,7 +31,6 @@ Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::ui
              .seed = seed,
              .model = model,
              .form = static_cast<std::uint32_t>(plan.choices.form),
-             .run_directory = options.run_directory,
              .arrays = options.layout.state.arrays};
   std::int64_t extents_of_all = 0;
   for (const DurableArray& array : record_.arrays) extents_of_all += array.extents();

@@ -13,7 +13,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "memory/arena.h"
 #include "memory/runtime.h"
@@ -27,7 +26,6 @@ struct DurabilityOptions {
   StoreIdentity identity;            // of the executor's store
   DurableLayout layout;              // of the executor's plan
   std::int64_t interval = 1;         // every so many steps are made durable
-  std::string run_directory;         // for whoever finds the store
   std::optional<CommitRecord> from;  // the state that the store holds, to go on with; it lies_as() the layout
 };
 

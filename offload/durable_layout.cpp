@@ -1,7 +1,6 @@
 #include "offload/durable_layout.h"
 
 #include <algorithm>
-#include <climits>
 #include <numeric>
 
 #include "memory/error.h"
@@ -64,7 +63,6 @@ DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph) {
     layout.copied_bytes += array.bytes;
   }
   record.arrays = layout.state.arrays;
-  record.run_directory.assign(PATH_MAX, ' ');
   layout.records_begin = end;
   layout.place_bytes = round_up(encoded_bytes(record) + extents * static_cast<Bytes>(sizeof(std::uint64_t)), kExtentAlignment);
   layout.store_bytes = end + 2 * layout.place_bytes;

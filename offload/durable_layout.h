@@ -26,7 +26,7 @@ struct DurableLayout {
   StateArrays state;         // with the places of copies filled in
   Bytes copied_bytes = 0;    // of state on the device, once
   Bytes records_begin = 0;
-  Bytes place_bytes = 0;     // of a record, with room for any path of a run directory
+  Bytes place_bytes = 0;     // of a record
   Bytes store_bytes = 0;
 };
 DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph);

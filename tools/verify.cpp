@@ -4,22 +4,52 @@
 #include <CLI/CLI.hpp>
 
 #include "memory/error.h"
+#include "nvme/store_file.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/durable_store.h"
 #include "trainer/verify.h"
 
 namespace spillway {
+
+namespace {
+
+// The directories as the store has them: their order is the store's own.
+DurableState state_in(const std::vector<std::string>& given) {
+  if (given.size() == 1) {
+    if (const auto of_run = durable_state_of(given.front())) return *of_run;
+  }
+  return durable_state_in(given);
+}
+
+int scrub_store(const std::vector<std::string>& given) {
+  for (const std::string& directory : given) check_store_directory(directory);
+  const DurableState state = state_in(given);
+  const ScrubResult result = scrub(state, [](const std::string& line) { fmt::print("{}\n", line); });
+  if (result.damaged > 0) {
+    throw IoError(fmt::format("{} of {} extents of step {} are damaged; the first is {}", result.damaged, result.extents, result.step, result.first_damage),
+                  "Go on from a checkpoint of the run: remove the run's store.json, then --load.");
+  }
+  fmt::print("step {}: {} arrays, {} extents, {} bytes: all as written\n", result.step, state.record.arrays.size(), result.extents, result.bytes);
+  return 0;
+}
+
+}  // namespace
 
 int verify_command(int argc, const char* const* argv) {
   CLI::App app(
       "Run a few steps under the given plan and again in core (or, where that cannot fit, under another plan), and compare "
       "losses, gradient norms and "
-      "the final state bit for bit. Exit code 5: they differ.",
+      "the final state bit for bit. Exit code 5: they differ. With --store, read all state that a run keeps on NVMe and compare "
+      "it with its checksums instead. Exit code 4: it is damaged.",
       "spillway verify");
   std::int64_t steps = 3;
+  std::vector<std::string> stores;
   app.add_option("--steps", steps, "steps to run under each plan (3)")->type_name("N");
+  app.add_option("--store", stores, "a run directory, or the --nvme directories of a run: scrub its state, train nothing")->type_name("DIR");
   const auto resolved = resolve_run_flags(app, argc, argv);
   if (!resolved) return 0;
+  if (!stores.empty()) return scrub_store(stores);
   if (steps < 1 || steps > 1'000'000) throw InputError(fmt::format("--steps: found {}, allowed: 1 to 1000000", steps));
   const LogOptions& log = resolved->options.log;
   if (log.format == OutputFormat::html) throw InputError("--format: found html, allowed: table, json");

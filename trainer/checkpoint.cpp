@@ -15,11 +15,10 @@ constexpr const char* kStateFile = "/state.safetensors";
 
 }  // namespace
 
-void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph) {
-  executor.flush();
+void write_checkpoint(const RunDirectory& directory, std::int64_t step, const std::function<void(const std::string& file)>& write) {
   const std::string unfinished = directory.begin_checkpoint(step);
   try {
-    save_state(executor, plan, graph, unfinished + kStateFile);
+    write(unfinished + kStateFile);
     directory.commit_checkpoint(step);
   } catch (...) {
     // On a full disk the half that was written would be in the way of whatever is done about it.
@@ -27,6 +26,11 @@ void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor&
     std::filesystem::remove_all(unfinished, ignored);
     throw;
   }
+}
+
+void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  executor.flush();
+  write_checkpoint(directory, step, [&](const std::string& file) { save_state(executor, plan, graph, file); });
 }
 
 LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {

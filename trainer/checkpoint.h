@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "trainer/run_directory.h"
@@ -10,9 +11,11 @@
 
 namespace spillway {
 
+// Commits what `write` puts into the state file; nothing stays behind where it throws.
+void write_checkpoint(const RunDirectory& directory, std::int64_t step, const std::function<void(const std::string& file)>& write);
 void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph);
 
-// The newest checkpoint of the run directory that has any; its step. InputError where it has none.
+// The newest checkpoint of the run directory that has any. InputError where it has none.
 struct LoadedCheckpoint {
   std::int64_t step = 0;
   std::string path;

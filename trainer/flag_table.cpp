@@ -327,6 +327,11 @@ std::vector<Flag> make_table() {
       "room)",
       SET { set_choice(o.memory.durability, v); }, GET { return choice_json(o.memory.durability); });
   add(
+      "durability-interval", "N", F::integer,
+      "with --durability step: every N-th step is made durable; 0: each, or as seldom as keeps the copying of state on the device "
+      "below a fiftieth of the time",
+      SET { o.memory.durability_interval = steps(v, 0); }, GET { return o.memory.durability_interval; });
+  add(
       "plan", "FILE", F::text, "run exactly this saved plan", SET { o.memory.plan = v.text(); },
       GET { return text_json(o.memory.plan); });
   add(

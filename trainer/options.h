@@ -94,6 +94,7 @@ struct MemoryOptions {
   OrderChoice order = OrderChoice::automatic;
   UpdateChoice update = UpdateChoice::automatic;
   DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
+  std::int64_t durability_interval = 0;                       // steps from one durable one to the next; 0: found from the plan
   std::string plan;                                           // a saved plan to run
   std::string profile;                                        // a machine profile to plan for: a file, or a shipped one's name
 };

@@ -2,35 +2,63 @@
 
 #include <utility>
 
+#include "trainer/durability.h"
+#include "trainer/durable_store.h"
 #include "trainer/state_io.h"
 
 namespace spillway {
 namespace {
 
-std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, const LogSink& log) {
-  const Bytes bytes = plan.peak[static_cast<int>(Tier::nvme)];
+StoreIdentity identity_of(const DurableSteps& durable) {
+  return {.store_id = durable.store_id, .records_begin = durable.layout.records_begin, .place_bytes = durable.layout.place_bytes, .run_directory = durable.run_directory};
+}
+
+std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, const LogSink& log, const std::optional<DurableSteps>& durable) {
+  const Bytes bytes = durable ? durable->layout.store_bytes : plan.peak[static_cast<int>(Tier::nvme)];
   if (bytes == 0) return nullptr;
   StoreOptions store;
   for (const NvmeDirectory& directory : options.memory.nvme) store.directories.push_back({directory.path, directory.size.value_or(0)});
   store.bytes = bytes;
+  if (durable) store.identity = identity_of(*durable);
+  if (durable && durable->from) {
+    store.content = StoreContent::existing;
+  } else {
+    store.orphans = orphans_in(paths_of(options.memory.nvme));
+  }
   store.log = log;
   return std::make_unique<Store>(std::move(store));
 }
 
 }  // namespace
 
-StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log)
-    : options_(options), model_(model), plan_(plan), data_(data), schedule_(options.schedule, options.batch.train_iters), store_(open_store(options, plan, log)) {
-  executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &model_.of(plan_), .evaluation = &model_.tiled(), .pool = &model_.pool(), .store = store_.get(), .seed = options_.model.seed});
+StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log,
+                   std::optional<DurableSteps> durable)
+    : options_(options), model_(model), plan_(plan), data_(data), schedule_(options.schedule, options.batch.train_iters), durable_(std::move(durable)),
+      store_(open_store(options, plan, log, durable_)) {
+  if (durable_) {
+    const StoreIdentity identity = identify_store(paths_of(options_.memory.nvme));
+    durability_ = DurabilityOptions{.identity = identity, .layout = durable_->layout, .interval = durable_->interval, .from = durable_->from};
+    if (durable_->from) store_->keep();
+  }
+  executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &model_.of(plan_), .evaluation = &model_.tiled(), .pool = &model_.pool(), .store = store_.get(), .seed = options_.model.seed,
+                                    .durability = durability_ ? &*durability_ : nullptr});
 }
 
 void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
   const UnitGraph& graph = model_.of(plan_).graph;
+  if (durable_ && durable_->from) return;
   if (checkpoint) {
     load_checkpoint(*checkpoint, *executor_, plan_, graph);
   } else {
     initialise_state(*executor_, plan_, graph, model_.model(), options_.model.seed);
   }
+  if (!durable_) return;
+  executor_->make_durable(checkpoint ? checkpoint->step : 0);
+  store_->keep();
+}
+
+void StepLoop::give_up_store() noexcept {
+  if (store_) store_->discard();
 }
 
 // A step whose update may be taken back must be over before the next begins.

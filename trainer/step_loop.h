@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "nvme/store.h"
 #include "offload/executor.h"
@@ -15,15 +16,27 @@
 
 namespace spillway {
 
+// A store that outlives the process, for a run whose steps are durable.
+struct DurableSteps {
+  std::uint64_t store_id = 0;
+  std::string run_directory;
+  DurableLayout layout;              // of the plan
+  std::int64_t interval = 1;
+  std::optional<CommitRecord> from;  // where the store holds the state to go on with, in place
+};
+
 class StepLoop {
  public:
   // Everything given is kept and must outlive the loop. Reserves all memory of the plan.
-  StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log);
+  StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log,
+           std::optional<DurableSteps> durable = std::nullopt);
   StepLoop(const StepLoop&) = delete;
   StepLoop& operator=(const StepLoop&) = delete;
 
-  // State from the checkpoint, or from the model's weights or the seed.
+  // State from the checkpoint, or from the model's weights or the seed, or as the store holds it; durable then where steps are.
   void begin(const std::optional<LoadedCheckpoint>& checkpoint);
+  // The store's files go with it: nobody will go on with what they hold.
+  void give_up_store() noexcept;
 
   // Whether a step may be submitted before the one before it is waited for.
   bool steps_overlap() const noexcept;
@@ -39,7 +52,9 @@ class StepLoop {
   const Plan& plan_;
   BatchSampler& data_;
   LrSchedule schedule_;
+  const std::optional<DurableSteps> durable_;
   std::unique_ptr<Store> store_;
+  std::optional<DurabilityOptions> durability_;
   std::optional<Executor> executor_;
 };
 

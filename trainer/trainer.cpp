@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
+#include <utility>
 
 #include "memory/error.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data.h"
+#include "trainer/durability.h"
+#include "trainer/durable_store.h"
 #include "trainer/evaluation.h"
 #include "trainer/interrupt.h"
 #include "trainer/log.h"
@@ -30,41 +35,38 @@ class TrainingRun {
         data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
     validate(plan_, compiled_.graph);
-    if (!options_.checkpoint.load.empty()) {
-      loaded_ = newest_checkpoint(options_.checkpoint.load);
-      if (loaded_->step > options_.batch.train_iters) {
-        throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", options_.batch.train_iters, loaded_->step, loaded_->path));
-      }
-    }
+    find_state_to_go_on_with();
     if (!options_.data.eval_data.empty()) {
       DataRequest request = evaluation_data(options_, model_.seq_length(), model_.model().config.vocab);
       request.micro_batches = 1;  // evaluation takes one at a time
       eval_data_.emplace(request);
     }
     if (!options_.checkpoint.save.empty()) {
-      const bool goes_on = loaded_ && options_.checkpoint.save == options_.checkpoint.load;
-      directory_.emplace(options_.checkpoint.save, goes_on ? ExistingRun::go_on : ExistingRun::refuse);
+      directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
       directory_->write("run.json", to_json(with_absolute_paths(options_)).dump(1) + "\n");
       directory_->write("plan.json", plan_json(planned_, model_, options_));
-      log_.emplace(directory_->log_path(), loaded_ ? loaded_->step : 0);
+      log_.emplace(directory_->log_path(), saved_step_);
     }
     for (const std::string& note : model_.model().config.notes) progress_.message("note: " + note);
     const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
     std::array<TierUse, kTiers> tiers;
     for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
+    const auto durability = durability_of(options_, planned_, model_);
     progress_.message(plan_summary(planned_, model_));
+    progress_.message(durability_summary(options_, planned_, durability));
     progress_.message(data_.summary());
     progress_.set_tiers(tiers);
-    loop_.emplace(options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); });
+    loop_.emplace(options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); }, durable_steps(durability));
     loop_->begin(loaded_);
-    if (loaded_) {
-      saved_step_ = loaded_->step;
-      progress_.message(fmt::format("loaded {} (step {})", loaded_->path, loaded_->step));
+    if (durability && !durable_) {
+      write_store_link(directory_->path(), {.store_id = store_id_, .directories = paths_of(options_.memory.nvme)});
     }
+    if (loaded_) progress_.message(fmt::format("loaded {} (step {})", loaded_->path, loaded_->step));
+    if (durable_) progress_.message(fmt::format("goes on with the state on nvme (step {})", durable_->record.step));
   }
 
   int run() {
-    const std::int64_t first = saved_step_, last = options_.batch.train_iters;
+    const std::int64_t first = first_step_, last = options_.batch.train_iters;
     const bool pipelines = loop_->steps_overlap();
     std::int64_t submitted = first;
     for (std::int64_t step = first; step < last; ++step) {  // from 0
@@ -77,12 +79,14 @@ class TrainingRun {
       if (submitted > step + 1) continue;
       if (interrupt_.requested()) {
         save(step + 1);
+        give_up_store();
         progress_.message(fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
         return kExitInterrupted;
       }
       if (saves_after(step)) save(step + 1);
     }
     save(last);
+    give_up_store();
     return 0;
   }
 
@@ -91,6 +95,74 @@ class TrainingRun {
     PlannedRun run = plan_run(options, model);
     if (!run.outcome.plan) throw_does_not_fit(run);
     return run;
+  }
+
+  bool goes_on() const { return !options_.checkpoint.load.empty() && options_.checkpoint.save == options_.checkpoint.load; }
+
+  // The newest of what the run left: a checkpoint, or the step that its store holds.
+  void find_state_to_go_on_with() {
+    const std::string& run = options_.checkpoint.load;
+    if (run.empty()) return;
+    durable_ = durable_state_of(run);
+    if (durable_) {
+      if (durable_->record.model != model_hash(compiled_.graph) || durable_->record.form != static_cast<std::uint32_t>(plan_.choices.form)) {
+        throw InputError(fmt::format("--load {}: the state in {} is of another model, or in another form", run, durable_->link.directories.front()),
+                         "Load it with the model, --dtype and --state that the run was begun with.");
+      }
+    }
+    if (!checkpoint_steps(run).empty()) loaded_ = newest_checkpoint(run);
+    if (!durable_ && !loaded_) {
+      // A run that was killed before its first step is begun anew.
+      if (goes_on() && read_log(run + "/log.jsonl").empty()) return;
+      loaded_ = newest_checkpoint(run);
+    }
+    if (durable_ && loaded_ && loaded_->step > durable_->record.step) {
+      superseded_ = std::exchange(durable_, std::nullopt);
+    } else if (durable_) {
+      loaded_.reset();
+    }
+    first_step_ = saved_step_ = loaded_ ? loaded_->step : durable_->record.step;
+    if (first_step_ > options_.batch.train_iters) {
+      throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", options_.batch.train_iters, first_step_,
+                                   loaded_ ? loaded_->path : durable_->link.directories.front()));
+    }
+  }
+
+  // The store that the loop is to have, where steps are durable. A store that cannot be gone on with in place becomes a checkpoint.
+  std::optional<DurableSteps> durable_steps(const std::optional<DurabilityPlan>& durability) {
+    if (durable_ && !(durability && goes_on() && paths_of(options_.memory.nvme) == durable_->link.directories &&
+                      lies_as(durable_->record, durability->layout, durable_->identity))) {
+      save_durable_as_checkpoint();
+    }
+    if (superseded_ && goes_on()) {
+      remove_store_link(directory_->path());
+      discard_store(*superseded_);
+    }
+    if (!durability) return std::nullopt;
+    store_id_ = durable_ ? durable_->identity.store_id : new_store_id();
+    const std::string run = durable_ ? durable_->identity.run_directory : std::filesystem::absolute(directory_->path()).lexically_normal().string();
+    return DurableSteps{.store_id = store_id_, .run_directory = run, .layout = durability->layout, .interval = durability->interval,
+                        .from = durable_ ? std::optional(durable_->record) : std::nullopt};
+  }
+
+  void save_durable_as_checkpoint() {
+    const std::int64_t step = durable_->record.step;
+    progress_.message(fmt::format("the plan has the state elsewhere than the run's store: step {} becomes a checkpoint first", step));
+    write_checkpoint(*directory_, step, [&](const std::string& file) { save_durable_state(*durable_, file); });
+    loaded_ = checkpoint_of_step(directory_->path(), step);
+    superseded_ = std::exchange(durable_, std::nullopt);
+  }
+
+  // A checkpoint has all that the store has.
+  void give_up_store() {
+    if (store_id_ == 0 || !directory_) return;
+    remove_store_link(directory_->path());
+    loop_->give_up_store();
+  }
+
+  static std::uint64_t new_store_id() {
+    std::random_device random;
+    return (std::uint64_t{random()} << 32 | random()) | 1;
   }
 
   bool saves_after(std::int64_t step) const {
@@ -171,8 +243,12 @@ class TrainingRun {
   std::optional<LogWriter> log_;
   Progress progress_;
   std::optional<StepLoop> loop_;
-  std::int64_t saved_step_ = 0;
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
+  std::optional<DurableState> durable_;     // what the run goes on with, in place
+  std::optional<DurableState> superseded_;  // a store of which a checkpoint has all
+  std::uint64_t store_id_ = 0;              // of the store that outlives the process; 0: none does
+  std::int64_t first_step_ = 0;             // the step to go on from
+  std::int64_t saved_step_ = 0;             // of which the run directory, or what was loaded, has a checkpoint
   Timeline last_timeline_;
   std::int64_t last_timeline_step_ = 0;
 };

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr Bytes kEnd = kMiB;
 
 CommitRecord small_record() {
-  CommitRecord record{.store_id = 77, .sequence = 5, .step = 41, .seed = 1234, .model = 99, .form = 1, .run_directory = "/runs/first", .arrays = {}, .hashes = {}};
+  CommitRecord record{.store_id = 77, .sequence = 5, .step = 41, .seed = 1234, .model = 99, .form = 1, .arrays = {}, .hashes = {}};
   record.arrays.push_back({.name = "layers.0/v", .bytes = 3 * 4096, .begin = {0, 3 * 4096}, .slot = 1, .extent_bytes = 8192});
   record.arrays.push_back({.name = "head/weight", .bytes = 4096, .begin = {6 * 4096, 6 * 4096}, .slot = 0, .extent_bytes = 4096});
   record.hashes = {1, 2, 3};
@@ -84,7 +84,7 @@ TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_righ
   EXPECT_THAT(refused([](CommitRecord& r) { r.step = -1; }), HasSubstr("contradicts"));
   // Counts and lengths that claim more than there is.
   const std::vector<std::byte> bytes = encoded(small_record());
-  for (const std::size_t field : {16, 64, 79, 83}) {
+  for (const std::size_t field : {16, 64, 68}) {
     for (const int value : {0x7F, 0xFF}) {
       std::vector<std::byte> large = bytes;
       std::fill_n(large.begin() + static_cast<std::ptrdiff_t>(field), 4, static_cast<std::byte>(value));
@@ -180,7 +180,7 @@ TEST_F(StoreIdentities, a_fresh_store_takes_the_place_of_an_orphan_alone) {
   StoreOptions scratch = options(2, kMiB);
   EXPECT_THROW(Store store(scratch), IoError);
   EXPECT_EQ(identify_store(paths(first)).store_id, 5U);
-  second.orphan = 5;
+  second.orphans = {5};
   make(second);
   EXPECT_EQ(identify_store(paths(first)).store_id, 6U);
   second.content = StoreContent::existing;

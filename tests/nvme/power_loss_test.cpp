@@ -26,13 +26,13 @@ class PowerLoss : public StoreFixture {
     given.stripe_bytes = 16 * kKiB;
     given.block_bytes = 16 * kKiB;
     given.identity = StoreIdentity{.store_id = 3, .records_begin = kRecordsBegin, .place_bytes = kPlaceBytes};
-    given.orphan = 3;
+    given.orphans = {3};
     return given;
   }
   std::vector<std::string> files() { return {directory("d0") + "/spillway-store.bin", directory("d1") + "/spillway-store.bin"}; }
 
   static CommitRecord record_of(std::int64_t step) {
-    CommitRecord record{.store_id = 3, .sequence = static_cast<std::uint64_t>(step), .step = step, .seed = 0, .model = 0, .form = 0, .run_directory = {}, .arrays = {}, .hashes = {}};
+    CommitRecord record{.store_id = 3, .sequence = static_cast<std::uint64_t>(step), .step = step, .seed = 0, .model = 0, .form = 0, .arrays = {}, .hashes = {}};
     for (int i = 0; i < kArrays; ++i) {
       const Bytes begin = 2 * i * kArrayBytes;
       record.arrays.push_back({.name = fmt::format("array {}", i), .bytes = kArrayBytes, .begin = {begin, begin + kArrayBytes}, .slot = static_cast<int>(step % 2), .extent_bytes = kExtentBytes});

@@ -94,7 +94,7 @@ class Durability : public ::testing::Test {
     try {
       const Plan plan = plan_for(of);
       const UnitGraph& graph = model_.of(plan).graph;
-      DurabilityOptions durability{.identity = {}, .layout = durable_layout(plan, graph), .interval = of.interval, .run_directory = "/run", .from = {}};
+      DurabilityOptions durability{.identity = {}, .layout = durable_layout(plan, graph), .interval = of.interval, .from = {}};
       StoreOptions options;
       for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
       options.stripe_bytes = 64 * kKiB;
@@ -102,7 +102,7 @@ class Durability : public ::testing::Test {
       options.queue = IoQueueKind::threads;
       options.depth = 4;
       options.identity = StoreIdentity{.store_id = 11, .records_begin = durability.layout.records_begin, .place_bytes = durability.layout.place_bytes};
-      options.orphan = 11;
+      options.orphans = {11};
       options.content = goes_on ? StoreContent::existing : StoreContent::fresh;
       disk.attach(options);
       Store store(options);

@@ -1,0 +1,259 @@
+"""`--durability step`: killed at any instant, a run goes on at its last durable step, with the bits of one that never stopped."""
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import time
+import unittest
+
+from harness import CommandTest, Golden, Run, arguments, begin, finish, run, wait_for_steps
+
+STEPS = 40
+PLANS = [
+    {"parameter_tier": "nvme", "optimizer_tier": "nvme", "update": "in-next-forward", "activation_tier": "nvme"},
+    {"parameter_tier": "nvme", "optimizer_tier": "nvme", "update": "in-backward"},
+    {"parameter_tier": "nvme", "optimizer_tier": "device", "update": "after"},
+    {"parameter_tier": "device", "optimizer_tier": "nvme", "update": "in-next-forward", "durability_interval": 3},
+    {"parameter_tier": "device", "optimizer_tier": "device", "update": "after"},
+]
+
+
+class Durability(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = Golden("gpt2", cls.directory)
+        cls.wholes = {}
+
+    def flags(self, **changes):
+        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS, "lr_decay_style": "cosine",
+                                    "lr_warmup_iters": 3, "data_order": "shuffled", "durability": "step", **changes})
+
+    def whole(self, **changes):
+        """In core, never stopped."""
+        key = tuple(sorted(changes.items()))
+        if key not in self.wholes:
+            self.wholes[key] = self.train(self.flags(durability="checkpoint", **changes))
+        return self.wholes[key]
+
+    def nvme(self, count=1):
+        return [self.fresh_directory("nvme") for _ in range(count)]
+
+    @staticmethod
+    def with_directories(flags, directories):
+        value = [directories[0]]
+        for directory in directories[1:]:
+            value += ["--nvme", directory]
+        return {**flags, "nvme": value}
+
+    def check_ended(self, path, whole, directories):
+        on = Run(path)
+        self.assertEqual(on.state(), whole.state())
+        self.assertEqual(on.curve(), whole.curve())
+        for directory in directories:
+            self.assertEqual(os.listdir(directory), [])
+        self.assertFalse((on.path / "store.json").exists())
+
+    def kill_after(self, flags, steps):
+        process = begin("train", *arguments(flags))
+        wait_for_steps(flags["save"], steps, process)
+        process.kill()
+        outcome = finish(process)
+        self.assertEqual(outcome.code, -signal.SIGKILL, str(outcome))
+
+    def killed_with_state(self, plan, steps=8, count=2, **changes):
+        directories = self.nvme(count)
+        flags = self.with_directories(self.flags(save=self.fresh(), train_iters=100000, lr_decay_iters=STEPS, **plan, **changes), directories)
+        self.kill_after(flags, steps)
+        self.assertTrue((flags["save"] / "store.json").exists())
+        return flags, directories
+
+    def go_on(self, flags, **changes):
+        return run("train", *arguments({"load": flags["save"], "save": flags["save"], "train_iters": STEPS, **changes}))
+
+    # --- kills --------------------------------------------------------------------------------------------------------------
+
+    def test_killed_at_random_instants(self):
+        """20 kills over the plans; each run is killed until it is through, its instants from the very start to the very end."""
+        chance, kills = random.Random(7), 0
+        while kills < 20:
+            for plan in PLANS:
+                directories = self.nvme(1 + kills % 2)
+                flags = self.with_directories(self.flags(save=self.fresh(), **plan), directories)
+                starts = 0
+                while True:
+                    words = flags if starts == 0 or not (flags["save"] / "run.json").exists() else {"load": flags["save"], "save": flags["save"]}
+                    process = begin("train", *arguments(words))
+                    starts += 1
+                    late = chance.random() < 0.3 or starts > 6
+                    if not late:
+                        wait_for_steps(flags["save"], chance.randrange(1, STEPS), process)
+                        time.sleep(chance.random() * 0.05)
+                        process.kill()
+                    outcome = finish(process)
+                    kills += outcome.code == -signal.SIGKILL
+                    if outcome.code == 0:
+                        break
+                    self.assertEqual(outcome.code, -signal.SIGKILL, str(outcome))
+                self.check_ended(flags["save"], self.whole(), directories)
+
+    def test_nothing_is_lost_but_the_steps_under_way(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        logged = len((flags["save"] / "log.jsonl").read_bytes().splitlines())
+        outcome = self.go_on(flags, train_iters=logged + 3, lr_decay_iters=STEPS)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        (step,) = [int(line.split("(step ")[1].split(")")[0]) for line in outcome.out.splitlines() if "goes on with the state on nvme" in line]
+        self.assertGreaterEqual(step, logged - 2)
+        self.check_ended(flags["save"], self.whole(train_iters=logged + 3, lr_decay_iters=STEPS), directories)
+
+    def test_gone_on_with_under_another_plan(self):
+        """Other tiers, order, time of update or directories: the durable step becomes a checkpoint first."""
+        for change in ({"optimizer_tier": "device"}, {"parameter_tier": "device", "update": "after"}, {"durability": "checkpoint"},
+                       {"nvme": self.fresh_directory("other")}):
+            with self.subTest(change=str(change)):
+                flags, directories = self.killed_with_state(PLANS[0])
+                outcome = self.go_on(flags, **change)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assertIn("becomes a checkpoint first", outcome.out)
+                self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
+
+    def test_into_another_run_directory(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        fork = self.fresh()
+        refused = run("train", *arguments({"load": flags["save"], "save": fork, "train_iters": STEPS}))
+        self.check_refusal(refused, 2, "holds the state of the run in")
+        shutil.rmtree(fork)
+        other = self.fresh_directory("other")
+        outcome = run("train", *arguments({"load": flags["save"], "save": fork, "train_iters": STEPS, "nvme": other}))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(Run(fork).state(), self.whole(lr_decay_iters=STEPS).state())
+        # The first run is as it was.
+        self.assertEqual(self.go_on(flags).code, 0)
+        self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
+
+    # --- whose store it is --------------------------------------------------------------------------------------------------
+
+    def test_another_run_does_not_take_the_directory(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        other = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
+        self.check_refusal(run("train", *arguments(other)), 2, f"holds the state of the run in {flags['save']}")
+        self.assertFalse([name for name in os.listdir(other["save"]) if name == "store.json"])
+        # Nobody can go on with it once its run directory is gone.
+        shutil.rmtree(flags["save"])
+        shutil.rmtree(other["save"])
+        outcome = run("train", *arguments(other))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("removed", outcome.out)
+        self.check_ended(other["save"], self.whole(), directories)
+
+    def test_a_store_does_not_grow(self):
+        directories = self.nvme()
+        sizes = set()
+        flags = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
+        for start in range(4):
+            words = flags if start == 0 else {"load": flags["save"], "save": flags["save"]}
+            self.kill_after({**words, "save": flags["save"], "train_iters": 100000, "lr_decay_iters": STEPS}, 3 * start + 3)
+            files = {name: (directories[0] / name).stat().st_size for name in os.listdir(directories[0])}
+            sizes.add(tuple(sorted((name, size) for name, size in files.items() if name != "spillway-store.lock")))
+        self.assertEqual(len(sizes), 1, sizes)
+
+    def test_in_use(self):
+        directories = self.nvme()
+        flags = self.with_directories(self.flags(save=self.fresh(), train_iters=100000, **PLANS[0]), directories)
+        process = begin("train", *arguments(flags))
+        wait_for_steps(flags["save"], 2, process)
+        self.check_refusal(run("verify", "--store", directories[0]), 4, f"in use by process {process.pid} on host")
+        process.kill()
+        finish(process)
+
+    # --- damage -------------------------------------------------------------------------------------------------------------
+
+    def flip(self, directory, share):
+        """Flips a bit of the store's file there, so far into it; returns the offset."""
+        path = directory / "spillway-store.bin"
+        offset = int(path.stat().st_size * share)
+        with open(path, "r+b") as file:
+            file.seek(offset)
+            byte = file.read(1)[0]
+            file.seek(offset)
+            file.write(bytes([byte ^ 16]))
+        return offset
+
+    def test_scrub_and_damage(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        for words in ([flags["save"]], directories):
+            scrubbed = run("verify", *[word for directory in words for word in ("--store", directory)])
+            self.assertEqual(scrubbed.code, 0, str(scrubbed))
+            self.assertIn("all as written", scrubbed.out)
+        # Somewhere in the slots that hold the state.
+        for number in range(400):
+            self.flip(directories[number % 2], 0.001 + number / 410)
+        damaged = run("verify", "--store", flags["save"])
+        self.check_refusal(damaged, 4, "are damaged; the first is")
+        self.assertRegex(damaged.err, r"/(weight|low|m|v): damaged: bytes \d+ to \d+, at offset \d+ of .*spillway-store.bin")
+        self.assertGreater(len(damaged.out.splitlines()), 2)
+        refused = self.go_on(flags)
+        self.check_refusal(refused, 4, "damaged")
+        self.assertRegex(refused.err, r"at offset \d+ of .*spillway-store.bin|has no record|last page")
+
+    def test_refused_stores(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        first, second = (directory / "spillway-store.bin" for directory in directories)
+        aside = self.fresh("aside")
+        # Swapped, missing, cut, of another store, of another model.
+        os.rename(first, aside), os.rename(second, first), os.rename(aside, second)
+        self.check_refusal(self.go_on(flags), 4, "file of directory 2, not of directory 1")
+        os.rename(first, aside), os.rename(second, first), os.rename(aside, second)
+        os.rename(second, aside)
+        refused = self.go_on(flags)
+        self.check_refusal(refused, 4, "no state of a run is there")
+        self.assertIn("store.json", refused.err)
+        first_copy = self.fresh("aside")
+        shutil.copy(first, first_copy)
+        other, others = self.killed_with_state(PLANS[0])
+        shutil.copy(others[1] / "spillway-store.bin", second)
+        self.check_refusal(self.go_on(flags), 4, "two stores")
+        shutil.copy(others[0] / "spillway-store.bin", first)
+        self.check_refusal(self.go_on(flags), 4, "another run")
+        shutil.copy(aside, second)
+        shutil.copy(first_copy, first)
+        with open(second, "r+b") as file:
+            file.truncate(second.stat().st_size - 4096)
+        self.check_refusal(self.go_on(flags), 4, "")
+        self.check_refusal(self.go_on(other, model=Golden("llama_gqa", self.directory).model, data=Golden("llama_gqa", self.directory).data), 2, "another model")
+        (other["save"] / "store.json").write_text("{}")
+        self.check_refusal(self.go_on(other), 4, "store.json")
+
+    def test_removing_the_link_goes_back_to_the_checkpoint(self):
+        flags, directories = self.killed_with_state(PLANS[0], steps=12, save_interval=5)
+        (flags["save"] / "store.json").unlink()
+        outcome = self.go_on(flags, save_interval=0)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("loaded", outcome.out)
+        self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
+
+    # --- what it says -------------------------------------------------------------------------------------------------------
+
+    def test_what_it_says(self):
+        directories = self.nvme()
+        step = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)))
+        self.assertIn("durability: each step; a kill loses up to 2 steps", step.out)
+        copies = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **PLANS[3]), directories)))
+        self.assertIn("durability: every 3 steps; a kill loses up to 4 steps", copies.out)
+        self.assertRegex(copies.out, r"of state on the device are copied to nvme each time, [0-9.e-]+ s of writing")
+        checkpoint = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **{**PLANS[0], "durability": "checkpoint", "save_interval": 10}), directories)))
+        self.assertIn("durability: checkpoint; a kill loses up to 10 steps", checkpoint.out)
+        self.check_refusal(run("train", *arguments(self.flags(save=self.fresh()))), 2, "--durability: found step without --nvme")
+
+    def test_bytes_written(self):
+        """What the log says and what the plan says; records and copies come on top of steps, and are small here."""
+        directories = self.nvme()
+        done = self.train(self.with_directories(self.flags(**PLANS[0]), directories))
+        planned = done.plan["nvme_per_step"]["written_bytes"]
+        self.assertEqual({record["nvme_written_bytes"] for record in done.log[1:]}, {planned})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,186 @@
+#include "trainer/durable_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "memory/arena.h"
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "models/safetensors_writer.h"
+#include "nvme/commit_log.h"
+#include "nvme/content_hash.h"
+#include "nvme/store.h"
+
+namespace spillway {
+namespace {
+
+std::string link_path(const std::string& run_directory) { return run_directory + "/store.json"; }
+
+StoreOptions options_of(const StoreLink& link, const StoreIdentity& identity) {
+  StoreOptions options;
+  for (const std::string& directory : link.directories) options.directories.push_back({directory, 0});
+  options.bytes = identity.bytes;
+  options.stripe_bytes = identity.stripe_bytes;
+  options.content = StoreContent::existing;
+  options.identity = identity;
+  return options;
+}
+
+struct Extent {
+  const DurableArray& array;
+  Bytes begin = 0;  // in the array
+  std::span<const std::byte> content;
+  std::uint64_t hash = 0;  // as the record has it
+};
+
+// Array by array, in the record's order.
+void for_each_extent(const DurableState& state, const std::function<void(const Store& store, const Extent& extent)>& visit) {
+  Store store(options_of(state.link, state.identity));
+  CommitLog log(store, state.identity);
+  Bytes longest = kExtentAlignment;
+  for (const DurableArray& array : state.record.arrays) longest = std::max(longest, array.extent_bytes);
+  const Arena staging(longest, "an extent of the store");
+  auto hash = state.record.hashes.begin();
+  for (const DurableArray& array : state.record.arrays) {
+    for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes) {
+      const Bytes bytes = std::min(array.extent_bytes, array.bytes - begin);
+      const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)] + begin, staging.data(), bytes};
+      log.read({&segment, 1});
+      visit(store, {array, begin, {staging.data(), static_cast<std::size_t>(bytes)}, *hash++});
+    }
+  }
+}
+
+std::string damage_of(const Store& store, const Extent& extent) {
+  const StorePlace place = store.place_of(extent.array.begin[static_cast<std::size_t>(extent.array.slot)] + extent.begin);
+  return fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}", extent.array.name, extent.begin, extent.begin + std::ssize(extent.content),
+                     place.offset, place.file);
+}
+
+ElementType type_of(StateForm form, StateKind kind) {
+  if (bytes_per_element(form, kind) == 4) return ElementType::f32;
+  return kind == StateKind::low ? ElementType::u16 : ElementType::bf16;
+}
+
+TensorToWrite tensor_of(const DurableArray& array, StateForm form) {
+  constexpr std::array<std::string_view, kStateKinds> kinds = {"/weight", "/low", "/m", "/v"};
+  for (int kind = 0; kind < kStateKinds; ++kind) {
+    const auto which = static_cast<StateKind>(kind);
+    if (!array.name.ends_with(kinds[static_cast<std::size_t>(kind)]) || bytes_per_element(form, which) == 0) continue;
+    return {array.name, type_of(form, which), {array.bytes / bytes_per_element(form, which)}};
+  }
+  throw IoError(fmt::format("the store has an array {}, which no state of this form has", array.name), "Go on from a checkpoint of the run.");
+}
+
+}  // namespace
+
+void write_store_link(const std::string& run_directory, const StoreLink& link) {
+  const nlohmann::ordered_json json = {{"store_id", fmt::format("{:016x}", link.store_id)}, {"directories", link.directories}};
+  write_text_file(link_path(run_directory), json.dump(1) + "\n");
+}
+
+void remove_store_link(const std::string& run_directory) {
+  std::error_code ignored;
+  std::filesystem::remove(link_path(run_directory), ignored);
+  sync_directory(run_directory);
+}
+
+std::optional<StoreLink> read_store_link(const std::string& run_directory) {
+  const std::string path = link_path(run_directory);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
+  const auto json = nlohmann::json::parse(read_text_file(path, kMiB), nullptr, false);
+  StoreLink link;
+  const auto damaged = [&] {
+    return IoError(fmt::format("{} is damaged: it does not say which store holds the run's state", path),
+                   "Remove the file to go on from the run's last checkpoint.");
+  };
+  if (!json.is_object() || !json.contains("store_id") || !json["store_id"].is_string() || !json.contains("directories") || !json["directories"].is_array()) {
+    throw damaged();
+  }
+  const auto id = json["store_id"].get<std::string>();
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), link.store_id, 16);
+  if (error != std::errc() || end != id.data() + id.size() || link.store_id == 0) throw damaged();
+  for (const auto& directory : json["directories"]) {
+    if (!directory.is_string()) throw damaged();
+    link.directories.push_back(directory.get<std::string>());
+  }
+  if (link.directories.empty()) throw damaged();
+  return link;
+}
+
+DurableState durable_state_in(const std::vector<std::string>& directories) {
+  DurableState state;
+  state.identity = identify_store(directories);
+  state.link = {state.identity.store_id, directories};
+  Store store(options_of(state.link, state.identity));
+  std::optional<CommitRecord> newest = CommitLog(store, state.identity).newest();
+  if (!newest) throw IoError(fmt::format("{}: the store there holds no step yet", directories.front()), "Its run ended before it could; begin it anew.");
+  state.record = std::move(*newest);
+  return state;
+}
+
+std::optional<DurableState> durable_state_of(const std::string& run_directory) {
+  const std::optional<StoreLink> link = read_store_link(run_directory);
+  if (!link) return std::nullopt;
+  const std::string else_do = fmt::format("Or remove {} to go on from the run's last checkpoint instead.", link_path(run_directory));
+  try {
+    DurableState state = durable_state_in(link->directories);
+    if (state.link.store_id == link->store_id) return state;
+  } catch (const IoError& error) {
+    throw IoError(error.what(), error.help().empty() ? else_do : error.help() + "\n" + else_do);
+  } catch (const InputError& error) {
+    throw IoError(error.what(), error.help().empty() ? else_do : error.help() + "\n" + else_do);
+  }
+  throw IoError(fmt::format("{} holds the store of another run than {}", link->directories.front(), run_directory), else_do);
+}
+
+std::vector<std::uint64_t> orphans_in(const std::vector<std::string>& directories) {
+  std::vector<std::uint64_t> orphans;
+  for (const std::string& directory : directories) {
+    const std::optional<StoreIdentity> found = read_store_identity(directory);
+    if (!found) continue;
+    const std::optional<StoreLink> link = found->run_directory.empty() ? std::nullopt : read_store_link(found->run_directory);
+    if (found->run_directory.empty() || (link && link->store_id == found->store_id)) {
+      throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which can go on", directory, found->run_directory),
+                       fmt::format("Go on with it by --load {}, remove that directory if it is not to go on, or give another --nvme.", found->run_directory));
+    }
+    orphans.push_back(found->store_id);
+  }
+  return orphans;
+}
+
+void save_durable_state(const DurableState& state, const std::string& file) {
+  const auto form = static_cast<StateForm>(state.record.form);
+  if (state.record.form > static_cast<std::uint32_t>(StateForm::fp32)) throw IoError(fmt::format("the store's state is of an unknown form {}", state.record.form));
+  std::vector<TensorToWrite> tensors;
+  for (const DurableArray& array : state.record.arrays) tensors.push_back(tensor_of(array, form));
+  SafetensorsWriter writer(file, tensors);
+  for_each_extent(state, [&](const Store& store, const Extent& extent) {
+    if (content_hash(extent.content) != extent.hash) throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
+    writer.append(extent.array.name, extent.content);
+  });
+  writer.finish();
+}
+
+void discard_store(const DurableState& state) { Store(options_of(state.link, state.identity)).discard(); }
+
+ScrubResult scrub(const DurableState& state, const std::function<void(const std::string& line)>& say) {
+  ScrubResult result;
+  result.step = state.record.step;
+  for_each_extent(state, [&](const Store& store, const Extent& extent) {
+    ++result.extents;
+    result.bytes += std::ssize(extent.content);
+    if (content_hash(extent.content) == extent.hash) return;
+    const std::string damage = damage_of(store, extent);
+    if (result.damaged++ == 0) result.first_damage = damage;
+    say(damage);
+  });
+  return result;
+}
+
+}  // namespace spillway

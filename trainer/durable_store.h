@@ -1,0 +1,55 @@
+// The store of a run whose steps are durable: found by the run directory's store.json, read without an executor, given up.
+// Not here: what a record is (nvme/commit_record.h), going on in place (step_loop.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/plan.h"
+#include "nvme/commit_record.h"
+#include "nvme/store_identity.h"
+
+namespace spillway {
+
+// store.json of a run directory: there from when a first step is durable until a checkpoint has all that the store has.
+struct StoreLink {
+  std::uint64_t store_id = 0;
+  std::vector<std::string> directories;  // absolute, in the store's order
+};
+void write_store_link(const std::string& run_directory, const StoreLink& link);
+void remove_store_link(const std::string& run_directory);
+std::optional<StoreLink> read_store_link(const std::string& run_directory);
+
+// What a store holds.
+struct DurableState {
+  StoreLink link;
+  StoreIdentity identity;
+  CommitRecord record;
+};
+// IoError where the store is damaged, mixed up, missing in part, in use, or holds no step.
+DurableState durable_state_in(const std::vector<std::string>& directories);
+// Of a run; nothing where its steps are not durable.
+std::optional<DurableState> durable_state_of(const std::string& run_directory);
+
+// store_ids of the stores in these directories that nobody will go on with, because their runs have no store.json (any more) that
+// names them. InputError where there is one that a run can go on with: which run.
+std::vector<std::uint64_t> orphans_in(const std::vector<std::string>& directories);
+
+// The state as a checkpoint's file. IoError where an extent is damaged: array, file, offset.
+void save_durable_state(const DurableState& state, const std::string& file);
+// Removes the store's files. `state` must not be read again.
+void discard_store(const DurableState& state);
+
+// Reads everything that the record names. Each damaged extent is told to `say`.
+struct ScrubResult {
+  std::int64_t step = 0;
+  std::int64_t extents = 0, damaged = 0;
+  Bytes bytes = 0;
+  std::string first_damage;
+};
+ScrubResult scrub(const DurableState& state, const std::function<void(const std::string& line)>& say);
+
+}  // namespace spillway
