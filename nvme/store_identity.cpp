@@ -18,7 +18,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x314449594157'4C53;  // "SLWAYID1"
+constexpr std::uint64_t kMagic = 0x3144495941574C53;  // "SLWAYID1"
 constexpr std::uint32_t kVersion = 1;
 constexpr int kMostDirectories = 4096;
 constexpr std::size_t kLongestPath = 3500;

@@ -165,7 +165,9 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--drift-threshold",
                                    "0.5",
                                    "--nvme-tbw",
-                                   "600TB"});
+                                   "600TB",
+                                   "--durability-interval",
+                                   "7"});
   EXPECT_EQ(o.model.model, "gpt2");
   EXPECT_THAT(o.data.data, ElementsAre("a.txt", "b.jsonl"));
   EXPECT_THAT(o.data.eval_data, ElementsAre("c.bin"));
@@ -199,6 +201,7 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(o.log.out, "x.html");
   EXPECT_EQ(o.log.drift_threshold, 0.5);
   EXPECT_EQ(o.log.nvme_tbw, 600'000'000'000'000);
+  EXPECT_EQ(o.memory.durability_interval, 7);
   EXPECT_EQ(o.memory.device, DeviceChoice::cuda);
   EXPECT_EQ(o.memory.device_index, 3);
   EXPECT_EQ(o.memory.device_memory, kGiB);
