@@ -31,7 +31,7 @@ namespace {
 class TrainingRun {
  public:
   explicit TrainingRun(const ResolvedOptions& resolved)
-      : options_(resolved.options), model_(options_), planned_(planned(options_, model_)), plan_(*planned_.outcome.plan), compiled_(model_.of(plan_)),
+      : options_(resolved.options), durable_(durable_state(options_)), model_(options_), planned_(planned(options_, model_)), plan_(*planned_.outcome.plan), compiled_(model_.of(plan_)),
         data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
     validate(plan_, compiled_.graph);
@@ -97,13 +97,17 @@ class TrainingRun {
     return run;
   }
 
+  // Looked at first: without its store's directories the run cannot even be planned.
+  static std::optional<DurableState> durable_state(const RunOptions& options) {
+    return options.checkpoint.load.empty() ? std::nullopt : durable_state_of(options.checkpoint.load);
+  }
+
   bool goes_on() const { return !options_.checkpoint.load.empty() && options_.checkpoint.save == options_.checkpoint.load; }
 
   // The newest of what the run left: a checkpoint, or the step that its store holds.
   void find_state_to_go_on_with() {
     const std::string& run = options_.checkpoint.load;
     if (run.empty()) return;
-    durable_ = durable_state_of(run);
     if (durable_) {
       if (durable_->record.model != model_hash(compiled_.graph) || durable_->record.form != static_cast<std::uint32_t>(plan_.choices.form)) {
         throw InputError(fmt::format("--load {}: the state in {} is of another model, or in another form", run, durable_->link.directories.front()),
@@ -231,6 +235,7 @@ class TrainingRun {
   }
 
   const RunOptions& options_;
+  std::optional<DurableState> durable_;  // what the run goes on with, in place
   PreparedModel model_;
   PlannedRun planned_;
   const Plan& plan_;
@@ -244,7 +249,6 @@ class TrainingRun {
   Progress progress_;
   std::optional<StepLoop> loop_;
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
-  std::optional<DurableState> durable_;     // what the run goes on with, in place
   std::optional<DurableState> superseded_;  // a store of which a checkpoint has all
   std::uint64_t store_id_ = 0;              // of the store that outlives the process; 0: none does
   std::int64_t first_step_ = 0;             // the step to go on from

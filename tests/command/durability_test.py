@@ -133,6 +133,43 @@ class Durability(CommandTest):
         self.assertEqual(self.go_on(flags).code, 0)
         self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
 
+    def test_interrupted_once_and_twice(self):
+        """The first signal saves a checkpoint, and the store goes; a second SIGINT ends at once, and the store has the last step."""
+        for signals in ([signal.SIGTERM], [signal.SIGINT, signal.SIGINT]):
+            with self.subTest(signals=str(signals)):
+                directories = self.nvme(2)
+                flags = self.with_directories(self.flags(save=self.fresh(), train_iters=100000, lr_decay_iters=STEPS, **PLANS[0]), directories)
+                process = begin("train", *arguments(flags))
+                wait_for_steps(flags["save"], 6, process)
+                for number in signals:
+                    process.send_signal(number)
+                outcome = finish(process)
+                self.assertEqual(outcome.code, 130, str(outcome))
+                if len(signals) == 1:
+                    self.assertFalse((flags["save"] / "store.json").exists())
+                    self.assertEqual([os.listdir(directory) for directory in directories], [[], []])
+                # Wherever it was when the signals came: as many steps again.
+                steps = len((flags["save"] / "log.jsonl").read_bytes().splitlines()) + 5
+                on = self.go_on(flags, train_iters=steps)
+                self.assertEqual(on.code, 0, str(on))
+                self.check_ended(flags["save"], self.whole(train_iters=steps, lr_decay_iters=STEPS), directories)
+
+    def test_a_directory_that_disappears(self):
+        """Under a run its files are still open; a run that is to go on without them is told what to do."""
+        directories = self.nvme(2)
+        flags = self.with_directories(self.flags(save=self.fresh(), train_iters=400, lr_decay_iters=STEPS, **PLANS[0]), directories)
+        process = begin("train", *arguments(flags))
+        wait_for_steps(flags["save"], 6, process)
+        shutil.rmtree(directories[1])
+        outcome = finish(process)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(Run(flags["save"]).state(), self.whole(train_iters=400, lr_decay_iters=STEPS).state())
+        killed, others = self.killed_with_state(PLANS[0], save_interval=4)
+        shutil.rmtree(others[0])
+        refused = self.go_on(killed)
+        self.check_refusal(refused, 4, str(others[0]))
+        self.assertIn("store.json", refused.err)
+
     # --- whose store it is --------------------------------------------------------------------------------------------------
 
     def test_another_run_does_not_take_the_directory(self):
