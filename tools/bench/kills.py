@@ -49,7 +49,7 @@ class Killer:
         text = space / "text.txt"
         text.write_text("".join(chr(32 + self.chance.randrange(90)) for _ in range(200000)))
         self.flags = ["--model", model, "--data", text, "--tokenizer", "bytes", "--micro-batch-size", "2", "--global-batch-size", "4", "--seq-length", "64",
-                      "--train-iters", str(STEPS), "--lr", "1e-3", *arguments.flags]
+                      "--train-iters", str(STEPS), "--lr", "1e-3", "--profile", common.ROOT / "tests/data/machine.json", *arguments.flags]
         self.kills, self.starts, self.twice, self.shares = 0, 0, 0, [0] * 10
 
     def start(self, flags):
