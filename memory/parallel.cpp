@@ -36,9 +36,9 @@ class Edge {
 }  // namespace
 
 struct ThreadPool::Impl {
-  explicit Impl(int threads)
+  Impl(int threads, PoolPriority priority)
       : limit(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads)),
-        arena(threads, 1),
+        arena(threads, 1, priority == PoolPriority::high ? tbb::task_arena::priority::high : tbb::task_arena::priority::normal),
         workers(static_cast<std::size_t>(threads)) {}
   // The limit is process-wide in TBB; without it a machine with more cores would wake more workers than the arena has places.
   tbb::global_control limit;
@@ -47,9 +47,9 @@ struct ThreadPool::Impl {
   std::mutex only;
 };
 
-ThreadPool::ThreadPool(int threads) : threads_(threads) {
+ThreadPool::ThreadPool(int threads, PoolPriority priority) : threads_(threads) {
   SPILLWAY_CHECK(threads >= 1, "a pool of {} threads", threads);
-  impl_ = std::make_unique<Impl>(threads);
+  impl_ = std::make_unique<Impl>(threads, priority);
 }
 ThreadPool::~ThreadPool() = default;
 

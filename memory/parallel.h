@@ -1,4 +1,4 @@
-// The one thread pool of the process: kernels and the host optimizer cut their work into tasks and run them here.
+// Where kernels and the host optimizer run the tasks that they cut their work into. Pools share the threads of the process.
 // Results never depend on the number of threads: a caller cuts by shape alone and each task writes its own outputs.
 // Not here: lanes, which are threads of their own that mostly wait (offload/).
 #pragma once
@@ -16,8 +16,8 @@ template <typename R, typename... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)  // NOLINT: implicit by design, like a reference
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
+      FunctionRef(F&& f)  // NOLINT: implicit by design, like a reference
       : object_(const_cast<void*>(static_cast<const void*>(&f))),
         call_([](void* object, Args... args) -> R { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
   R operator()(Args... args) const { return call_(object_, args...); }
@@ -27,9 +27,13 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
+// Whose tasks the threads take first where several pools have some.
+enum class PoolPriority : std::uint8_t { normal, high };
+
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // threads >= 1; the calling thread counts as one of them
+  // threads >= 1; the calling thread counts as one of them.
+  explicit ThreadPool(int threads, PoolPriority priority = PoolPriority::normal);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -38,7 +42,7 @@ class ThreadPool {
 
   // Runs body(task, worker) for every task in [0, tasks), in any order, on the pool and the calling thread; all are complete
   // when it returns. `worker` is in [0, threads()): no two bodies with the same worker run at the same time, so that it may index
-  // scratch memory. May be called from several threads at once (the compute and the update lane); they share the threads.
+  // scratch memory. May be called from several threads at once; a caller who finds all places of the pool taken waits for one.
   // Bodies must not call parallel_for, block, or throw.
   void parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t task, int worker)> body) const;
 

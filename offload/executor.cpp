@@ -21,7 +21,7 @@ struct Executor::Impl {
         plan(*given.plan),
         graph(given.model->graph),
         device(plan.peak[static_cast<int>(Tier::device)], "device"),
-        operations(plan, graph, *given.pool, device.data(), given.seed) {
+        operations(plan, graph, given.pool->threads(), device.data(), given.seed) {
     // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
     device.prefault(*given.pool);
     if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, device);

@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-Operations::Operations(const Plan& plan, const UnitGraph& graph, const ThreadPool& pool, std::byte* device, std::uint64_t seed)
-    : plan_(plan), graph_(graph), device_(device), seed_(seed), optimizer_(graph, plan.choices.form, pool) {}
+Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed)
+    : plan_(plan), graph_(graph), device_(device), seed_(seed), optimizer_(graph, plan.choices.form, threads) {}
 
 std::span<std::int32_t> Operations::token_rows(int token_slot, int micro_batch, int which) const {
   auto* base = reinterpret_cast<std::int32_t*>(resident(plan_.token_buffer));

@@ -18,7 +18,7 @@ namespace spillway {
 class Operations {
  public:
   // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding.
-  Operations(const Plan& plan, const UnitGraph& graph, const ThreadPool& pool, std::byte* device, std::uint64_t seed);
+  Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed);
 
   // Why the run must stop, where its loss or a gradient came out not finite; else empty.
   std::string execute(Run& run, const BoundOp& bound);

@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, const ThreadPool& pool)
-    : graph_(graph), form_(form), pool_(pool) {
+OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
+    : graph_(graph), form_(form), pool_(threads, PoolPriority::high) {
   Bytes scratch = 0;
   first_piece_.assign(1, 0);
   for (const ParameterBlock& block : graph.blocks) {

@@ -21,7 +21,7 @@ struct UpdateSettings {
 
 class OptimizerOps {
  public:
-  OptimizerOps(const UnitGraph& graph, StateForm form, const ThreadPool& pool);
+  OptimizerOps(const UnitGraph& graph, StateForm form, int threads);
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
@@ -35,7 +35,8 @@ class OptimizerOps {
  private:
   const UnitGraph& graph_;
   const StateForm form_;
-  const ThreadPool& pool_;
+  // The lane's own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
+  const ThreadPool pool_;
   std::vector<int> first_piece_;     // [blocks + 1]
   std::vector<double> tensor_sums_;  // [tensors]
   std::vector<std::byte> scratch_;   // partial sums of the largest piece

@@ -137,7 +137,8 @@ class Update {
 // Speeds of products and of updates beside one another, as shares of their speeds alone.
 void measure_shared(const ThreadPool& pool, const Sampling& sampling, std::vector<Measurement>& measurements) {
   Products layer(pool, DType::bfloat16, 512, 1024, 1024);
-  Update update(pool, 2 << 20);  // 32 MiB
+  const ThreadPool update_pool(pool.threads(), PoolPriority::high);  // as the update lane has
+  Update update(update_pool, 2 << 20);                               // 32 MiB
   const double products_alone_per_s = measured("", 1, seconds_of_each(sampling, [&] { layer.run(); })).middle,
                updates_alone_per_s = measured("", 1, seconds_of_each(sampling, [&] { update.run(); })).middle;
   std::vector<double> compute_shares, update_shares;
