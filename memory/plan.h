@@ -153,6 +153,8 @@ struct Plan {
   int norm_buffer = -1;                 // double [pieces]: sums of squares, in the order of blocks and pieces
   int factor_buffer = -1;               // double [2]: global norm, clip factor
   int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next
+  int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
+  std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
   Program step;                         // one training step
   Program flush;                        // applies the updates that wait; empty unless the update is in the next forward
   Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head

@@ -292,6 +292,14 @@ Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
   return plan;
 }
 
+Plan build_inference(const UnitGraph& graph, const Choices& choices) {
+  Plan plan;
+  plan.choices = choices;
+  add_inference_buffers(graph, plan);
+  plan.evaluate = build_evaluation(graph, plan);
+  return plan;
+}
+
 Program build_evaluation(const UnitGraph& graph, const Plan& plan) {
   return Movement(plan.choices, evaluation_tasks(graph, plan), static_cast<int>(plan.resident.size())).compile();
 }

@@ -181,6 +181,10 @@ class Builder {
     }
     object = add_object({.name = graph_.values[index].name, .category = Category::activations, .staged_category = Category::staging,
                          .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
+    if (graph_.values[index].lasts) {
+      list_.objects.back().holds_state = true;
+      list_.objects.back().device_buffer = plan_.value_buffer[index];
+    }
     return object;
   }
 
@@ -414,34 +418,58 @@ class Builder {
 
 }  // namespace
 
+namespace {
+
+int add_resident(Plan& plan, std::string name, Category category, Tier tier, Bytes bytes, int slots) {
+  plan.resident.push_back({.name = std::move(name), .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
+  return static_cast<int>(plan.resident.size()) - 1;
+}
+
+int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan) {
+  const Bytes each = bytes_per_element(plan.choices.form, kind);
+  if (each == 0) return -1;
+  return add_resident(plan, block.name + "." + std::string(name_of_kind(kind)), category_of(kind), tier, each * block.elements,
+                      tier == Tier::nvme ? plan.choices.slots : 1);
+}
+
+}  // namespace
+
 void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
-  const auto add = [&](std::string name, Category category, Tier tier, Bytes bytes, int slots) {
-    plan.resident.push_back({.name = std::move(name), .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
-    return static_cast<int>(plan.resident.size()) - 1;
-  };
   int pieces = 0;
   for (const ParameterBlock& block : graph.blocks) pieces += static_cast<int>(block.pieces.size());
   const Bytes word = sizeof(double);
-  plan.loss_buffer = add("losses", Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
-  plan.norm_buffer = add("gradient_norms", Category::staging, Tier::device, pieces * word, 1);
-  plan.factor_buffer = add("clip_factor", Category::staging, Tier::device, 2 * word, 1);
-  plan.token_buffer = add("tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  plan.loss_buffer = add_resident(plan, "losses", Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
+  plan.norm_buffer = add_resident(plan, "gradient_norms", Category::staging, Tier::device, pieces * word, 1);
+  plan.factor_buffer = add_resident(plan, "clip_factor", Category::staging, Tier::device, 2 * word, 1);
+  plan.token_buffer = add_resident(plan, "tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{};
     for (const StateKind kind : kKinds) {
-      const Bytes each = bytes_per_element(choices.form, kind);
       const Tier tier = kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block];
-      buffers[static_cast<int>(kind)] =
-          each == 0 ? -1
-                    : add(graph.blocks[block].name + "." + std::string(name_of_kind(kind)), category_of(kind), tier,
-                          each * graph.blocks[block].elements, tier == Tier::nvme ? choices.slots : 1);
+      buffers[static_cast<int>(kind)] = add_state(graph.blocks[block], kind, tier, plan);
     }
     plan.state_buffer.push_back(buffers);
     plan.gradient_buffer.push_back(choices.update != UpdateTime::in_next_forward
                                        ? -1
-                                       : add(graph.blocks[block].name + ".waiting_gradient", Category::gradients, choices.gradient_tier[block],
-                                             gradient_bytes_per_element(choices.form) * graph.blocks[block].elements, 1));
+                                       : add_resident(plan, graph.blocks[block].name + ".waiting_gradient", Category::gradients, choices.gradient_tier[block],
+                                                      gradient_bytes_per_element(choices.form) * graph.blocks[block].elements, 1));
+  }
+}
+
+void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
+  const Choices& choices = plan.choices;
+  plan.loss_buffer = add_resident(plan, "losses", Category::staging, Tier::device, (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
+  plan.token_buffer = add_resident(plan, "tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  plan.logits_buffer = add_resident(plan, "logits", Category::activations, Tier::device, graph.logits_bytes, 1);
+  for (const Value& value : graph.values) {
+    plan.value_buffer.push_back(!value.lasts ? -1 : add_resident(plan, value.name, Category::activations, Tier::device, value.bytes, 1));
+  }
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    std::array<int, kStateKinds> buffers{-1, -1, -1, -1};
+    buffers[static_cast<int>(StateKind::weight)] = add_state(graph.blocks[block], StateKind::weight, choices.weight_tier[block], plan);
+    plan.state_buffer.push_back(buffers);
+    plan.gradient_buffer.push_back(-1);
   }
 }
 

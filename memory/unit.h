@@ -45,6 +45,7 @@ inline constexpr std::int64_t kPieceAlignment = 64;
 struct Value {
   std::string name;
   Bytes bytes = 0;                         // of one micro-batch
+  bool lasts = false;                      // from one pass to the next: a key-value cache
 };
 
 enum class Access : std::uint8_t { read, write, update };  // write: every byte that is read later is written
@@ -90,6 +91,7 @@ struct UnitGraph {
   std::int64_t parameters = 0;             // stored elements, tied ones once, without padding
   int tensors = 0;                         // number of distinct tensor_index
   Bytes token_bytes = 0;                   // inputs and targets of one micro-batch
+  Bytes logits_bytes = 0;                  // of one row over the whole vocabulary, fp32
 };
 
 }  // namespace spillway

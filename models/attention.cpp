@@ -12,6 +12,7 @@ namespace {
 // Where the values of the unit stand in its calls, and where its parameters lie in the block; -1: there is none.
 struct AttentionPlaces {
   int x = -1, y = -1, statistics = -1, qkv = -1, o = -1, lse = -1;                                          // forward
+  int cache = -1;  // keys [K, Hkv*D], then values [K, Hkv*D], of the K positions of the context
   int dy = -1, x_again = -1, statistics_again = -1, qkv_again = -1, o_again = -1, lse_again = -1, dx = -1;  // backward
   std::int64_t qkv_weight = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output_weight = -1, output_bias = -1;
 };
@@ -48,7 +49,7 @@ class AttentionOps : public UnitOps {
         forward_(compute.engine),
         backward_(compute.engine) {
     size_forward();
-    size_backward();
+    if (!is_cached()) size_backward();
   }
 
   const PassSize& forward_size() const { return forward_; }
@@ -63,9 +64,13 @@ class AttentionOps : public UnitOps {
     E* xn = region_of<E>(call, forward_xn_);
     norm_.forward(block, x, xn, value_of<float>(call, at_.statistics));
     run(qkv_, {.a = xn, .b = block + at_.qkv_weight, .c = qkv, .bias = optional(block, at_.qkv_bias)}, scratch);
-    const ops::AttentionInputs<E> in = rotated(block, qkv, region_of<E>(call, forward_qk_));
-    ops::attention_forward<E>(compute_.pool, attention_shape(), in, {o, sizes_.o_width()}, value_of<float>(call, at_.lse),
-                              scratch);
+    const ops::AttentionInputs<E> in = rotated(block, qkv, region_of<E>(call, forward_qk_), call.position);
+    if (is_cached()) {
+      attend_to_cache(call, in, o, scratch);
+    } else {
+      ops::attention_forward<E>(compute_.pool, attention_shape(), in, {o, sizes_.o_width()}, value_of<float>(call, at_.lse),
+                                scratch);
+    }
     if (call.pass == ForwardPass::recompute) return;
     run(output_,
         {.a = o,
@@ -77,6 +82,7 @@ class AttentionOps : public UnitOps {
   }
 
   void backward(const UnitCall& call) override {
+    SPILLWAY_CHECK(!is_cached(), "attention with a cache has no backward");
     const E* block = weights_of<E>(call, 0);
     const E* x = value_of<E>(call, at_.x_again);
     const E* qkv = value_of<E>(call, at_.qkv_again);
@@ -93,7 +99,7 @@ class AttentionOps : public UnitOps {
     if (at_.output_bias >= 0) column_sums(sizes_.hidden, dy, gradient + at_.output_bias, store, scratch);
 
     E* dqkv = region_of<E>(call, backward_dqkv_);
-    const ops::AttentionInputs<E> in = rotated(block, qkv, region_of<E>(call, backward_qk_));
+    const ops::AttentionInputs<E> in = rotated(block, qkv, region_of<E>(call, backward_qk_), 0);
     const std::int64_t O = sizes_.o_width(), Q = sizes_.qkv_width();
     ops::attention_backward<E>(compute_.pool, attention_shape(), in, {{o, O}, value_of<float>(call, at_.lse_again), {d_o, O}},
                                {{dqkv, Q}, {dqkv + O, Q}, {dqkv + sizes_.qk_width(), Q}}, scratch);
@@ -143,12 +149,43 @@ class AttentionOps : public UnitOps {
             .scale = sizes_.scale};
   }
 
+  bool is_cached() const { return compute_.context > 0; }
+  std::int64_t cache_width() const { return sizes_.kv_heads * sizes_.head_dim; }
+  // Of rows at a position: they see what is cached before them, and themselves.
+  ops::AttentionShape cached_shape(std::int64_t position) const {
+    ops::AttentionShape shape = attention_shape();
+    shape.keys = position + compute_.rows;
+    shape.key_offset = position;
+    return shape;
+  }
+
+  // The rows' keys and values go where they belong in the cache; then the rows attend to all that it has up to themselves.
+  void attend_to_cache(const UnitCall& call, const ops::AttentionInputs<E>& in, E* o, std::byte* scratch) const {
+    const std::int64_t n = compute_.rows, W = cache_width(), K = compute_.context;
+    SPILLWAY_CHECK(call.position >= 0 && call.position + n <= K, "rows {} to {} of a context of {}", call.position, call.position + n, K);
+    E* keys = value_of<E>(call, at_.cache);
+    E* values = keys + K * W;
+    for (std::int64_t row = 0; row < n; ++row) {
+      std::copy_n(in.k.data + row * in.k.stride, W, keys + (call.position + row) * W);
+      std::copy_n(in.v.data + row * in.v.stride, W, values + (call.position + row) * W);
+    }
+    const ops::AttentionInputs<E> cached{in.q, {keys, W}, {values, W}};
+    if (n == 1) {
+      ops::attention_decode<E>(compute_.pool, cached_shape(call.position), cached, o, scratch);
+    } else {
+      ops::attention_forward<E>(compute_.pool, cached_shape(call.position), cached, {o, sizes_.o_width()}, value_of<float>(call, at_.lse), scratch);
+    }
+  }
+
   // What attention reads: queries and keys rotated into `qk`, or those of qkv itself where there are no rotary positions.
-  ops::AttentionInputs<E> rotated(const E* block, const E* qkv, E* qk) const {
+  ops::AttentionInputs<E> rotated(const E* block, const E* qkv, E* qk, std::int64_t position) const {
     const std::int64_t O = sizes_.o_width(), Q = sizes_.qkv_width(), QK = sizes_.qk_width();
     const ops::AttentionRows<const E> values{qkv + QK, Q};
     if (!rope_) return {{qkv, Q}, {qkv + O, Q}, values};
-    ops::rope_forward(compute_.pool, rope_shape(), rope_->table(), head_norm(block), qkv, qk);
+    ops::RopeTable table = rope_->table();
+    table.cosine += position * (sizes_.head_dim / 2);
+    table.sine += position * (sizes_.head_dim / 2);
+    ops::rope_forward(compute_.pool, rope_shape(), table, head_norm(block), qkv, qk);
     return {{qk, QK}, {qk + O, QK}, values};
   }
 
@@ -167,7 +204,12 @@ class AttentionOps : public UnitOps {
                                              at_.qkv_bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias));
     output_ = forward_.gemm(ops::linear_forward(compute_.dtype, n, sizes_.o_width(), H,
                                                 at_.output_bias < 0 ? ops::Epilogue::residual : ops::Epilogue::bias_residual));
-    forward_.add_scratch(ops::attention_forward_scratch_bytes(attention_shape(), compute_.dtype, compute_.pool.threads()));
+    if (is_cached() && n == 1) {
+      forward_.add_scratch(ops::attention_decode_scratch_bytes(cached_shape(compute_.context - n)));
+    } else {
+      const ops::AttentionShape widest = is_cached() ? cached_shape(compute_.context - n) : attention_shape();
+      forward_.add_scratch(ops::attention_forward_scratch_bytes(widest, compute_.dtype, compute_.pool.threads()));
+    }
     forward_.add_attention(attention_flops(4));  // two products
     forward_.add_moved(static_cast<double>(2 * n * H * element + 2 * qk_bytes));
   }
@@ -245,6 +287,10 @@ StreamValue add_attention(ModelBuilder& builder, StreamValue input, const std::s
   at.qkv = add_use(unit.forward, qkv, Access::write);
   at.o = add_use(unit.forward, o, Access::write);
   at.lse = add_use(unit.forward, lse, Access::write);
+  if (compute.context > 0) {
+    const Bytes cache_bytes = 2 * compute.context * sizes.kv_heads * sizes.head_dim * element;
+    at.cache = add_use(unit.forward, builder.add_lasting_value(spec.name + " cache", cache_bytes), Access::update);
+  }
   at.dy = add_use(unit.backward, output.gradient, Access::read);
   at.x_again = add_use(unit.backward, input.value, Access::read);
   at.statistics_again = add_use(unit.backward, statistics, Access::read);

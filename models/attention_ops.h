@@ -55,6 +55,13 @@ void attention_forward(const ThreadPool& pool, const AttentionShape& shape, cons
                        AttentionRows<E> o /*[B*Tq, Hq*D]*/, float* lse /*[B, Hq, Tq]: log of the softmax's denominator*/,
                        std::byte* scratch, AttentionPath path = AttentionPath::instruction_set);
 
+// One query a sequence of one sequence, for generation: reads each key and value once, as they are. Its sums go along another
+// order than attention_forward's.
+Bytes attention_decode_scratch_bytes(const AttentionShape& shape);  // grows with the keys
+template <typename E>
+void attention_decode(const ThreadPool& pool, const AttentionShape& shape, const AttentionInputs<E>& in, E* o /*[Hq*D]*/,
+                      std::byte* scratch);
+
 // What the forward left, and the gradient of its output.
 template <typename E>
 struct AttentionOutputs {

@@ -27,6 +27,11 @@ void check_shape(const ModelConfig& config, const BuildOptions& options) {
         fmt::format("--seq-length {} is longer than the {} positions of the model", options.sequence, config.max_positions),
         fmt::format("use --seq-length {} or less", config.max_positions));
   }
+  if (options.context > config.max_positions) {
+    throw InputError(fmt::format("a context of {} tokens is longer than the {} positions of the model", options.context, config.max_positions));
+  }
+  SPILLWAY_CHECK(options.context == 0 || (options.micro_batch == 1 && options.sequence <= options.context), "{} sequences of {} tokens in a context of {}",
+                 options.micro_batch, options.sequence, options.context);
   if (options.dtype == DType::float16) {
     throw InputError("--dtype fp16 is not computed on the CPU", "use --dtype bf16 or --dtype fp32");
   }

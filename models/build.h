@@ -17,6 +17,8 @@ struct BuildOptions {
   std::int64_t micro_batch = 1;      // B, sequences
   std::int64_t sequence = 0;         // T, tokens of a sequence
   HeadMode head = HeadMode::tiled;
+  // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
+  std::int64_t context = 0;
   const ThreadPool& pool;            // both are kept by the operations and must outlive the compiled model
   ops::MatmulEngine& engine;
 };
@@ -29,7 +31,7 @@ struct Cuts {
 };
 Cuts canonical_cuts(const ModelConfig& config);
 
-// InputError where the sequence is longer than the model's positions, or the element type cannot be computed with here.
+// InputError where the sequence or the context is longer than the model's positions, or the element type cannot be computed with here.
 CompiledModel build_model(const ModelConfig& config, const BuildOptions& options);
 CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts);
 

@@ -23,7 +23,8 @@ class EmbeddingOps : public UnitOps {
     E* x = value_of<E>(call, 0);
     ops::embedding_forward(compute_.pool, compute_.rows, shape_.hidden, call.tokens, shape_.tile, weights_of<E>(call, 0), x);
     if (shape_.position_rows >= 0) {
-      ops::position_forward(compute_.pool, compute_.rows, shape_.hidden, compute_.sequence, weights_of<E>(call, 1), x);
+      ops::position_forward(compute_.pool, compute_.rows, shape_.hidden, compute_.sequence,
+                            weights_of<E>(call, 1) + call.position * shape_.hidden, x);
     }
   }
 

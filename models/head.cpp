@@ -40,6 +40,12 @@ class TileKernels {
               std::byte* scratch) const {
     run(logits_spec(strip.rows), {.a = x + strip.begin * hidden_, .b = weight, .c = logits}, scratch);
   }
+  // The tile's logits of the row that the call asks for, where the strip has it.
+  void give_logits(const Strip& strip, const UnitCall& call, const E* logits /*[S,R]*/) const {
+    const std::int64_t row = call.logits_row - strip.begin;
+    if (call.logits == nullptr || row < 0 || row >= strip.rows) return;
+    ops::cast_to_float(compute_.pool, tile_.rows, logits + row * tile_.rows, call.logits + tile_.first);
+  }
   void loss(const Strip& strip, const E* logits /*[S,R]*/, const std::int32_t* targets /*[n]*/,
             const ops::SoftmaxState& state /*of the strip*/) const {
     ops::loss_tile(compute_.pool, strip.rows, tile_, logits, tile_.rows, targets + strip.begin, state);
@@ -122,6 +128,7 @@ class HeadTileOps : public UnitOps {
       const ops::SoftmaxState rows = softmax_state(state, n, strip.begin);
       if (at_.is_first) ops::loss_begin(strip.rows, rows);
       kernels_.logits(strip, x, weights_of<E>(call, 0), logits, scratch);
+      kernels_.give_logits(strip, call, logits);
       kernels_.loss(strip, logits, call.targets, rows);
       if (at_.is_last) {
         loss += ops::loss_finish(strip.rows, call.targets + strip.begin, rows,
@@ -206,6 +213,36 @@ class FusedHeadOps : public UnitOps {
   Bytes state_ = 0, log_sum_exp_ = 0;  // offsets of [3,S] and [S]
 };
 
+// A tile's logits of one row, not rounded to the compute type.
+template <typename E>
+class LogitsTileOps : public UnitOps {
+ public:
+  LogitsTileOps(const Compute& compute, std::int64_t hidden, ops::VocabularyTile tile)
+      : compute_(compute), hidden_(hidden), tile_(tile), forward_(compute.engine) {
+    ops::GemmSpec spec = ops::linear_forward(compute.dtype, 1, hidden, tile.rows);
+    spec.output = DType::float32;
+    product_ = forward_.gemm(spec);
+  }
+
+  const PassSize& forward_size() const { return forward_; }
+
+  void forward(const UnitCall& call) override {
+    if (call.logits == nullptr) return;
+    const E* x = value_of<E>(call, 0) + call.logits_row * hidden_;
+    compute_.engine.run(compute_.pool, product_, {.a = x, .b = weights_of<E>(call, 0), .c = call.logits + tile_.first},
+                        call.workspace + forward_.scratch_offset());
+  }
+
+  void backward(const UnitCall&) override { SPILLWAY_CHECK(false, "a head that only gives logits has no backward"); }
+
+ private:
+  Compute compute_;
+  std::int64_t hidden_;
+  ops::VocabularyTile tile_;
+  PassSize forward_;
+  ops::GemmSpec product_;
+};
+
 std::int64_t strip_rows(const ModelBuilder& builder) { return std::min(builder.cuts().head_strip, builder.compute().rows); }
 
 void add_tiled_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spec) {
@@ -263,15 +300,37 @@ void add_fused_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spe
   builder.add_unit(std::move(unit), std::move(ops));
 }
 
+void add_logits_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spec) {
+  const Compute& compute = builder.compute();
+  const std::vector<ops::VocabularyTile> tiles = vocabulary_tiles(spec.vocabulary, builder.cuts());
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    Unit unit;
+    unit.name = fmt::format("head tile {}", i);
+    unit.blocks = {spec.blocks[i]};
+    add_use(unit.forward, input.value, Access::read);
+    auto ops = make_ops(compute.dtype, [&]<typename E>() -> std::unique_ptr<UnitOps> {
+      auto head = std::make_unique<LogitsTileOps<E>>(compute, spec.hidden, tiles[i]);
+      unit.forward_work = head->forward_size().work();
+      unit.forward_workspace = head->forward_size().workspace();
+      return head;
+    });
+    builder.add_unit(std::move(unit), std::move(ops));
+  }
+}
+
 }  // namespace
 
 void add_head(ModelBuilder& builder, NormOutput input, HeadMode mode, const HeadSpec& spec) {
   SPILLWAY_CHECK(spec.blocks.size() == vocabulary_tiles(spec.vocabulary, builder.cuts()).size(),
                  "{} blocks for a vocabulary of {}", spec.blocks.size(), spec.vocabulary);
-  if (mode == HeadMode::tiled) {
-    add_tiled_head(builder, input, spec);
-  } else {
-    add_fused_head(builder, input, spec);
+  builder.set_logits_bytes(spec.vocabulary * static_cast<Bytes>(sizeof(float)));
+  switch (mode) {
+    case HeadMode::tiled:
+      return add_tiled_head(builder, input, spec);
+    case HeadMode::fused:
+      return add_fused_head(builder, input, spec);
+    case HeadMode::logits:
+      return add_logits_head(builder, input, spec);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "memory/error.h"
 #include "models/attention.h"
 #include "models/embedding.h"
@@ -68,7 +70,7 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
     throw InputError(fmt::format("{}: an MLP with a gate needs hidden_act silu", name_of(config.family)),
                      "models of this family were trained with silu");
   }
-  const auto rope = std::make_shared<const RopeAngles>(config, builder.compute().sequence);
+  const auto rope = std::make_shared<const RopeAngles>(config, std::max(builder.compute().sequence, builder.compute().context));
   const Embedding embedding =
       add_embedding(builder, "x 0", {file_matrix("model.embed_tokens.weight", config.vocab, config.hidden), std::nullopt});
   StreamValue x = embedding.output;

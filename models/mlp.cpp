@@ -37,7 +37,7 @@ class MlpOps : public UnitOps {
   MlpOps(const Compute& compute, const MlpShape& shape, Norm<E> norm, const MlpPlaces& at)
       : compute_(compute), shape_(shape), norm_(std::move(norm)), at_(at), forward_(compute.engine), backward_(compute.engine) {
     size_forward();
-    size_backward();
+    if (compute_.context == 0) size_backward();
   }
 
   const PassSize& forward_size() const { return forward_; }

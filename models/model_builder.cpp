@@ -57,7 +57,8 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
 
 ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
     : compute_{options.pool,        options.engine,   options.dtype,
-               options.micro_batch, options.sequence, options.micro_batch * options.sequence},
+               options.micro_batch, options.sequence, options.micro_batch * options.sequence,
+               options.context},
       cuts_(cuts) {
   model_.graph.dtype = options.dtype;
   model_.graph.rows = compute_.rows;
@@ -80,6 +81,12 @@ int ModelBuilder::add_block(std::string name, BlockLayout layout) {
 int ModelBuilder::add_value(std::string name, Bytes bytes) {
   model_.graph.values.push_back({std::move(name), bytes});
   return static_cast<int>(model_.graph.values.size()) - 1;
+}
+
+int ModelBuilder::add_lasting_value(std::string name, Bytes bytes) {
+  const int value = add_value(std::move(name), bytes);
+  model_.graph.values.back().lasts = true;
+  return value;
 }
 
 StreamValue ModelBuilder::add_stream_value(const std::string& name, std::int64_t hidden) {

@@ -50,6 +50,7 @@ struct Compute {
   std::int64_t sequences;  // B
   std::int64_t sequence;   // T
   std::int64_t rows;       // n
+  std::int64_t context;    // positions whose keys and values are kept between calls; 0: none, rows see only themselves
 };
 
 // A value of the residual stream and its gradient, both [n,H] in the compute type.
@@ -66,7 +67,9 @@ class ModelBuilder {
   const Cuts& cuts() const { return cuts_; }
   int add_block(std::string name, BlockLayout layout);
   int add_value(std::string name, Bytes bytes);
+  int add_lasting_value(std::string name, Bytes bytes);
   StreamValue add_stream_value(const std::string& name, std::int64_t hidden);
+  void set_logits_bytes(Bytes bytes) { model_.graph.logits_bytes = bytes; }
   void add_unit(Unit unit, std::unique_ptr<UnitOps> ops);
   CompiledModel finish();
 

@@ -29,6 +29,9 @@ struct UnitCall {
   double* loss_sum = nullptr;  // sum of the losses of this micro-batch, written by the unit that completes the loss
   float loss_scale = 1.0f;     // 1 / counted tokens of the global batch, times fp16's scale where there is one
   GradientMode gradient_mode = GradientMode::write;
+  std::int64_t position = 0;    // of the first row in its sequence; not 0 only where keys and values are cached
+  float* logits = nullptr;      // [V]: where the head leaves the logits of one row; null where nobody asks for them
+  std::int64_t logits_row = 0;  // that row, in [0, n)
   ForwardPass pass = ForwardPass::full;
 };
 
@@ -46,10 +49,11 @@ struct CompiledModel {
   std::vector<std::unique_ptr<UnitOps>> ops;  // one a graph.units
 };
 
-// How the loss goes through the vocabulary; both give the same bits.
+// How the vocabulary is gone through; the two that give a loss give the same bits.
 enum class HeadMode : std::uint8_t {
   tiled,  // a unit a vocabulary tile: logits of a tile are computed in the forward and again in the backward
   fused,  // one unit with all tiles resident: logits of a strip of rows are computed once; loss and gradient in the backward
+  logits,  // a unit a vocabulary tile that only leaves the logits of UnitCall::logits_row: no loss, no backward
 };
 
 }  // namespace spillway

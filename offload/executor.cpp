@@ -28,6 +28,7 @@ struct Executor::Impl {
     bound_step = bind_program(plan, plan.step, device, given.model->ops);
     bound_flush = bind_program(plan, plan.flush, device, given.model->ops);
     if (given.evaluation) bound_evaluate = bind_program(plan, plan.evaluate, device, given.evaluation->ops);
+    if (given.one_row) bound_one_row = bind_program(plan, plan.evaluate, device, given.one_row->ops);
     const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
     if (given.store) {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
@@ -79,6 +80,7 @@ struct Executor::Impl {
     run.settings = run.update_settings = settings;
     run.known_factor.reset();
     run.evaluates = run.speculates = run.pending = false;
+    run.logits.reset();
     run.slot_before = run.slot_after = slot;
     run.after_commit = last_commit;
     run.token_slot = 0;
@@ -131,12 +133,23 @@ struct Executor::Impl {
     return timeline;
   }
 
+  // A forward over one micro-batch, or, with the units for it, over one row.
+  Run& forward_only(const BoundProgram& program, const std::optional<LogitsRequest>& logits, const FillTokens& fill) {
+    Run& run = next_run({});
+    run.evaluates = true;
+    run.logits = logits;
+    const std::size_t rows = &program == &bound_one_row ? 1 : static_cast<std::size_t>(graph.rows);
+    fill(0, operations.tokens(0, 0).first(rows), operations.targets(0, 0).first(rows));
+    runner->begin(run, program);
+    return runner->wait_for_oldest();
+  }
+
   const ExecutorOptions options;
   const Plan& plan;
   const UnitGraph& graph;
   Arena device;
   Operations operations;
-  BoundProgram bound_step, bound_flush, bound_evaluate;
+  BoundProgram bound_step, bound_flush, bound_evaluate, bound_one_row;
   std::optional<StoreChannel> readers, writers;
   std::optional<StateExtents> extents;
   const std::unique_ptr<Runtime> runtime = Runtime::make_cpu();
@@ -241,12 +254,17 @@ double Executor::evaluate(const FillTokens& fill) {
   impl.runner->check_idle("evaluation");
   SPILLWAY_CHECK(impl.options.evaluation != nullptr, "no model was compiled for evaluation");
   flush();
-  Run& run = impl.next_run({});
-  run.evaluates = true;
-  fill(0, impl.operations.tokens(0, 0), impl.operations.targets(0, 0));
-  impl.runner->begin(run, impl.bound_evaluate);
-  impl.runner->wait_for_oldest();
-  return run.loss_sum;
+  return impl.forward_only(impl.bound_evaluate, std::nullopt, fill).loss_sum;
+}
+
+std::span<const float> Executor::logits(const LogitsRequest& request, const FillTokens& fill) {
+  Impl& impl = *impl_;
+  impl.runner->check_idle("evaluation");
+  SPILLWAY_CHECK((request.single_row ? impl.options.one_row : impl.options.evaluation) != nullptr, "no model was compiled for it");
+  SPILLWAY_CHECK(impl.plan.logits_buffer >= 0, "the plan has no room for logits");
+  flush();
+  impl.forward_only(request.single_row ? impl.bound_one_row : impl.bound_evaluate, request, fill);
+  return impl.operations.logits();
 }
 
 namespace {

@@ -23,6 +23,8 @@ struct ExecutorOptions {
   const Plan* plan = nullptr;               // validated; must outlive the executor, as all below
   const CompiledModel* model = nullptr;     // of the plan's graph
   const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
+  // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
+  const CompiledModel* one_row = nullptr;
   const ThreadPool* pool = nullptr;
   Store* store = nullptr;                   // null where the plan uses no NVMe
   std::uint64_t seed = 0;                   // of stochastic rounding
@@ -39,6 +41,13 @@ struct StepSettings {
 
 // Fills inputs and targets [n] of a micro-batch.
 using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+
+// Which logits are wanted of a forward.
+struct LogitsRequest {
+  bool single_row = false;    // by the units of ExecutorOptions::one_row
+  std::int64_t position = 0;  // of the first row in its sequence; not 0 only where keys and values are cached
+  std::int64_t row = 0;
+};
 
 struct StepOutcome {
   std::int64_t step = 0;
@@ -78,6 +87,8 @@ class Executor {
   void flush();
   // Sum of the losses of one micro-batch's targets. Only while no step is under way; flushes first.
   double evaluate(const FillTokens& fill);
+  // The logits [V] of one row of such a micro-batch, valid until the next forward. Of plans that have room for them.
+  std::span<const float> logits(const LogitsRequest& request, const FillTokens& fill);
 
  private:
   struct Impl;

@@ -56,11 +56,20 @@ void Operations::compute(const Run& run, const BoundOp& bound) const {
   call.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
   call.gradient_mode = op.micro_batch == 0 ? GradientMode::write : GradientMode::accumulate;
   call.pass = op.kind == OpKind::recompute ? ForwardPass::recompute : ForwardPass::full;
+  if (run.logits) {
+    call.position = run.logits->position;
+    call.logits = logits().data();
+    call.logits_row = run.logits->row;
+  }
   if (op.kind == OpKind::backward) {
     bound.unit->backward(call);
   } else {
     bound.unit->forward(call);
   }
+}
+
+std::span<float> Operations::logits() const {
+  return {reinterpret_cast<float*>(resident(plan_.logits_buffer)), static_cast<std::size_t>(graph_.logits_bytes) / sizeof(float)};
 }
 
 std::string Operations::sum_losses(Run& run) const {

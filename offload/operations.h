@@ -25,6 +25,7 @@ class Operations {
 
   std::span<std::int32_t> tokens(int token_slot, int micro_batch) const { return token_rows(token_slot, micro_batch, 0); }
   std::span<std::int32_t> targets(int token_slot, int micro_batch) const { return token_rows(token_slot, micro_batch, 1); }
+  std::span<float> logits() const;  // of one row
   // By which the gradients of the last run that took their norm are to be scaled.
   double clip_factor() const { return factor()[1]; }
 

@@ -19,6 +19,7 @@ struct Run {
   const BoundProgram* program = nullptr;
   int index = 0;                        // of the runs that may be under way
   bool evaluates = false;               // the loss alone, which may then be of any value
+  std::optional<LogitsRequest> logits;  // wanted of an evaluation
   bool follows = false;                 // the run before was of the same program: waits on it mean something
   bool pending = false;                 // operations with Condition::pending do their work
   int slot_before = 0, slot_after = 0;  // of two-slot state

@@ -8,6 +8,7 @@ int probe_command(int argc, const char* const* argv);
 int train_command(int argc, const char* const* argv);
 int verify_command(int argc, const char* const* argv);
 int eval_command(int argc, const char* const* argv);
+int generate_command(int argc, const char* const* argv);
 int export_command(int argc, const char* const* argv);
 int report_command(int argc, const char* const* argv);
 int tokenize_command(int argc, const char* const* argv);

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"train", train_command, "plan, then train"},
     {"verify", verify_command, "compare a few steps under the given plan with the same steps in core, bit for bit"},
     {"eval", eval_command, "mean loss and perplexity of a model or a run on data"},
+    {"generate", generate_command, "text that a model or a run goes on with after a prompt"},
     {"export", export_command, "write the weights of a run as a Hugging Face directory"},
     {"report", report_command, "show a run beside its plan as a page: loss, throughput, planned and recorded timeline"},
     {"tokenize", tokenize_command, "text, directories and JSONL to a token file, or to ids"},

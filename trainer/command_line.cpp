@@ -26,6 +26,18 @@ CLI::Option* add_collected(CLI::App& app, const std::string& name, RawFlags& fla
   return option->type_size(1)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
 }
 
+void add_run_flag(CLI::App& app, const Flag& flag, RawFlags& flags) {
+  CLI::Option* option = nullptr;
+  if (flag.kind == FlagKind::boolean) {
+    option = app.add_flag_callback(
+        "--" + flag.name, [&flags, name = flag.name] { flags.given[name] = {"true"}; }, help_of(flag));
+  } else {
+    option = add_collected(app, flag.name, flags, help_of(flag))->type_name(flag.value);
+    if (flag.kind == FlagKind::list) option->allow_extra_args(true);
+  }
+  option->group(flag.group);
+}
+
 const CLI::App& selected(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   return chosen.empty() ? app : selected(*chosen.back());
@@ -63,18 +75,16 @@ std::string first_line(std::string text) { return text.substr(0, text.find('\n')
 
 }  // namespace
 
-void add_run_flags(CLI::App& app, RawFlags& flags) {
-  for (const Flag& flag : flag_table()) {
-    CLI::Option* option = nullptr;
-    if (flag.kind == FlagKind::boolean) {
-      option = app.add_flag_callback(
-          "--" + flag.name, [&flags, name = flag.name] { flags.given[name] = {"true"}; }, help_of(flag));
-    } else {
-      option = add_collected(app, flag.name, flags, help_of(flag))->type_name(flag.value);
-      if (flag.kind == FlagKind::list) option->allow_extra_args(true);
-    }
-    option->group(flag.group);
+void add_run_flags(CLI::App& app, RawFlags& flags, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const Flag* flag = find_flag(name);
+    SPILLWAY_CHECK(flag != nullptr, "no run flag --{}", name);
+    add_run_flag(app, *flag, flags);
   }
+}
+
+void add_run_flags(CLI::App& app, RawFlags& flags) {
+  for (const Flag& flag : flag_table()) add_run_flag(app, flag, flags);
   add_collected(app, "config", flags, "read options from a JSON file with keys of the flags' names; a flag wins")
       ->type_name("FILE")
       ->group("Configuration");

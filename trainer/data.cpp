@@ -12,6 +12,7 @@
 #include "trainer/data_order.h"
 #include "trainer/data_source.h"
 #include "trainer/host.h"
+#include "trainer/text_codec.h"
 #include "trainer/text_documents.h"
 #include "trainer/token_file.h"
 #include "trainer/tokenizer.h"
@@ -23,17 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kAllowedFiles = ".txt, .jsonl and .bin files, or directories of them";
 
 constexpr std::string_view kExtensions[] = {".txt", ".jsonl", ".bin"};
-
-// --tokenizer, or the model's own.
-std::string tokenizer_of(const RunOptions& options) {
-  if (!options.data.tokenizer.empty()) return options.data.tokenizer;
-  std::error_code ignored;
-  const fs::path model = options.model.model;
-  const fs::path directory = fs::is_directory(model, ignored) ? model : model.parent_path();
-  const bool is_file = fs::exists(model, ignored);
-  const fs::path own = directory / "tokenizer.json";
-  return is_file && fs::is_regular_file(own, ignored) ? own.string() : "";
-}
 
 DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request;

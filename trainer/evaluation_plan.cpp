@@ -14,36 +14,19 @@ namespace spillway {
 namespace {
 
 Plan with_weights_on_device(const UnitGraph& graph, StateForm form, int blocks_on_device) {
-  const std::size_t blocks = graph.blocks.size(), units = graph.units.size();
   Choices choices;
   choices.form = form;
   choices.clip = false;
-  choices.weight_tier.assign(blocks, Tier::nvme);
+  choices.weight_tier.assign(graph.blocks.size(), Tier::nvme);
   std::fill_n(choices.weight_tier.begin(), blocks_on_device, Tier::device);
-  choices.optimizer_tier.assign(blocks, Tier::device);
-  choices.gradient_tier.assign(blocks, Tier::device);
-  choices.saved.assign(units, Saved::keep);
-  choices.boundary.assign(units, Boundary::keep);
-  Plan plan = build_schedule(graph, choices);
-  plan.evaluate = build_evaluation(graph, plan);
-  plan.step = {};
-  plan.flush = {};
-  // Buffers that only a training step touches take no room.
-  for (const auto& state : plan.state_buffer) {
-    for (const StateKind kind : {StateKind::low, StateKind::m, StateKind::v}) {
-      if (const int index = state[static_cast<int>(kind)]; index >= 0) plan.resident[index].bytes = 0;
-    }
-  }
-  for (const int index : plan.gradient_buffer) {
-    if (index >= 0) plan.resident[index].bytes = 0;
-  }
+  Plan plan = build_inference(graph, choices);
   pack(plan);
   return plan;
 }
 
 }  // namespace
 
-Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets) {
+Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets, PlanPurpose purpose) {
   const auto device_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::device)]; };
   const auto nvme_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::nvme)]; };
   const auto build = [&](int blocks) { return with_weights_on_device(graph, form, blocks); };
@@ -62,8 +45,10 @@ Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budg
   if (!fits(plan)) {
     const bool device = device_of(plan) > budgets.device;
     const Bytes needed = device ? device_of(plan) : nvme_of(plan), budget = device ? budgets.device : budgets.nvme;
-    throw BudgetError(fmt::format("evaluation does not fit: the {} tier needs {} bytes ({}) and has {} ({})", device ? "device" : "nvme", needed, rounded_size(needed), budget, rounded_size(budget)),
-                      budgets.nvme == 0 ? "Give more --device-memory, a --nvme directory, shorter sequences or a smaller --micro-batch-size." : "Give more of it, shorter sequences or a smaller --micro-batch-size.");
+    throw BudgetError(fmt::format("{} does not fit: the {} tier needs {} bytes ({}) and has {} ({})", purpose.name, device ? "device" : "nvme", needed,
+                                  rounded_size(needed), budget, rounded_size(budget)),
+                      budgets.nvme == 0 ? fmt::format("Give more --device-memory, a --nvme directory, {}.", purpose.smaller)
+                                        : fmt::format("Give more of it, {}.", purpose.smaller));
   }
   derive_waits(plan);
   return plan;

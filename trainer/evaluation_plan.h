@@ -2,12 +2,20 @@
 // Not here: the evaluation program itself (memory/schedule.h), plans that train (memory/planner.h).
 #pragma once
 
+#include <string_view>
+
 #include "memory/planner.h"
 
 namespace spillway {
 
-// Weights rest on the device as far as they fit, the others on NVMe; 2 bytes a parameter (4 with fp32). `graph` has a tiled head.
+// What the plan is for, in the words of the error where it does not fit.
+struct PlanPurpose {
+  std::string_view name;     // "evaluation"
+  std::string_view smaller;  // what would take less: "shorter sequences"
+};
+
+// Weights rest on the device as far as they fit, the others on NVMe; 2 bytes a parameter (4 with fp32). `graph` has no fused head.
 // BudgetError where it does not fit.
-Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets);
+Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets, PlanPurpose purpose);
 
 }  // namespace spillway

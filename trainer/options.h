@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -143,8 +144,9 @@ struct RawFlags {
   bool print_config = false;
 };
 
-// Declares every run flag on a subcommand. `flags` must outlive the parse.
+// Declares every run flag on a subcommand, or those of `names` alone. `flags` must outlive the parse.
 void add_run_flags(CLI::App& app, RawFlags& flags);
+void add_run_flags(CLI::App& app, RawFlags& flags, std::span<const std::string_view> names);
 
 // Parses, and turns every complaint of CLI11 into an InputError (unknown flags with the nearest known one). Help that was asked
 // for is the text that it returns, to print and exit 0; otherwise nothing.

@@ -73,6 +73,8 @@ std::size_t Tokenizer::last_cut(std::string_view text) const {
   return impl_->tables.has_safe_cuts ? last_safe_cut(text) : text.npos;
 }
 
+std::span<const std::int32_t> Tokenizer::leading_tokens() const { return impl_->tables.leading; }
+
 const std::string& Tokenizer::path() const { return impl_->tables.path; }
 
 struct TokenEncoder::Impl {

@@ -36,6 +36,9 @@ class Tokenizer {
   // What stands between documents: the token of one of the usual names, where there is one.
   std::optional<std::int32_t> end_of_text() const;
 
+  // What the file's post-processor puts before a text that a model is asked to go on with: Llama's <|begin_of_text|>, say.
+  std::span<const std::int32_t> leading_tokens() const;
+
   // The last offset at which `text` may be cut so that its parts have the tokens of the whole; npos where none is known.
   std::size_t last_cut(std::string_view text) const;
 

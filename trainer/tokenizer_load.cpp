@@ -336,6 +336,28 @@ void make_bytes(const RawFile& raw, std::int64_t ids, TokenizerTables& tables) {
   tables.begin.push_back(static_cast<std::uint32_t>(tables.bytes.size()));
 }
 
+// The special tokens before the text in the template for a single one, where there is a template. Anything else about a
+// post-processor concerns what follows a text, or offsets.
+void add_leading(const json& processor, std::int64_t ids, std::vector<std::int32_t>& leading) {
+  if (!processor.is_object()) return;
+  if (const auto parts = processor.find("processors"); parts != processor.end() && parts->is_array()) {
+    for (const json& part : *parts) add_leading(part, ids, leading);
+    return;
+  }
+  const auto single = processor.find("single"), special = processor.find("special_tokens");
+  if (single == processor.end() || !single->is_array() || special == processor.end() || !special->is_object()) return;
+  for (const json& item : *single) {
+    if (!item.is_object() || !item.contains("SpecialToken")) return;
+    const json& token = item["SpecialToken"];
+    const auto found = token.is_object() && token.contains("id") && token["id"].is_string() ? special->find(token["id"].get<std::string>()) : special->end();
+    if (found == special->end() || !found->is_object() || !found->contains("ids") || !(*found)["ids"].is_array()) return;
+    for (const json& id : (*found)["ids"]) {
+      if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= ids) return;
+      leading.push_back(id.get<std::int32_t>());
+    }
+  }
+}
+
 std::filesystem::path file_of(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
@@ -358,7 +380,8 @@ TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
                          .bytes = {},
                          .begin = {},
                          .is_special = {},
-                         .has_safe_cuts = false};
+                         .has_safe_cuts = false,
+                         .leading = {}};
   Vocabulary vocabulary;
   vocabulary.id_of.reserve(raw.words.size());
   for (std::size_t i = 0; i < raw.words.size(); ++i) {
@@ -371,6 +394,7 @@ TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
   tables.added = read_added(raw.rest, vocabulary, path);
   make_finders(tables);
   make_bytes(raw, vocabulary.ids, tables);
+  if (raw.rest.contains("post_processor")) add_leading(raw.rest.at("post_processor"), vocabulary.ids, tables.leading);
   tables.has_safe_cuts = tables.splitter.has_safe_cuts() && added_tokens_allow_cuts(tables.added);
   return tables;
 }

@@ -29,6 +29,7 @@ struct TokenizerTables {
   std::vector<std::uint32_t> begin;    // [ids + 1] where in `bytes` a token begins
   std::vector<bool> is_special;        // [ids]
   bool has_safe_cuts = false;
+  std::vector<std::int32_t> leading;   // what the file's post-processor puts before a text
 };
 
 TokenizerTables load_tokenizer_tables(const std::filesystem::path& path);

@@ -1,5 +1,5 @@
 // Matrix products, cut into slices that the pool's threads take: by our kernels for bf16 where the CPU has AVX-512 bf16, else by
-// oneDNN with one library thread a slice, so that no second pool spins beside ours.
+// oneDNN with one library thread a slice, so that no second pool spins beside ours. A single row has a kernel of its own (gemv.h).
 #include <omp.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "memory/error.h"
 #include "models/cpu/gemm_bf16.h"
 #include "models/cpu/gemm_slices.h"
+#include "models/cpu/gemv.h"
 #include "models/cpu/matmul_description.h"
 #include "models/cpu/transpose.h"
 #include "models/ops.h"
@@ -107,7 +108,7 @@ float* widen(const BFloat16* x, std::int64_t rows, std::int64_t columns, std::in
 
 struct MatmulEngine::Impl {
   // A spec cut into slices and compiled. Scratch of a worker: [turned A | widened A | packed or widened B | fp32 C | library];
-  // after those of all workers, the B that is packed once for all tasks.
+  // after those of all workers, what is made once for all tasks: a packed B, or a single row of A widened.
   struct Plan {
     GemmSpec spec;
     GemmSlices slices;
@@ -138,6 +139,7 @@ struct MatmulEngine::Impl {
   }
 
   Arithmetic arithmetic(const GemmSpec& spec) const {
+    if (spec.m == 1 && spec.transpose_a == Transpose::no && spec.transpose_b == Transpose::yes) return Arithmetic::row;
     if (spec.input != DType::bfloat16) return Arithmetic::library;
     // Our kernels take terms in pairs.
     return bf16 == Arithmetic::own && spec.k % 2 != 0 ? Arithmetic::library : bf16;
@@ -170,6 +172,7 @@ struct MatmulEngine::Impl {
 
   void pack_shared(const ThreadPool& pool, const Plan& plan, const GemmOperands& operands, std::byte* shared) const;
   void run_own(const Plan& plan, const GemmOperands& operands, const Task& task) const;
+  void run_row(const Plan& plan, const GemmOperands& operands, const Task& task) const;
   void compile_products(Plan& plan) const;
 
   int threads;
@@ -190,6 +193,11 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
   plan->slices = cut_gemm(spec, plan->arithmetic);
   const GemmSlices& slices = plan->slices;
   const bool turns = spec.transpose_a == Transpose::yes;
+  if (plan->arithmetic == Arithmetic::row) {
+    plan->c_bytes = round_up(slices.columns * 4, kLine);
+    plan->shared_bytes = round_up(spec.k * 4, kLine);
+    return plan;
+  }
   if (plan->arithmetic == Arithmetic::own) {
     plan->turned_ld = round_up(slices.depth, 32) + 32;
     if (turns) plan->turned_bytes = round_up(slices.rows * plan->turned_ld * 2, kLine);
@@ -254,11 +262,20 @@ void MatmulEngine::Impl::compile_products(Plan& plan) const {
   }
 }
 
-// B in parts of the depth, each packed by panels.
+// B in parts of the depth, each packed by panels; or A's only row.
 void MatmulEngine::Impl::pack_shared(const ThreadPool& pool, const Plan& plan, const GemmOperands& operands,
                                      std::byte* shared) const {
   constexpr std::int64_t kColumns = 4 * kPanelColumns;
   const GemmSpec& spec = plan.spec;
+  if (plan.arithmetic == Arithmetic::row) {
+    auto* row = reinterpret_cast<float*>(shared);
+    if (spec.input == DType::float32) {
+      std::memcpy(row, operands.a, static_cast<std::size_t>(spec.k) * sizeof(float));
+    } else {
+      widen(static_cast<const BFloat16*>(operands.a), 1, spec.k, spec.k, row);
+    }
+    return;
+  }
   const std::int64_t depth = plan.slices.depth, strips = (spec.n + kColumns - 1) / kColumns;
   const auto* b = static_cast<const BFloat16*>(operands.b);
   pool.parallel_for((spec.k + depth - 1) / depth * strips, [&](std::int64_t task, int) {
@@ -405,8 +422,46 @@ void MatmulEngine::Impl::run_widened(Plan& plan, const GemmOperands& operands, c
   }
 }
 
+namespace {
+
+// The columns' sums with what the spec adds to them, rounded into C.
+template <typename E>
+void finish_row(const GemmSpec& spec, const GemmOperands& operands, std::int64_t first, std::int64_t columns, float* sums) {
+  const auto* bias = static_cast<const E*>(operands.bias);
+  const auto* residual = static_cast<const E*>(operands.residual);
+  for (std::int64_t i = 0; spec.has_bias && i < columns; ++i) sums[i] += to_float(bias[first + i]);
+  for (std::int64_t i = 0; spec.has_residual && i < columns; ++i) sums[i] += to_float(residual[first + i]);
+  if (spec.output == DType::float32) {
+    auto* c = static_cast<float*>(operands.c) + first;
+    for (std::int64_t i = 0; i < columns; ++i) c[i] = spec.store == Store::add ? c[i] + sums[i] : sums[i];
+  } else {
+    auto* c = static_cast<BFloat16*>(operands.c) + first;
+    for (std::int64_t i = 0; i < columns; ++i) {
+      c[i] = BFloat16::from_float(spec.store == Store::add ? c[i].to_float() + sums[i] : sums[i]);
+    }
+  }
+}
+
+}  // namespace
+
+void MatmulEngine::Impl::run_row(const Plan& plan, const GemmOperands& operands, const Task& task) const {
+  const GemmSpec& spec = plan.spec;
+  const auto* x = reinterpret_cast<const float*>(task.shared);
+  auto* sums = reinterpret_cast<float*>(task.scratch);
+  const auto multiply = [&]<typename E>(const E* b) {
+    multiply_row(task.columns, spec.k, x, b + task.column * spec.ldb, spec.ldb, sums);
+    finish_row<E>(spec, operands, task.column, task.columns, sums);
+  };
+  if (spec.input == DType::float32) {
+    multiply(static_cast<const float*>(operands.b));
+  } else {
+    multiply(static_cast<const BFloat16*>(operands.b));
+  }
+}
+
 void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, const Task& task) {
   if (plan.arithmetic == Arithmetic::own) return run_own(plan, operands, task);
+  if (plan.arithmetic == Arithmetic::row) return run_row(plan, operands, task);
   const GemmSpec& spec = plan.spec;
   const Bytes size = size_of(spec.input);
   const auto* a = static_cast<const std::byte*>(operands.a);

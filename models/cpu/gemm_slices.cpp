@@ -60,6 +60,14 @@ void cut_library(const GemmSpec& spec, GemmSlices& slices) {
   }
 }
 
+// About 128 KiB of B a task: enough to hide its start, and tasks enough to balance. Whole groups of the kernel's four.
+void cut_row(const GemmSpec& spec, GemmSlices& slices) {
+  constexpr Bytes kTaskBytes = 128 * kKiB;
+  slices.rows = 1;
+  slices.columns = std::min(spec.n, std::clamp<std::int64_t>(kTaskBytes / (spec.k * size_of(spec.input)), 4, 1024) / 4 * 4);
+  slices.depth = spec.k;
+}
+
 }  // namespace
 
 // The numbers were measured with one thread a slice on AVX-512 with tools/bench/gemm_bench.cpp.
@@ -67,6 +75,8 @@ GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic) {
   GemmSlices slices;
   if (arithmetic == Arithmetic::own) {
     cut_own(spec, slices);
+  } else if (arithmetic == Arithmetic::row) {
+    cut_row(spec, slices);
   } else {
     cut_library(spec, slices);
   }

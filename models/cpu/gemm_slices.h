@@ -16,8 +16,9 @@ struct GemmSlices {
   std::int64_t column_tasks = 0;
 };
 
-// Who multiplies: our bf16 kernels; the library in the spec's input type; the library in fp32, bf16 blocks widened first.
-enum class Arithmetic : std::uint8_t { own, library, widened };
+// Who multiplies: our bf16 kernels; the library in the spec's input type; the library in fp32, bf16 blocks widened first; our
+// product of a single row, which only reads B.
+enum class Arithmetic : std::uint8_t { own, library, widened, row };
 GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic);
 
 }  // namespace spillway::ops

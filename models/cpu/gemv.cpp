@@ -1,0 +1,84 @@
+#include "models/cpu/gemv.h"
+
+#include "models/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "models/cpu/gemv.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "models/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace spillway::ops {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Rows that share a load of x, each with two running sums that hide the latency of the addition.
+constexpr int kRows = 4;
+
+template <int Rows, typename E>
+HWY_INLINE void multiply_rows(std::int64_t k, const float* x, const E* b, std::int64_t ldb, float* sums) {
+  const std::int64_t step = lanes();
+  Float even_0 = zero(), even_1 = zero(), even_2 = zero(), even_3 = zero();
+  Float odd_0 = zero(), odd_1 = zero(), odd_2 = zero(), odd_3 = zero();
+  const auto add = [&](std::int64_t at, auto part, Float& sum_0, Float& sum_1, Float& sum_2, Float& sum_3) HWY_ATTR {
+    const Float factor = load(x + at, part);
+    sum_0 = hn::MulAdd(factor, load(b + at, part), sum_0);
+    if constexpr (Rows > 1) sum_1 = hn::MulAdd(factor, load(b + ldb + at, part), sum_1);
+    if constexpr (Rows > 2) sum_2 = hn::MulAdd(factor, load(b + 2 * ldb + at, part), sum_2);
+    if constexpr (Rows > 3) sum_3 = hn::MulAdd(factor, load(b + 3 * ldb + at, part), sum_3);
+  };
+  std::int64_t at = 0;
+  for (; at + 2 * step <= k; at += 2 * step) {
+    add(at, Whole{}, even_0, even_1, even_2, even_3);
+    add(at + step, Whole{}, odd_0, odd_1, odd_2, odd_3);
+  }
+  if (at + step <= k) {
+    add(at, Whole{}, even_0, even_1, even_2, even_3);
+    at += step;
+  }
+  if (at < k) add(at, Part{k - at}, odd_0, odd_1, odd_2, odd_3);
+  const auto total = [](Float even, Float odd) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(FloatTag(), hn::Add(even, odd))); };
+  sums[0] = total(even_0, odd_0);
+  if constexpr (Rows > 1) sums[1] = total(even_1, odd_1);
+  if constexpr (Rows > 2) sums[2] = total(even_2, odd_2);
+  if constexpr (Rows > 3) sums[3] = total(even_3, odd_3);
+}
+
+template <typename E>
+HWY_INLINE void multiply(std::int64_t n, std::int64_t k, const float* x, const E* b, std::int64_t ldb, float* sums) {
+  std::int64_t row = 0;
+  for (; row + kRows <= n; row += kRows) multiply_rows<kRows>(k, x, b + row * ldb, ldb, sums + row);
+  for (; row < n; ++row) multiply_rows<1>(k, x, b + row * ldb, ldb, sums + row);
+}
+
+void multiply_fp32(std::int64_t n, std::int64_t k, const float* x, const float* b, std::int64_t ldb, float* sums) {
+  multiply(n, k, x, b, ldb, sums);
+}
+void multiply_bf16_rows(std::int64_t n, std::int64_t k, const float* x, const BFloat16* b, std::int64_t ldb, float* sums) {
+  multiply(n, k, x, b, ldb, sums);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace spillway::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spillway::ops {
+
+HWY_EXPORT(multiply_fp32);
+HWY_EXPORT(multiply_bf16_rows);
+
+template <>
+void multiply_row(std::int64_t n, std::int64_t k, const float* x, const float* b, std::int64_t ldb, float* sums) {
+  HWY_DYNAMIC_DISPATCH(multiply_fp32)(n, k, x, b, ldb, sums);
+}
+template <>
+void multiply_row(std::int64_t n, std::int64_t k, const float* x, const BFloat16* b, std::int64_t ldb, float* sums) {
+  HWY_DYNAMIC_DISPATCH(multiply_bf16_rows)(n, k, x, b, ldb, sums);
+}
+
+}  // namespace spillway::ops
+#endif

@@ -1,0 +1,114 @@
+// Text from a model or a run.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "memory/error.h"
+#include "tools/command_opening.h"
+#include "tools/commands.h"
+#include "trainer/generation.h"
+#include "trainer/interrupt.h"
+#include "trainer/options.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kLargestPrompt = 64 << 20;  // bytes: more than any model's context
+
+struct GenerateFlags {
+  RawFlags run;  // those that train has too
+  std::optional<std::int64_t> step;
+  std::vector<std::string> prompts;
+  std::string prompt_file;
+  std::int64_t max_new_tokens = 128;
+  std::optional<double> temperature;
+  std::int64_t top_k = 0;
+  double top_p = 1;
+  std::string format = "text";
+};
+
+// A file's text, or that of the standard input ("-"). A newline at its end is no part of a prompt.
+std::string prompt_from(const std::string& path) {
+  std::FILE* const file = path == "-" ? stdin : std::fopen(path.c_str(), "r");
+  if (file == nullptr) throw InputError(fmt::format("--prompt-file: {} cannot be opened: {}", path, std::strerror(errno)));
+  std::string text;
+  char block[1 << 16];
+  std::size_t count = 0;
+  while (text.size() <= kLargestPrompt && (count = std::fread(block, 1, sizeof block, file)) > 0) text.append(block, count);
+  const bool failed = std::ferror(file) != 0;
+  if (file != stdin) std::fclose(file);
+  if (failed) throw IoError(fmt::format("--prompt-file: reading {} failed: {}", path, std::strerror(errno)));
+  if (text.size() > kLargestPrompt) throw InputError(fmt::format("--prompt-file: {} is larger than {} MiB, which no model reads", path, kLargestPrompt >> 20));
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw IoError(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
+  }
+}
+
+void check(const GenerateFlags& flags) {
+  if (flags.max_new_tokens < 1 || flags.max_new_tokens > (std::int64_t{1} << 30)) {
+    throw InputError(fmt::format("--max-new-tokens: found {}, allowed: 1 or more", flags.max_new_tokens));
+  }
+  if (flags.temperature && !(*flags.temperature >= 0 && *flags.temperature <= 1e6)) {
+    throw InputError(fmt::format("--temperature: found {}, allowed: 0 (greedy) or more", *flags.temperature));
+  }
+  if (flags.top_k < 0) throw InputError(fmt::format("--top-k: found {}, allowed: 0 (all) or more", flags.top_k));
+  if (!(flags.top_p > 0 && flags.top_p <= 1)) throw InputError(fmt::format("--top-p: found {}, allowed: above 0, up to 1", flags.top_p));
+  if (flags.format != "text" && flags.format != "jsonl") throw InputError(fmt::format("--format: found {}, allowed: text, jsonl", flags.format));
+  if (flags.prompts.empty() && flags.prompt_file.empty()) throw InputError("--prompt: not given", "give it a text, or --prompt-file FILE (- for the standard input)");
+}
+
+SamplingOptions sampling_of(const GenerateFlags& flags, std::uint64_t seed) {
+  SamplingOptions sampling{.top_k = flags.top_k, .top_p = flags.top_p, .seed = seed};
+  const bool samples = flags.top_k > 0 || flags.top_p < 1;
+  sampling.temperature = flags.temperature.value_or(samples ? 1.0 : 0.0);
+  return sampling;
+}
+
+int run(GenerateFlags& flags) {
+  check(flags);
+  const RunOptions options = resolve_options(flags.run).options;
+  require_model(options);
+  if (!flags.prompt_file.empty()) flags.prompts.push_back(prompt_from(flags.prompt_file));
+  Generation generation({.options = options, .step = flags.step, .prompts = flags.prompts, .max_new_tokens = flags.max_new_tokens, .sampling = sampling_of(flags, options.model.seed)});
+  const bool json = flags.format == "jsonl";
+  for (std::size_t i = 0; i < flags.prompts.size(); ++i) {
+    const GeneratedText text = generation.run(i, [&](std::string_view characters) {
+      if (!json) print(characters);
+    });
+    print(json ? generation_json(flags.prompts[i], text) : "\n");
+    fmt::print(stderr, "{}\n", generation_summary(text, generation.model()));
+    if (text.stopped == StopReason::interrupted) return kExitInterrupted;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int generate_command(int argc, const char* const* argv) {
+  CLI::App app("Text that a model or a run goes on with after a prompt.", "spillway generate");
+  GenerateFlags flags;
+  constexpr std::string_view shared[] = {"model", "load", "tokenizer", "seed", "dtype", "device-memory", "nvme"};
+  add_run_flags(app, flags.run, shared);
+  app.add_option("--step", flags.step, "the checkpoint of --load to take (default: the newest)")->type_name("N");
+  app.add_option("--prompt", flags.prompts, "what to go on from; may be given more than once")->type_name("TEXT")->take_all()->allow_extra_args(false);
+  app.add_option("--prompt-file", flags.prompt_file, "a prompt from a file; - for the standard input")->type_name("FILE");
+  app.add_option("--max-new-tokens", flags.max_new_tokens, "at most so many; the end-of-text token ends a text sooner (128)")->type_name("N");
+  app.add_option("--temperature", flags.temperature, "0 takes the likeliest token each time (0; with --top-k or --top-p 1)")->type_name("T");
+  app.add_option("--top-k", flags.top_k, "draw among the K likeliest tokens only; 0: all (0)")->type_name("K");
+  app.add_option("--top-p", flags.top_p, "draw among the likeliest tokens that together have probability P only (1)")->type_name("P");
+  app.add_option("--format", flags.format, "text as it comes, or a JSON object a prompt (text)")->type_name("text|jsonl");
+  if (help_was_asked(app, argc, argv)) return 0;
+  return run(flags);
+}
+
+}  // namespace spillway
