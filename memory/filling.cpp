@@ -47,6 +47,7 @@ Choices Filling::start(const Outline& outline) const {
   choices.lookahead = outline.lookahead;
   choices.update_spread = outline.update_spread;
   choices.update_chunk = outline.update_chunk;
+  choices.gives_logits = request_.gives_logits;
   choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
   choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
   choices.gradient_tier.assign(graph.blocks.size(), spare);

@@ -130,6 +130,7 @@ struct Choices {
   UpdateTime update = UpdateTime::after;
   int micro_batches = 1;
   bool clip = true;                     // the global norm scales the update
+  bool gives_logits = false;            // evaluation is asked for the logits of a row, too
   StateForm form = StateForm::exact;
   int slots = 1;                        // of state on NVMe
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use

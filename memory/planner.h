@@ -33,6 +33,7 @@ struct PlanRequest {
   Durability durability = Durability::automatic;
   std::optional<int> lookahead;              // of reads; for tests and experiments
   bool evaluates = false;                    // the plan must have room for evaluation, too
+  bool gives_logits = false;                 // and for the logits of a row of it
   double expected_clip_rate = 1;
 };
 

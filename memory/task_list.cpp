@@ -80,7 +80,10 @@ class Builder {
   }
 
   TaskList evaluation() {
-    for (int unit = 0; unit < units(); ++unit) forward_task(unit, 0, OpKind::forward);
+    for (int unit = 0; unit < units(); ++unit) {
+      ++phase_;  // a unit's weights are read a few units ahead, not all at the beginning
+      forward_task(unit, 0, OpKind::forward);
+    }
     Task& task = add(OpKind::loss, Lane::compute);
     control(task, Access::update, plan_.loss_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
     return finish();
@@ -443,6 +446,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   plan.norm_buffer = add_resident(plan, "gradient_norms", Category::staging, Tier::device, pieces * word, 1);
   plan.factor_buffer = add_resident(plan, "clip_factor", Category::staging, Tier::device, 2 * word, 1);
   plan.token_buffer = add_resident(plan, "tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  if (choices.gives_logits) plan.logits_buffer = add_resident(plan, "logits", Category::activations, Tier::device, graph.logits_bytes, 1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{};
     for (const StateKind kind : kKinds) {

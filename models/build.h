@@ -17,10 +17,10 @@ struct BuildOptions {
   std::int64_t micro_batch = 1;      // B, sequences
   std::int64_t sequence = 0;         // T, tokens of a sequence
   HeadMode head = HeadMode::tiled;
-  // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
-  std::int64_t context = 0;
   const ThreadPool& pool;            // both are kept by the operations and must outlive the compiled model
   ops::MatmulEngine& engine;
+  // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
+  std::int64_t context = 0;
 };
 
 // Where a model is cut. It follows from the model alone, so that no budget changes the bits; tests force small cuts.

@@ -14,12 +14,10 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kMostRows = 512;  // of a prompt at a time
-
 // Parts of a prompt of equal size, so that the longest one has no rows that only fill up.
-std::int64_t rows_at_a_time(std::int64_t longest_prompt) {
-  const std::int64_t parts = (longest_prompt + kMostRows - 1) / kMostRows;
-  return (longest_prompt + parts - 1) / parts;
+std::int64_t rows_at_a_time(const CachedModelRequest& request) {
+  const std::int64_t parts = (request.longest_prompt + request.most_rows - 1) / request.most_rows;
+  return (request.longest_prompt + parts - 1) / parts;
 }
 
 CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows, const ThreadPool& pool, ops::MatmulEngine& engine) {
@@ -27,9 +25,9 @@ CompiledModel compile(const CachedModelRequest& request, const ModelConfig& conf
                               .micro_batch = 1,
                               .sequence = rows,
                               .head = HeadMode::logits,
-                              .context = request.context,
                               .pool = pool,
-                              .engine = engine});
+                              .engine = engine,
+                              .context = request.context});
 }
 
 }  // namespace
@@ -39,7 +37,7 @@ struct CachedModel::Impl {
       : model(resolve_model(request.options.model.model)),
         pool(usable_threads()),
         engine(pool.threads()),
-        many(compile(request, model.config, rows_at_a_time(request.longest_prompt), pool, engine)),
+        many(compile(request, model.config, rows_at_a_time(request), pool, engine)),
         one(compile(request, model.config, 1, pool, engine)) {
     // The plan is of the many rows; the single one lives in the same places.
     for (std::size_t unit = 0; unit < many.graph.units.size(); ++unit) {

@@ -377,6 +377,21 @@ std::vector<Flag> make_table() {
       "drift-threshold", "R", F::real, "share by which steps may take longer than planned before the log says, once, which lane and operations; 0: off",
       SET { o.log.drift_threshold = at_least_zero(v); }, GET { return o.log.drift_threshold; });
   add(
+      "tensorboard", "DIR", F::text, "write loss, norm, rate, speed and evaluations as TensorBoard reads them",
+      SET { o.log.tensorboard = v.text(); }, GET { return text_json(o.log.tensorboard); });
+  add(
+      "csv", "FILE", F::text, "write what log.jsonl has as a table, too", SET { o.log.csv = v.text(); },
+      GET { return text_json(o.log.csv); });
+  add(
+      "sample-interval", "N", F::integer, "steps between samples of what the model says after --sample-prompt; 0: none",
+      SET { o.log.sample_interval = steps(v, 0); }, GET { return o.log.sample_interval; });
+  add(
+      "sample-prompt", "TEXT", F::text, "what samples go on from, greedily", SET { o.log.sample_prompt = v.text(); },
+      GET { return text_json(o.log.sample_prompt); });
+  add(
+      "sample-tokens", "N", F::integer, "tokens of a sample; each takes a forward over one micro-batch",
+      SET { o.log.sample_tokens = v.integer(1, 1 << 20); }, GET { return o.log.sample_tokens; });
+  add(
       "format", names_of<OutputFormat>("|"), F::text, "of plan, and of --print-config", SET { set_choice(o.log.format, v); },
       GET { return choice_json(o.log.format); });
   add(

@@ -76,10 +76,9 @@ class Descriptor {
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
   int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -89,6 +88,13 @@ class Descriptor {
 void refuse_unless_regular(int fd, const std::string& path) {
   struct stat status = {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) throw IoError(fmt::format("{}: is not a regular file", path));
+}
+
+Descriptor opened_to_read(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) throw IoError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  refuse_unless_regular(file.get(), path);
+  return file;
 }
 
 // Visits whole lines with the offset of their end; stops where `visit` says so. Returns the end of the last whole line visited.
@@ -116,6 +122,15 @@ std::int64_t for_each_line(int fd, const std::string& path, const Visit& visit) 
   }
 }
 
+// Where the record of `last_step`, or the last one before it, ends.
+std::int64_t end_of_step(const std::string& path, std::int64_t last_step) {
+  if (::access(path.c_str(), F_OK) != 0) return 0;
+  const Descriptor file = opened_to_read(path);
+  return for_each_line(file.get(), path, [&](std::string_view line, std::int64_t number) {
+    return parse_log_line(line, fmt::format("{} line {}", path, number)).step <= last_step;
+  });
+}
+
 }  // namespace
 
 std::string to_log_line(const StepRecord& record) {
@@ -137,6 +152,10 @@ std::string to_log_line(const StepRecord& record) {
   add_number(line, "overlap_efficiency", record.overlap_efficiency);
   if (record.loss_scale) add_number(line, "loss_scale", *record.loss_scale);
   if (record.eval_loss) add_number(line, "eval_loss", *record.eval_loss);
+  if (record.sample) {
+    add_key(line, "sample");
+    line += json(*record.sample).dump(-1, ' ', false, json::error_handler_t::replace);
+  }
   return line + "}";
 }
 
@@ -162,13 +181,15 @@ StepRecord parse_log_line(std::string_view line, const std::string& where) {
   record.overlap_efficiency = number(object, "overlap_efficiency", where);
   record.loss_scale = optional_number(object, "loss_scale", where);
   record.eval_loss = optional_number(object, "eval_loss", where);
+  if (const auto sample = object.find("sample"); sample != object.end()) {
+    if (!sample->is_string()) damaged(where, "\"sample\" is not a string");
+    record.sample = sample->get<std::string>();
+  }
   return record;
 }
 
 std::vector<StepRecord> read_log(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) throw IoError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  refuse_unless_regular(file.get(), path);
+  const Descriptor file = opened_to_read(path);
   std::vector<StepRecord> records;
   for_each_line(file.get(), path, [&](std::string_view line, std::int64_t number) {
     records.push_back(parse_log_line(line, fmt::format("{} line {}", path, number)));
@@ -177,40 +198,7 @@ std::vector<StepRecord> read_log(const std::string& path) {
   return records;
 }
 
-LogWriter::LogWriter(std::string path, std::int64_t last_step) : path_(std::move(path)) {
-  Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
-  if (file.get() < 0) throw IoError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
-  refuse_unless_regular(file.get(), path_);
-  std::int64_t keep = 0;
-  if (last_step > 0) {
-    keep = for_each_line(file.get(), path_, [&](std::string_view line, std::int64_t number) {
-      return parse_log_line(line, fmt::format("{} line {}", path_, number)).step <= last_step;
-    });
-  }
-  if (::ftruncate(file.get(), keep) != 0) {
-    throw IoError(fmt::format("{}: cutting it to {} bytes failed: {}", path_, keep, std::strerror(errno)));
-  }
-  fd_ = file.release();
-}
-
-LogWriter::~LogWriter() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-LogWriter::LogWriter(LogWriter&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-void LogWriter::append(const StepRecord& record) {
-  const std::string line = to_log_line(record) + "\n";
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t count = ::write(fd_, line.data() + done, line.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      throw IoError(
-          fmt::format("{}: writing {} bytes of step {} failed: {}", path_, line.size(), record.step, std::strerror(errno)));
-    }
-    done += static_cast<std::size_t>(count);
-  }
-}
+LogWriter::LogWriter(const std::string& path, std::int64_t last_step)
+    : file_(path, last_step == 0 ? 0 : end_of_step(path, last_step)) {}
 
 }  // namespace spillway

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/types.h"
+#include "trainer/append_file.h"
 
 namespace spillway {
 
@@ -29,6 +30,7 @@ struct StepRecord {
   double overlap_efficiency = 0;  // bound_s / step_s
   std::optional<double> loss_scale;
   std::optional<double> eval_loss;
+  std::optional<std::string> sample;  // what the model said after --sample-prompt
 };
 
 // One line without its end. Numbers are the shortest that read back to the same bits; JSON has no word for numbers that are not
@@ -45,17 +47,12 @@ class LogWriter {
  public:
   // Appends to `path`, made where there is none. Records of steps after `last_step` (the step resumed from; 0: start anew) are
   // cut off first.
-  LogWriter(std::string path, std::int64_t last_step);
-  ~LogWriter();
-  LogWriter(LogWriter&& other) noexcept;
-  LogWriter& operator=(LogWriter&&) = delete;
+  LogWriter(const std::string& path, std::int64_t last_step);
 
-  // The line is with the system when it returns: a killed process loses none, a machine that loses power may.
-  void append(const StepRecord& record);
+  void append(const StepRecord& record) { file_.append(to_log_line(record) + "\n"); }
 
  private:
-  std::string path_;
-  int fd_ = -1;
+  AppendFile file_;
 };
 
 }  // namespace spillway

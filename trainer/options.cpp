@@ -80,6 +80,10 @@ void validate(RunOptions& options) {
     throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
+  if ((options.log.sample_interval > 0) == options.log.sample_prompt.empty()) {
+    throw InputError(options.log.sample_prompt.empty() ? "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT"
+                                                       : "--sample-prompt: found without --sample-interval, allowed: together with --sample-interval N");
+  }
   if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
     throw InputError(
         fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));
@@ -117,7 +121,7 @@ RunOptions with_absolute_paths(const RunOptions& options) {
   if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
   for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
   if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);
-  for (std::string* path : {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load}) *path = absolute(*path);
+  for (std::string* path : {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load, &result.log.tensorboard, &result.log.csv}) *path = absolute(*path);
   return result;
 }
 

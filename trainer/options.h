@@ -117,6 +117,11 @@ struct CheckpointOptions {
 struct LogOptions {
   std::int64_t log_interval = 1;
   std::int64_t eval_interval = 1000;
+  std::string tensorboard;           // a directory for event files; empty: none
+  std::string csv;                   // a file; empty: none
+  std::int64_t sample_interval = 0;  // steps between samples of text; 0: none
+  std::string sample_prompt;
+  std::int64_t sample_tokens = 32;
   OutputFormat format = OutputFormat::table;  // of plan and of --print-config
   std::string out;                            // of plan
   double drift_threshold = 0.25;              // share by which steps may be longer than planned before the log says why; 0: off

@@ -265,6 +265,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
                      "Give train the flags that the plan was made with.");
   }
   PlanOutcome outcome;
+  choices.gives_logits = request.gives_logits;
   Plan plan = build_schedule(graph, choices);
   if (request.evaluates) plan.evaluate = build_evaluation(*graphs.tiled, plan);
   pack(plan);

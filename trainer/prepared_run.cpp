@@ -171,7 +171,8 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
                        : options.memory.durability == DurabilityChoice::checkpoint ? Durability::checkpoint
                                                                                    : Durability::automatic;
   request.expected_clip_rate = options.optimizer.expected_clip_rate;
-  request.evaluates = !options.data.eval_data.empty();
+  request.gives_logits = options.log.sample_interval > 0;
+  request.evaluates = !options.data.eval_data.empty() || request.gives_logits;
   return request;
 }
 

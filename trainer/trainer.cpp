@@ -11,6 +11,7 @@
 
 #include "memory/error.h"
 #include "trainer/checkpoint.h"
+#include "trainer/csv_log.h"
 #include "trainer/data.h"
 #include "trainer/durability.h"
 #include "trainer/durable_store.h"
@@ -23,7 +24,9 @@
 #include "trainer/prepared_run.h"
 #include "trainer/progress.h"
 #include "trainer/run_directory.h"
+#include "trainer/sampling.h"
 #include "trainer/step_loop.h"
+#include "trainer/tensorboard.h"
 
 namespace spillway {
 namespace {
@@ -41,12 +44,16 @@ class TrainingRun {
       request.micro_batches = 1;  // evaluation takes one at a time
       eval_data_.emplace(request);
     }
+    if (options_.log.sample_interval > 0) samples_.emplace(options_, model_.seq_length(), model_.model().config.vocab);
     if (!options_.checkpoint.save.empty()) {
       directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
       directory_->write("run.json", to_json(with_absolute_paths(options_)).dump(1) + "\n");
       directory_->write("plan.json", plan_json(planned_, model_, options_));
       log_.emplace(directory_->log_path(), saved_step_);
     }
+    const std::int64_t first_step = loaded_ ? loaded_->step : 0;
+    if (!options_.log.csv.empty()) csv_.emplace(options_.log.csv, first_step);
+    if (!options_.log.tensorboard.empty()) tensorboard_.emplace(options_.log.tensorboard, first_step);
     for (const std::string& note : model_.model().config.notes) progress_.message("note: " + note);
     const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
     std::array<TierUse, kTiers> tiers;
@@ -176,7 +183,8 @@ class TrainingRun {
   bool evaluates_after(std::int64_t step) const {
     return eval_data_ && ((step + 1) % options_.log.eval_interval == 0 || step + 1 == options_.batch.train_iters);
   }
-  bool pauses_after(std::int64_t step) const { return saves_after(step) || evaluates_after(step); }
+  bool samples_after(std::int64_t step) const { return samples_ && (step + 1) % options_.log.sample_interval == 0; }
+  bool pauses_after(std::int64_t step) const { return saves_after(step) || evaluates_after(step) || samples_after(step); }
 
   void record(const StepOutcome& outcome) {
     StepRecord record;
@@ -194,11 +202,15 @@ class TrainingRun {
     record.binding_lane = name_of(planned_.outcome.prediction.binding_lane);
     record.overlap_efficiency = record.bound_s / record.step_s;
     if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
+    if (samples_after(outcome.step - 1)) record.sample = samples_->sample(loop_->executor());
     if (log_) log_->append(record);
+    if (csv_) csv_->append(record);
+    if (tensorboard_) tensorboard_->append(record);
     last_timeline_ = outcome.timeline;
     last_timeline_step_ = outcome.step;
     progress_.step(record);
     if (const auto drift = drift_.observe(record.step_s, last_timeline_)) progress_.message("note: " + *drift);
+    if (record.sample) progress_.message("sample: " + *record.sample);
   }
 
   double evaluate() { return loss_over(loop_->executor(), *eval_data_, options_.batch.micro_batch_size).mean(); }
@@ -246,6 +258,9 @@ class TrainingRun {
   std::optional<LoadedCheckpoint> loaded_;
   std::optional<RunDirectory> directory_;
   std::optional<LogWriter> log_;
+  std::optional<CsvLog> csv_;
+  std::optional<TensorboardLog> tensorboard_;
+  std::optional<TrainingSamples> samples_;
   Progress progress_;
   std::optional<StepLoop> loop_;
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};

@@ -13,9 +13,10 @@
 #include "memory/error.h"
 #include "models/attention_ops.h"
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
 
-#ifndef SPILLWAY_MODELS_CPU_ATTENTION_DECODE_STRETCH
-#define SPILLWAY_MODELS_CPU_ATTENTION_DECODE_STRETCH
+#ifndef SPILLWAY_MODELS_CPU_ATTENTION_DECODE_TABLE
+#define SPILLWAY_MODELS_CPU_ATTENTION_DECODE_TABLE
 namespace spillway::ops {
 inline constexpr std::int64_t kStretch = 512;  // keys a task
 
@@ -32,6 +33,12 @@ struct DecodeTask {
   float* maximum;  // of the scores
   float* sum;      // of exp(score - maximum)
 };
+
+// One instruction set's kernel.
+template <typename E>
+struct DecodeKernels {
+  void (*attend)(const DecodeTask<E>& task);
+};
 }  // namespace spillway::ops
 #endif
 
@@ -41,13 +48,14 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <typename E>
-HWY_INLINE void attend(const DecodeTask<E>& task) {
+void attend(const DecodeTask<E>& task) {
   HWY_ALIGN float weights[kStretch];
   const std::int64_t D = task.head_dim;
   float maximum = -1e30f;
   for (std::int64_t key = 0; key < task.count; ++key) {
     const E* k = task.keys + key * task.stride;
-    weights[key] = sum_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR { return hn::Mul(load(task.q + i, part), load(k + i, part)); });
+    weights[key] =
+        sum_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR { return hn::Mul(load(task.q + i, part), load(k + i, part)); });
     maximum = std::max(maximum, weights[key]);
   }
   const Float highest = splat(maximum);
@@ -60,7 +68,8 @@ HWY_INLINE void attend(const DecodeTask<E>& task) {
   std::int64_t key = 0;
   for (; key + 4 <= task.count; key += 4) {
     const E* v = task.values + key * task.stride;
-    const Float w_0 = splat(weights[key]), w_1 = splat(weights[key + 1]), w_2 = splat(weights[key + 2]), w_3 = splat(weights[key + 3]);
+    const Float w_0 = splat(weights[key]), w_1 = splat(weights[key + 1]), w_2 = splat(weights[key + 2]),
+                w_3 = splat(weights[key + 3]);
     for_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
       Float o = hn::MulAdd(w_0, load(v + i, part), load(task.o + i, part));
       o = hn::MulAdd(w_1, load(v + task.stride + i, part), o);
@@ -71,18 +80,20 @@ HWY_INLINE void attend(const DecodeTask<E>& task) {
   for (; key < task.count; ++key) {
     const E* v = task.values + key * task.stride;
     const Float weight = splat(weights[key]);
-    for_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
-      store(hn::MulAdd(weight, load(v + i, part), load(task.o + i, part)), task.o + i, part);
-    });
+    for_vectors(D, [&](std::int64_t i, auto part)
+                       HWY_ATTR { store(hn::MulAdd(weight, load(v + i, part), load(task.o + i, part)), task.o + i, part); });
   }
   *task.maximum = maximum;
   *task.sum = sum;
 }
 
-void attend_fp32(const DecodeTask<float>& task) { attend(task); }
-void attend_bf16(const DecodeTask<BFloat16>& task) { attend(task); }
+template <typename E>
+DecodeKernels<E> kernels() {
+  return {attend<E>};
+}
 
 }  // namespace
+SPILLWAY_SIMD_TABLES(DecodeKernels, attention_decode);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -90,19 +101,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(attend_fp32);
-HWY_EXPORT(attend_bf16);
+SPILLWAY_SIMD_DISPATCH(DecodeKernels, attention_decode);
 
 namespace {
-
-template <typename E>
-void attend(const DecodeTask<E>& task) {
-  if constexpr (sizeof(E) == 4) {
-    HWY_DYNAMIC_DISPATCH(attend_fp32)(task);
-  } else {
-    HWY_DYNAMIC_DISPATCH(attend_bf16)(task);
-  }
-}
 
 std::int64_t first_key(const AttentionShape& shape) {
   return shape.window == 0 ? 0 : std::max<std::int64_t>(0, shape.keys - shape.window);
@@ -132,24 +133,26 @@ Bytes attention_decode_scratch_bytes(const AttentionShape& shape) {
 template <typename E>
 void attention_decode(const ThreadPool& pool, const AttentionShape& s, const AttentionInputs<E>& in, E* out, std::byte* base) {
   SPILLWAY_CHECK(s.sequences == 1 && s.queries == 1 && s.key_offset + 1 == s.keys && s.heads % s.kv_heads == 0,
-                 "{} sequences of {} queries at {} of {} keys, {} heads ({} of keys)", s.sequences, s.queries, s.key_offset, s.keys, s.heads, s.kv_heads);
+                 "{} sequences of {} queries at {} of {} keys, {} heads ({} of keys)", s.sequences, s.queries, s.key_offset,
+                 s.keys, s.heads, s.kv_heads);
   const std::int64_t D = s.head_dim, group = s.heads / s.kv_heads, first = first_key(s), count = stretches(s);
   const DecodeScratch scratch(s, base);
   for (std::int64_t i = 0; i < s.heads * D; ++i) scratch.queries[i] = to_float(in.q.data[i]) * s.scale;
+  const auto attend = best<E>().attend;
   pool.parallel_for(s.kv_heads * count, [&](std::int64_t index, int) {
     const std::int64_t stretch = index % count, kv = index / count, begin = first + stretch * kStretch;
     // The heads of a group one after the other: the keys stay in the cache.
     for (std::int64_t head = kv * group; head < (kv + 1) * group; ++head) {
       const std::int64_t at = stretch * s.heads + head;
-      attend(DecodeTask<E>{.q = scratch.queries + head * D,
-                           .keys = in.k.data + begin * in.k.stride + kv * D,
-                           .values = in.v.data + begin * in.v.stride + kv * D,
-                           .stride = in.k.stride,
-                           .count = std::min(kStretch, s.keys - begin),
-                           .head_dim = D,
-                           .o = scratch.o + at * D,
-                           .maximum = scratch.maxima + at,
-                           .sum = scratch.sums + at});
+      attend({.q = scratch.queries + head * D,
+              .keys = in.k.data + begin * in.k.stride + kv * D,
+              .values = in.v.data + begin * in.v.stride + kv * D,
+              .stride = in.k.stride,
+              .count = std::min(kStretch, s.keys - begin),
+              .head_dim = D,
+              .o = scratch.o + at * D,
+              .maximum = scratch.maxima + at,
+              .sum = scratch.sums + at});
     }
   });
   for (std::int64_t head = 0; head < s.heads; ++head) {

@@ -8,6 +8,18 @@
 #include <hwy/highway.h>
 
 #include "models/cpu/simd-inl.h"
+#include "models/cpu/simd_dispatch.h"
+
+#ifndef SPILLWAY_MODELS_CPU_GEMV_TABLE
+#define SPILLWAY_MODELS_CPU_GEMV_TABLE
+namespace spillway::ops {
+// One instruction set's kernel.
+template <typename E>
+struct GemvKernels {
+  decltype(&ops::multiply_row<E>) multiply_row;
+};
+}  // namespace spillway::ops
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace spillway::ops {
@@ -47,20 +59,19 @@ HWY_INLINE void multiply_rows(std::int64_t k, const float* x, const E* b, std::i
 }
 
 template <typename E>
-HWY_INLINE void multiply(std::int64_t n, std::int64_t k, const float* x, const E* b, std::int64_t ldb, float* sums) {
+void multiply_row(std::int64_t n, std::int64_t k, const float* x, const E* b, std::int64_t ldb, float* sums) {
   std::int64_t row = 0;
   for (; row + kRows <= n; row += kRows) multiply_rows<kRows>(k, x, b + row * ldb, ldb, sums + row);
   for (; row < n; ++row) multiply_rows<1>(k, x, b + row * ldb, ldb, sums + row);
 }
 
-void multiply_fp32(std::int64_t n, std::int64_t k, const float* x, const float* b, std::int64_t ldb, float* sums) {
-  multiply(n, k, x, b, ldb, sums);
-}
-void multiply_bf16_rows(std::int64_t n, std::int64_t k, const float* x, const BFloat16* b, std::int64_t ldb, float* sums) {
-  multiply(n, k, x, b, ldb, sums);
+template <typename E>
+GemvKernels<E> kernels() {
+  return {multiply_row<E>};
 }
 
 }  // namespace
+SPILLWAY_SIMD_TABLES(GemvKernels, gemv);
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops
 HWY_AFTER_NAMESPACE();
@@ -68,17 +79,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace spillway::ops {
 
-HWY_EXPORT(multiply_fp32);
-HWY_EXPORT(multiply_bf16_rows);
+SPILLWAY_SIMD_DISPATCH(GemvKernels, gemv);
 
-template <>
-void multiply_row(std::int64_t n, std::int64_t k, const float* x, const float* b, std::int64_t ldb, float* sums) {
-  HWY_DYNAMIC_DISPATCH(multiply_fp32)(n, k, x, b, ldb, sums);
+template <typename E>
+void multiply_row(std::int64_t n, std::int64_t k, const float* x, const E* b, std::int64_t ldb, float* sums) {
+  best<E>().multiply_row(n, k, x, b, ldb, sums);
 }
-template <>
-void multiply_row(std::int64_t n, std::int64_t k, const float* x, const BFloat16* b, std::int64_t ldb, float* sums) {
-  HWY_DYNAMIC_DISPATCH(multiply_bf16_rows)(n, k, x, b, ldb, sums);
-}
+template void multiply_row(std::int64_t, std::int64_t, const float*, const float*, std::int64_t, float*);
+template void multiply_row(std::int64_t, std::int64_t, const float*, const BFloat16*, std::int64_t, float*);
 
 }  // namespace spillway::ops
 #endif

@@ -244,6 +244,31 @@ TYPED_TEST(AttentionTest, QueriesAfterKeysOfACache) {
   }
 }
 
+TYPED_TEST(AttentionTest, OneQueryAfterKeysOfACache) {
+  for (const std::int64_t keys : {1, 2, 5, 16, 511, 512, 513, 1300}) {
+    for (const std::int64_t window : {0, 1, 20, 700}) {
+      for (const std::int64_t D : {12, 64, 80}) {
+        AttentionShape shape = training(1, 1, 6, 2, D, window);
+        shape.keys = keys;
+        shape.key_offset = keys - 1;
+        const Problem<TypeParam> problem(shape, 1.0f);
+        const Reference expected = reference(problem);
+        const double factor =
+            epsilon_of<float>() * (static_cast<double>(D + 8 + keys) + 4 * expected.largest_score) + epsilon_of<TypeParam>();
+        Scratch scratch(ops::attention_decode_scratch_bytes(shape));
+        std::vector<TypeParam> first;
+        for (const int threads : kPools) {
+          std::vector<TypeParam> o(problem.q.size(), from_float<TypeParam>(kUntouched));
+          ops::attention_decode(ThreadPool(threads), shape, problem.inputs(), o.data(), scratch.data());
+          if (first.empty()) first = o;
+          expect_same_bits(o, first, "o");
+        }
+        expect_within(first, expected.o, expected.o_size, factor, problem.q_stride, 6 * D, "o");
+      }
+    }
+  }
+}
+
 TYPED_TEST(AttentionTest, KeysThatNoQuerySees) {
   AttentionShape shape = training(1, 10, 2, 1, 16);
   shape.keys = 300;

@@ -133,6 +133,22 @@ TYPED_TEST(GemmTest, WindowsOfWiderMatrices) {
   check<TypeParam, TypeParam>(spec);
 }
 
+// A token that is generated: one row, which has a kernel of its own.
+TYPED_TEST(GemmTest, OneRow) {
+  constexpr DType type = dtype_of<TypeParam>();
+  for (const std::int64_t in : {1, 15, 16, 33, 576, 5000}) {
+    for (const std::int64_t out : {1, 5, 64, 1030}) check<TypeParam, TypeParam>(ops::linear_forward(type, 1, in, out, Epilogue::bias_residual));
+  }
+  GemmSpec sums = ops::linear_forward(type, 1, 200, 300, Epilogue::bias_residual);
+  sums.output = DType::float32;
+  check<TypeParam, float>(sums);
+  sums.store = Store::add;
+  check<TypeParam, float>(sums);
+  GemmSpec window = ops::linear_forward(type, 1, 48, 130, Epilogue::residual);
+  window.ldb = 51;
+  check<TypeParam, TypeParam>(window);
+}
+
 TYPED_TEST(GemmTest, TwoCallersAtOnce) {
   MatmulEngine engine(2);
   const ThreadPool pool(2);
