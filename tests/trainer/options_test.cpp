@@ -167,7 +167,17 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--nvme-tbw",
                                    "600TB",
                                    "--durability-interval",
-                                   "7"});
+                                   "7",
+                                   "--tensorboard",
+                                   "curves",
+                                   "--csv",
+                                   "steps.csv",
+                                   "--sample-interval",
+                                   "30",
+                                   "--sample-prompt",
+                                   "Once upon",
+                                   "--sample-tokens",
+                                   "12"});
   EXPECT_EQ(o.model.model, "gpt2");
   EXPECT_THAT(o.data.data, ElementsAre("a.txt", "b.jsonl"));
   EXPECT_THAT(o.data.eval_data, ElementsAre("c.bin"));
@@ -202,6 +212,11 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(o.log.drift_threshold, 0.5);
   EXPECT_EQ(o.log.nvme_tbw, 600'000'000'000'000);
   EXPECT_EQ(o.memory.durability_interval, 7);
+  EXPECT_EQ(o.log.tensorboard, "curves");
+  EXPECT_EQ(o.log.csv, "steps.csv");
+  EXPECT_EQ(o.log.sample_interval, 30);
+  EXPECT_EQ(o.log.sample_prompt, "Once upon");
+  EXPECT_EQ(o.log.sample_tokens, 12);
   EXPECT_EQ(o.memory.device, DeviceChoice::cuda);
   EXPECT_EQ(o.memory.device_index, 3);
   EXPECT_EQ(o.memory.device_memory, kGiB);
