@@ -34,12 +34,15 @@ struct Executor::Impl {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
-      extents.emplace(given.durability ? given.durability->layout.state : state_arrays(plan, graph), given.store);
+      // State that does not outlive the process is not hashed: at a few GB/s that takes a twelfth of the processors' time.
+      if (given.durability) extents.emplace(given.durability->layout.state, given.store);
     }
     for (const Buffer& buffer : plan.resident) two_slots |= buffer.slots == 2;
     if (given.durability) {
-      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates()), "steps made durable every {} steps", given.durability->interval);
-      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena, runtime->make_stream(),
+      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates()), "steps made durable every {} steps",
+                     given.durability->interval);
+      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
+                        runtime->make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
                                          [this](std::exception_ptr error) { runner->fail(std::move(error)); }});
       if (given.durability->from) durable_slot = slot = committer->resume();
@@ -160,8 +163,8 @@ struct Executor::Impl {
   int durable_slot = -1;            // of the last step that is durable, or is to be
   std::int64_t last_commit = 0;     // its number
   std::int64_t returned_step = -1;  // by wait()
-  int slot = 0;               // that the next run reads state from
-  bool update_waits = false;  // a step's gradients have not been applied
+  int slot = 0;                     // that the next run reads state from
+  bool update_waits = false;        // a step's gradients have not been applied
   StepSettings waiting_settings;
 
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
@@ -260,7 +263,8 @@ double Executor::evaluate(const FillTokens& fill) {
 std::span<const float> Executor::logits(const LogitsRequest& request, const FillTokens& fill) {
   Impl& impl = *impl_;
   impl.runner->check_idle("evaluation");
-  SPILLWAY_CHECK((request.single_row ? impl.options.one_row : impl.options.evaluation) != nullptr, "no model was compiled for it");
+  SPILLWAY_CHECK((request.single_row ? impl.options.one_row : impl.options.evaluation) != nullptr,
+                 "no model was compiled for it");
   SPILLWAY_CHECK(impl.plan.logits_buffer >= 0, "the plan has no room for logits");
   flush();
   impl.forward_only(request.single_row ? impl.bound_one_row : impl.bound_evaluate, request, fill);
@@ -297,7 +301,7 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
   const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);
   const IoSegment segment{offset, const_cast<std::byte*>(data.data()), static_cast<Bytes>(data.size())};
   impl_->writers->write({&segment, 1});
-  impl_->extents->note(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
+  if (impl_->extents) impl_->extents->note(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
 }
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
@@ -311,7 +315,7 @@ void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::sp
   const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);
   const IoSegment segment{offset, data.data(), static_cast<Bytes>(data.size())};
   impl_->readers->read({&segment, 1});
-  impl_->extents->check(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
+  if (impl_->extents) impl_->extents->check(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
 }
 
 }  // namespace spillway

@@ -16,7 +16,7 @@ namespace spillway {
 
 class NvmeLane {
  public:
-  // `channel` and `extents` may be null where every operation is skipped.
+  // `channel` may be null where every operation is skipped, `extents` where content is not checked.
   NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction)
       : channel_(channel), extents_(extents), direction_(direction) {}
 
@@ -38,7 +38,7 @@ class NvmeLane {
       }
       entry.ticket = channel_->start(direction_, {segments.data(), used});
       // The memory stays as it is until the operation is complete.
-      if (direction_ == IoDirection::write) {
+      if (extents_ != nullptr && direction_ == IoDirection::write) {
         for_each_extent(entry, [&](const BoundSegment& segment, Bytes at, std::span<const std::byte> content) {
           extents_->note(segment.buffer, entry.slot_of(segment), at, content);
           channel_->poll(entry.ticket);
@@ -56,7 +56,7 @@ class NvmeLane {
     --count_;
     if (entry.skipped) return false;
     channel_->wait(entry.ticket);
-    if (direction_ == IoDirection::read) {
+    if (extents_ != nullptr && direction_ == IoDirection::read) {
       for_each_extent(entry, [&](const BoundSegment& segment, Bytes at, std::span<const std::byte> content) {
         extents_->check(segment.buffer, entry.slot_of(segment), at, content);
         if (count_ > 0 && !entries_[first_].skipped) channel_->poll(entries_[first_].ticket);
