@@ -8,7 +8,7 @@ import struct
 import time
 import unittest
 
-from harness import CommandTest, Golden, Run, arguments, begin, finish, run, wait_for_steps
+from harness import CommandTest, Golden, Run, arguments, begin, finish, run, send_signal, wait_for_steps
 
 STEPS = 40
 PLANS = [
@@ -59,7 +59,7 @@ class Durability(CommandTest):
     def kill_after(self, flags, steps):
         process = begin("train", *arguments(flags))
         wait_for_steps(flags["save"], steps, process)
-        process.kill()
+        send_signal(process, signal.SIGKILL)
         outcome = finish(process)
         self.assertEqual(outcome.code, -signal.SIGKILL, str(outcome))
 
@@ -91,7 +91,7 @@ class Durability(CommandTest):
                     if not late:
                         wait_for_steps(flags["save"], chance.randrange(1, STEPS), process)
                         time.sleep(chance.random() * 0.05)
-                        process.kill()
+                        send_signal(process, signal.SIGKILL)
                     outcome = finish(process)
                     kills += outcome.code == -signal.SIGKILL
                     if outcome.code == 0:
@@ -142,7 +142,7 @@ class Durability(CommandTest):
                 process = begin("train", *arguments(flags))
                 wait_for_steps(flags["save"], 6, process)
                 for number in signals:
-                    process.send_signal(number)
+                    send_signal(process, number)
                 outcome = finish(process)
                 self.assertEqual(outcome.code, 130, str(outcome))
                 if len(signals) == 1:
@@ -202,7 +202,7 @@ class Durability(CommandTest):
         process = begin("train", *arguments(flags))
         wait_for_steps(flags["save"], 2, process)
         self.check_refusal(run("verify", "--store", directories[0]), 4, f"in use by process {process.pid} on host")
-        process.kill()
+        send_signal(process, signal.SIGKILL)
         finish(process)
 
     # --- damage -------------------------------------------------------------------------------------------------------------

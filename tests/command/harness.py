@@ -119,6 +119,15 @@ def begin(*words, cwd=None, stdout=subprocess.PIPE, prefix=(), environment=None)
                             cwd=cwd, env={**os.environ, **(environment or {})})
 
 
+def has_ended(process):
+    """Popen.poll() would take the process's account, which finish() wants; so would Popen.kill(), which looks first."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def send_signal(process, number):
+    os.kill(process.pid, number)
+
+
 def finish(process, timeout=120):
     """Waits with wait4, which tells what this very process used."""
     kept = {}
@@ -127,7 +136,7 @@ def finish(process, timeout=120):
         kept[name] = stream.read().decode(errors="replace") if stream else ""
 
     readers = [threading.Thread(target=keep, args=pair) for pair in (("out", process.stdout), ("err", process.stderr))]
-    late = threading.Timer(timeout, process.kill)
+    late = threading.Timer(timeout, send_signal, (process, signal.SIGKILL))
     for thread in (*readers, late):
         thread.start()
     _, status, usage = os.wait4(process.pid, 0)
@@ -259,12 +268,12 @@ class CommandTest(unittest.TestCase):
 def wait_for_steps(path, steps, process, timeout=60):
     """Returns once log.jsonl has so many lines (or the process has ended)."""
     log, deadline = pathlib.Path(path) / "log.jsonl", time.monotonic() + timeout
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and not has_ended(process):
         if log.exists() and log.read_bytes().count(b"\n") >= steps:
             return
         time.sleep(0.002)
 
 
 def interrupt(process):
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+    if not has_ended(process):
+        send_signal(process, signal.SIGINT)

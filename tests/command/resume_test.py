@@ -7,7 +7,8 @@ import subprocess
 import time
 import unittest
 
-from harness import CommandTest, Golden, Run, arguments, begin, finish, interrupt, read_safetensors, run, wait_for_steps
+from harness import (CommandTest, Golden, Run, arguments, begin, finish, interrupt, read_safetensors, run, send_signal,
+                     wait_for_steps)
 
 STEPS = 12
 ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
@@ -69,7 +70,7 @@ class Resume(CommandTest):
                     flags = self.flags(**changes, save=self.fresh(), train_iters=long, lr_decay_iters=long)
                     process = begin("train", *arguments(flags))
                     wait_for_steps(flags["save"], 3 + number, process)
-                    process.send_signal(stop)
+                    send_signal(process, stop)
                     outcome = finish(process)
                     self.assertEqual(outcome.code, 130, str(outcome))
                     self.assertNotIn("error:", outcome.err)
@@ -108,7 +109,7 @@ class Resume(CommandTest):
         flags = self.flags(save=self.fresh(), train_iters=40, lr_decay_iters=40, save_interval=4, nvme=nvme, **ON_NVME)
         process = begin("train", *arguments({**flags, "train_iters": 100000}))
         wait_for_steps(flags["save"], 10, process)
-        process.kill()
+        send_signal(process, signal.SIGKILL)
         self.assertEqual(finish(process).code, -signal.SIGKILL)
         last = max(int(name) for name in os.listdir(flags["save"] / "checkpoints") if name.isdigit())
         on = self.train({"load": flags["save"], "save": flags["save"], "train_iters": last + 3, "save_interval": 0})
