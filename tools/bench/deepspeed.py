@@ -40,9 +40,11 @@ def deepspeed_configuration(arguments, config, directory):
         "zero_optimization": {
             "stage": 3,
             "sub_group_size": 100_000_000,
-            # What is fetched ahead takes a buffer a parameter: where buffers are large there are few of them.
+            # What is fetched ahead, and what stays because it is wanted again soon, takes a buffer a parameter: where buffers are large
+            # there are few of them.
             "stage3_prefetch_bucket_size": 50_000_000 if pipelines else 10_000_000,
-            "offload_param": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 8, "buffer_size": elements + 4096, "pin_memory": False},
+            **({} if pipelines else {"stage3_max_live_parameters": 300_000_000, "stage3_max_reuse_distance": 0}),
+            "offload_param": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12, "buffer_size": elements + 4096, "pin_memory": False},
             "offload_optimizer": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12 if pipelines else 5, "pin_memory": False,
                                   "pipeline_read": pipelines, "pipeline_write": pipelines},
         },
