@@ -8,14 +8,6 @@
 namespace spillway {
 namespace {
 
-Bytes optimizer_bytes(StateForm form, const ParameterBlock& block) {
-  Bytes each = 0;
-  for (const StateKind kind : {StateKind::low, StateKind::m, StateKind::v}) each += bytes_per_element(form, kind);
-  return each * block.elements;
-}
-
-bool is_saved(const Unit& unit, int value) { return std::find(unit.saved.begin(), unit.saved.end(), value) != unit.saved.end(); }
-
 // A unit's values that live from its forward to its backward, in one micro-batch.
 struct UnitValues {
   Bytes saved = 0, boundary = 0;
@@ -24,20 +16,18 @@ UnitValues values_of(const UnitGraph& graph, const Unit& unit) {
   UnitValues bytes;
   for (const ValueUse& use : unit.forward) {
     if (use.access == Access::read) continue;
-    (is_saved(unit, use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
+    (unit.saves(use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
   }
   return bytes;
 }
 
-bool speculates(const Choices& choices) { return choices.update == UpdateTime::in_backward && choices.clip; }
-
 }  // namespace
 
 Choices Filling::start(const Outline& outline) const {
-  const UnitGraph& graph = outline.graph == 0 ? *graphs_.tiled : *graphs_.fused;
-  const Tier spare = request_.budgets.nvme > 0 ? Tier::nvme : Tier::device;
   Choices choices;
   choices.graph = outline.graph;
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  const Tier spare = request_.budgets.nvme > 0 ? Tier::nvme : Tier::device;
   choices.order = outline.order;
   choices.update = outline.update;
   choices.micro_batches = request_.micro_batches;
@@ -110,8 +100,7 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
   if (speculates(choices)) return std::nullopt;
   const UnitGraph& graph = graph_of(graphs_, choices);
   Bytes resident = 0;
-  for (const ParameterBlock& block : graph.blocks)
-    resident += block.elements * bytes_per_element(request_.form, StateKind::weight) + optimizer_bytes(request_.form, block);
+  for (const ParameterBlock& block : graph.blocks) resident += block.elements * bytes_per_element(request_.form);
   if (resident > request_.budgets.device) return std::nullopt;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     std::fill(tiers->begin(), tiers->end(), Tier::device);
@@ -129,10 +118,11 @@ std::optional<Plan> Filling::fill(const Outline& outline) {
   const UnitGraph& graph = graph_of(graphs_, choices);
   std::vector<Bytes> weights, gradients, optimizer, boundary, saved;
   const bool gradients_wait = choices.update == UpdateTime::in_next_forward;
+  const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
   for (const ParameterBlock& block : graph.blocks) {
-    weights.push_back(block.elements * bytes_per_element(request_.form, StateKind::weight));
+    weights.push_back(block.elements * weight_bytes);
     gradients.push_back(gradients_wait ? block.elements * gradient_bytes_per_element(request_.form) : 0);
-    optimizer.push_back(optimizer_bytes(request_.form, block));
+    optimizer.push_back(block.elements * (bytes_per_element(request_.form) - weight_bytes));
   }
   for (const Unit& unit : graph.units) {
     const UnitValues values = values_of(graph, unit);

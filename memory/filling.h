@@ -31,11 +31,12 @@ struct Outline {
   int lookahead = 1, update_spread = 1;
   Fill fill = Fill::saved_first;
 
-  // Whether it differs in no more than how far ahead it reads, its pieces and its filling.
-  bool same_kind(const Outline& other) const {
-    return graph == other.graph && order == other.order && update == other.update && spare == other.spare &&
-           spare_boundary == other.spare_boundary;
+  // Whether the same is computed in the same order and the same activations are kept, whenever updates come.
+  bool computes_alike(const Outline& other) const {
+    return graph == other.graph && order == other.order && spare == other.spare && spare_boundary == other.spare_boundary;
   }
+  // Whether it differs in no more than how far ahead it reads, its pieces and its filling.
+  bool same_kind(const Outline& other) const { return computes_alike(other) && update == other.update; }
 };
 
 // What a plan lacked that did not fit.

@@ -29,6 +29,12 @@ constexpr Bytes bytes_per_element(StateForm form, StateKind kind) {
 }
 // The name that a block's array has in a checkpoint and in a commit record: "layer.3.mlp/low".
 std::string state_array_name(const ParameterBlock& block, StateKind kind);
+// Of all its arrays together.
+constexpr Bytes bytes_per_element(StateForm form) {
+  Bytes sum = 0;
+  for (int kind = 0; kind < kStateKinds; ++kind) sum += bytes_per_element(form, static_cast<StateKind>(kind));
+  return sum;
+}
 // Of a gradient that waits for its update: rounded once in compact form.
 constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
 
@@ -142,6 +148,10 @@ struct Choices {
   std::vector<Saved> saved;             // a unit
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
 };
+
+// Whether updates run before the norm is known that scales them: they are taken back, and the step is run again, where it says so.
+constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
+inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
 
 struct Plan {
   Choices choices;

@@ -65,7 +65,7 @@ class Search {
   std::string refuse() const {
     if (!has_disk() && forced_off_device())
       return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
-    if (request_.update == UpdateTime::in_backward && request_.clip) {
+    if (request_.update && speculates(*request_.update, request_.clip)) {
       if (request_.parameter_tier == Tier::device || request_.optimizer_tier == Tier::device || !has_disk() ||
           request_.durability == Durability::checkpoint) {
         return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
@@ -159,8 +159,7 @@ class Search {
     // Two where the directories have room for all state twice and for what is spilled beside it.
     Bytes state = 0;
     for (const ParameterBlock& block : graphs_.tiled->blocks) {
-      for (int kind = 0; kind < kStateKinds; ++kind)
-        state += bytes_per_element(request_.form, static_cast<StateKind>(kind)) * block.elements;
+      state += bytes_per_element(request_.form) * block.elements;
       state += gradient_bytes_per_element(request_.form) * block.elements / 2;
     }
     return 2 * state <= request_.budgets.nvme ? 2 : 1;
@@ -173,7 +172,7 @@ class Search {
     if (!plan) return std::nullopt;
     derive_waits(*plan);
     double seconds = simulate(*plan, graph_of(graphs_, plan->choices), machine_).step_s;
-    if (plan->choices.update == UpdateTime::in_backward && request_.clip) seconds *= 1 + request_.expected_clip_rate;
+    if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
     ranking_.push_back({seconds, outline});
     if (!best_ || seconds < best_seconds_) {
       best_ = std::move(plan);
@@ -245,10 +244,7 @@ class Search {
     }
     std::vector<Outline> tried;
     for (const auto& [seconds, outline] : best_of_each_kind(std::move(found))) {
-      const auto alike = [&, &candidate = outline](const Outline& other) {
-        return other.graph == candidate.graph && other.order == candidate.order && other.spare == candidate.spare &&
-               other.spare_boundary == candidate.spare_boundary;
-      };
+      const auto alike = [&, &candidate = outline](const Outline& other) { return other.computes_alike(candidate); };
       if (std::any_of(tried.begin(), tried.end(), alike)) continue;
       if (best_ && filling_.operations_built() > kOperations / 2) break;
       if (consider(outline, filling_.fill(outline))) tried.push_back(outline);

@@ -178,8 +178,7 @@ class Builder {
     const int producer = producer_[index];
     Tier home = Tier::device;
     if (producer >= 0 && purpose_ == Purpose::training) {
-      const auto& saved = graph_.units[producer].saved;
-      const bool is_saved = std::find(saved.begin(), saved.end(), index) != saved.end();
+      const bool is_saved = graph_.units[producer].saves(index);
       if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill) home = Tier::nvme;
     }
     object = add_object({.name = graph_.values[index].name, .category = Category::activations, .staged_category = Category::staging,
@@ -229,7 +228,7 @@ class Builder {
     task.op.micro_batch = mb;
     task.op.work = unit.forward_work;
     for (const ValueUse& wanted : unit.forward) {
-      const bool is_saved = std::find(unit.saved.begin(), unit.saved.end(), wanted.value) != unit.saved.end();
+      const bool is_saved = unit.saves(wanted.value);
       // Each pass writes what the other does not keep: the forward of a recomputed unit has no use for its saved values beyond
       // the call, and the second forward none for the unit's outputs.
       if (kind == OpKind::recompute && wanted.access != Access::read && !is_saved) {
@@ -390,8 +389,7 @@ class Builder {
     task.op.condition = chunk.condition;
     task.op.element_begin = chunk.begin;
     task.op.element_end = chunk.end;
-    Bytes each = gradient_bytes_per_element(choices_.form);
-    for (const StateKind kind : kKinds) each += 2 * bytes_per_element(choices_.form, kind);
+    const Bytes each = gradient_bytes_per_element(choices_.form) + 2 * bytes_per_element(choices_.form);
     task.op.work.bytes = static_cast<double>(each) * static_cast<double>(elements);
     const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight), gradient_bytes = gradient_bytes_per_element(choices_.form);
     use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);

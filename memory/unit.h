@@ -5,6 +5,7 @@
 // Legend: P parameters of a block, n rows (tokens) of a micro-batch.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ struct Unit {
   // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its forward
   // runs again just before its backward and writes these alone (other written values are passed as null).
   std::vector<int> saved;
+  bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }
 };
 
 struct UnitGraph {

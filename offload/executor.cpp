@@ -39,7 +39,7 @@ struct Executor::Impl {
     }
     for (const Buffer& buffer : plan.resident) two_slots |= buffer.slots == 2;
     if (given.durability) {
-      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates()), "steps made durable every {} steps",
+      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)), "steps made durable every {} steps",
                      given.durability->interval);
       committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
                         runtime->make_stream(),
@@ -54,9 +54,6 @@ struct Executor::Impl {
                                       .committer = committer ? &*committer : nullptr},
                    std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
   }
-
-  // Whether a step may be taken back once its norm is known.
-  bool speculates() const { return plan.choices.update == UpdateTime::in_backward && plan.choices.clip; }
 
   // Where the next update goes: beside the state that can be gone back to; over what cannot.
   int slot_to_write() const { return !two_slots || (committer && slot != durable_slot) ? slot : 1 - slot; }
@@ -94,7 +91,7 @@ struct Executor::Impl {
     Run& run = next_run(settings);
     const bool defers = plan.choices.update == UpdateTime::in_next_forward;
     const bool updates = !defers || update_waits;
-    run.speculates = speculates();
+    run.speculates = speculates(plan.choices);
     run.pending = defers && update_waits;
     if (defers) run.update_settings = waiting_settings;
     if (updates) run.slot_after = slot_to_write();

@@ -15,8 +15,6 @@ namespace {
 // Share of the time that copying state on the device may take where the user does not say how often.
 constexpr double kCopyShare = 0.02;
 
-bool speculates(const Choices& choices) { return choices.update == UpdateTime::in_backward && choices.clip; }
-
 std::int64_t interval_of(const RunOptions& options, const Plan& plan, double copy_s, double step_s) {
   if (const std::int64_t asked = options.memory.durability_interval; asked > 0) {
     if (asked > 1 && speculates(plan.choices)) {

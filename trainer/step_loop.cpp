@@ -62,7 +62,7 @@ void StepLoop::give_up_store() noexcept {
 }
 
 // A step whose update may be taken back must be over before the next begins.
-bool StepLoop::steps_overlap() const noexcept { return !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip); }
+bool StepLoop::steps_overlap() const noexcept { return !speculates(plan_.choices); }
 
 void StepLoop::submit(std::int64_t step) {
   const OptimizerOptions& optimizer = options_.optimizer;
