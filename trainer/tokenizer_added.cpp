@@ -7,8 +7,8 @@
 namespace spillway {
 namespace {
 
-std::size_t start_of_space_before(std::string_view text, std::size_t at) {
-  while (at > 0) {
+std::size_t start_of_space_before(std::string_view text, std::size_t first, std::size_t at) {
+  while (at > first) {
     const CodePoint c = decode_last_utf8(text.substr(0, at));
     if (!is_white_space(c.value)) break;
     at -= static_cast<std::size_t>(c.bytes);
@@ -70,6 +70,7 @@ std::pair<std::int32_t, std::size_t> AddedTokenFinder::longest_at(std::string_vi
 void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string_view)> piece,
                              FunctionRef<void(std::int32_t)> token) const {
   std::size_t done = 0;
+  std::size_t space_end = 0;  // of the white space that was stripped last
   if (!nodes_.empty()) {
     for (std::size_t at = 0; at < text.size();) {
       if (!is_first_byte_[static_cast<unsigned char>(text[at])]) {
@@ -86,8 +87,9 @@ void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string
       at = end;  // a match that is passed over is not looked into either
       const Properties& found = tokens_[static_cast<std::size_t>(index)];
       if (found.is_single_word && is_inside_word(text, begin, end)) continue;
-      if (found.strips_left) begin = std::max(start_of_space_before(text, begin), done);
-      if (found.strips_right) end = end_of_space_after(text, end);
+      if (found.strips_left) begin = begin > done ? start_of_space_before(text, done, begin) : done;
+      if (found.strips_right) end = space_end = std::max(space_end, end) == end ? end_of_space_after(text, end) : space_end;
+      if (begin >= end) continue;  // it lies in the white space that the one before it took
       if (done < begin) piece(text.substr(done, begin - done));
       token(found.id);
       done = end;

@@ -219,8 +219,9 @@ struct Splitter::Stage {
 struct SplitScratch::Impl {
   std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
   MatchParam param;
-  std::string prefixed;
   std::string older;  // the text with characters that the expressions know
+  std::string prefixed;
+  std::string prefixed_older;
 };
 
 SplitScratch::SplitScratch(std::size_t stages) : impl_(std::make_unique<Impl>()) {
@@ -297,7 +298,6 @@ Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
       if (tokenizer_json::boolean(*part, "add_prefix_space", true, where)) {
         auto stage = std::make_unique<Stage>();
         stage->kind = Stage::Kind::prefix_space;
-        adds_space_ = true;
         stages_.push_back(std::move(stage));
       }
       if (tokenizer_json::boolean(*part, "use_regex", true, where)) add_regex(kByteLevelPattern, Behavior::isolated, false);
@@ -315,15 +315,10 @@ void Splitter::split(std::string_view text, SplitScratch& scratch, FunctionRef<v
     throw InputError(fmt::format("text of {} bytes without a place to cut it, allowed: at most {}", text.size(), kLongestText));
   if (text.empty()) return;
   std::string& older = scratch.impl_->older;
-  if (!adds_space_ && replace_newer_characters(text, older)) {
-    run(0, older, scratch,
-        [&](std::string_view found) { word(text.substr(static_cast<std::size_t>(found.data() - older.data()), found.size())); });
-    return;
-  }
-  run(0, text, scratch, word);
+  run(0, text, replace_newer_characters(text, older) ? std::string_view(older) : text, scratch, word);
 }
 
-void Splitter::run(std::size_t index, std::string_view text, SplitScratch& scratch,
+void Splitter::run(std::size_t index, std::string_view text, std::string_view older, SplitScratch& scratch,
                    FunctionRef<void(std::string_view word)> word) const {
   if (index == stages_.size()) {
     word(text);
@@ -332,12 +327,16 @@ void Splitter::run(std::size_t index, std::string_view text, SplitScratch& scrat
   const Stage& stage = *stages_[index];
   if (stage.kind == Stage::Kind::prefix_space) {
     if (text.starts_with(' ')) {
-      run(index + 1, text, scratch, word);
+      run(index + 1, text, older, scratch, word);
     } else {
-      std::string& prefixed = scratch.impl_->prefixed;
-      prefixed.assign(1, ' ');
-      prefixed.append(text);
-      run(index + 1, prefixed, scratch, word);
+      const auto prefix = [](std::string& prefixed, std::string_view rest) {
+        prefixed.assign(1, ' ');
+        prefixed.append(rest);
+        return std::string_view(prefixed);
+      };
+      const std::string_view prefixed = prefix(scratch.impl_->prefixed, text);
+      run(index + 1, prefixed, older.data() == text.data() ? prefixed : prefix(scratch.impl_->prefixed_older, older), scratch,
+          word);
     }
     return;
   }
@@ -347,11 +346,11 @@ void Splitter::run(std::size_t index, std::string_view text, SplitScratch& scrat
     if (is_last)
       word(part);
     else
-      run(index + 1, part, scratch, word);
+      run(index + 1, part, older.substr(begin, end - begin), scratch, word);
   };
   Joiner joiner(stage.behavior, next);
   std::size_t done = 0;
-  stage.for_each_match(text, scratch.impl_->regions[index].get(), scratch.impl_->param.get(),
+  stage.for_each_match(older, scratch.impl_->regions[index].get(), scratch.impl_->param.get(),
                        [&](std::size_t begin, std::size_t end) {
                          if (begin != done) joiner.add(done, begin, stage.is_inverted);
                          joiner.add(begin, end, !stage.is_inverted);

@@ -49,11 +49,12 @@ class Splitter {
 
  private:
   struct Stage;
-  void run(std::size_t stage, std::string_view text, SplitScratch& scratch, FunctionRef<void(std::string_view word)> word) const;
+  // `older` is the text as the expressions know it, byte for byte beside it.
+  void run(std::size_t stage, std::string_view text, std::string_view older, SplitScratch& scratch,
+           FunctionRef<void(std::string_view word)> word) const;
   bool finds_safe_cuts() const;
 
   std::vector<std::unique_ptr<Stage>> stages_;
-  bool adds_space_ = false;  // "add_prefix_space"
   bool has_safe_cuts_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "trainer/tokenizer_newer.h"
 
 namespace spillway {
 namespace {
@@ -137,12 +138,12 @@ bool is_word(std::int32_t c) {
   }
   return is_letter(c) || category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
          category == UTF8PROC_CATEGORY_ME || category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
-         category == UTF8PROC_CATEGORY_PC;
+         category == UTF8PROC_CATEGORY_PC || is_newer_word_character(c);
 }
 
 std::string_view to_nfc(std::string_view text, std::string& buffer) {
   std::size_t copied = 0;       // text up to here is in the buffer
-  std::size_t last_stable = 0;  // where the stable character before position i begins
+  std::size_t last_stable = 0;  // where what may take part with the character at position i begins
   std::size_t i = 0;
   bool is_changed = false;
   while (i < text.size()) {
@@ -157,6 +158,11 @@ std::string_view to_nfc(std::string_view text, std::string& buffer) {
       i += static_cast<std::size_t>(c.bytes);
       continue;
     }
+    if (is_mark_without_normalization(c.value)) {
+      i += static_cast<std::size_t>(c.bytes);
+      last_stable = i;
+      continue;
+    }
     // From the stable character before to the next one: nothing outside of it can take part.
     if (!is_changed) buffer.clear();
     is_changed = true;
@@ -164,7 +170,7 @@ std::string_view to_nfc(std::string_view text, std::string& buffer) {
     i += static_cast<std::size_t>(c.bytes);
     while (i < text.size()) {
       const CodePoint next = decode_utf8(text.data() + i);
-      if (is_stable(next.value)) break;
+      if (is_stable(next.value) || is_mark_without_normalization(next.value)) break;
       i += static_cast<std::size_t>(next.bytes);
     }
     append_nfc(text.substr(last_stable, i - last_stable), buffer);

@@ -1,4 +1,5 @@
 """spillway tokenize: a real tokenizer's gold, token files, what is refused, and that nothing half-written is left."""
+import importlib.util
 import json
 import lzma
 import os
@@ -6,12 +7,14 @@ import pathlib
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 SPILLWAY = os.environ["SPILLWAY"]
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "tokenizers"
+FUZZ = pathlib.Path(__file__).resolve().parents[2] / "tools" / "reference" / "tokenizer_fuzz.py"
 
 
 def tokenize(*words, timeout=240):
@@ -62,6 +65,13 @@ class Tokenize(unittest.TestCase):
         for byte in struct.pack(f"<{len(ids)}I", *ids):
             value = (value ^ byte) * 0x100000001B3 % 2**64
         self.assertEqual(str(value), gold["fnv1a64_le32"])
+
+    @unittest.skipIf(importlib.util.find_spec("tokenizers") is None, "tokenizers is not installed")
+    def test_random_tokenizers_and_text_against_the_reference(self):
+        for files in ((), (self.qwen / "tokenizer.json",)):
+            done = subprocess.run([sys.executable, FUZZ, SPILLWAY, "--seconds", "15", *files], capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+            self.assertIn(": 0 tokenizers differ", done.stdout)
 
     def test_token_files_have_the_end_of_text_between_documents(self):
         place = self.directory / "texts"

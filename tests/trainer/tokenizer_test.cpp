@@ -15,7 +15,9 @@
 #include "trainer/data.h"
 #include "trainer/text_documents.h"
 #include "trainer/token_file.h"
+#include "trainer/tokenizer_added.h"
 #include "trainer/tokenizer_bpe.h"
+#include "trainer/tokenizer_split.h"
 #include "trainer/tokenizer_unicode.h"
 
 namespace spillway {
@@ -153,6 +155,55 @@ TEST(Tokenizer, Utf8IsCheckedToTheByte) {
   }
   const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "gpt2.json");
   EXPECT_REFUSED(encoded(tokenizer, "ab\xff"), InputError, "found byte 0xff at byte 2, which is not UTF-8");
+}
+
+TEST(Tokenizer, NormalisesAsTheReferenceWhoseUnicodeIsOlder) {
+  std::string buffer;
+  EXPECT_EQ(to_nfc("e\u0301te\u0301", buffer), "\u00e9t\u00e9");
+  EXPECT_EQ(to_nfc("a\u0301\u0327", buffer), "\u00e1\u0327");
+  // Marks that it does not know stay where they are and let nothing past them.
+  for (const std::string_view text : {"\u0301\u07fd", "a\u1dfc\u1dfa", "e\u1dfa\u0301", "\u0327\U00010d24", "\U0001e08f\u0327"})
+    EXPECT_EQ(to_nfc(text, buffer), text) << json(std::string(text)).dump();
+  EXPECT_EQ(to_nfc("e\u0301\u1dfa\u0301\u0327", buffer), "\u00e9\u1dfa\u0327\u0301");
+  EXPECT_EQ(to_nfc("\U00011935\U00011930", buffer), "\U00011935\U00011930");
+}
+
+TEST(Tokenizer, KnowsTheCharactersOfUnicode16) {
+  for (const std::int32_t c : {0x897, 0x1c89, 0x10d69, 0x13bb4, 0x2ebf0}) EXPECT_TRUE(is_word(c)) << c;
+  for (const std::int32_t c : {0x1b4e, 0x10d8e, 0x1fae9}) EXPECT_FALSE(is_word(c)) << c;
+  const auto words_of = [](const json& pre_tokenizer, std::string_view text) {
+    const Splitter splitter(pre_tokenizer, "here");
+    SplitScratch scratch = splitter.scratch();
+    std::vector<std::string> words;
+    splitter.split(text, scratch, [&](std::string_view word) { words.emplace_back(word); });
+    return words;
+  };
+  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
+  const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  using testing::ElementsAre;
+  EXPECT_THAT(words_of(byte_level, "\U00013bb4b!"), ElementsAre(" \U00013bb4b", "!"));
+  EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {digits, byte_level}}}, "\U00016d71\r"), ElementsAre(" \U00016d71", " \r"));
+  const json punctuation = {{"type", "Split"}, {"pattern", {{"Regex", "\\p{P}|\\p{S}|\\p{M}"}}}, {"behavior", "Isolated"}};
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {punctuation, bytes}}}, "a\U00011f4cb\U0001fae9c\u0897d"),
+              ElementsAre("a", "\U00011f4c", "b", "\U0001fae9", "c", "\u0897", "d"));
+}
+
+TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
+  const auto ids_in = [](const std::vector<AddedToken>& tokens, std::string_view text) {
+    std::vector<std::string> contents;
+    for (const AddedToken& token : tokens) contents.push_back(token.content);
+    std::vector<std::int32_t> ids;
+    AddedTokenFinder(tokens, contents).split(text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
+    return ids;
+  };
+  using testing::ElementsAre;
+  const AddedToken both = {.content = "  ", .id = 7, .strips_left = true, .strips_right = true};
+  EXPECT_THAT(ids_in({both}, "    "), ElementsAre(7));
+  EXPECT_THAT(ids_in({both}, "a      b    "), ElementsAre(-1, 7, -1, 7));
+  // What takes nothing to its left is there although the one before it took it; the reference does the same.
+  const AddedToken right = {.content = "0", .id = 8, .strips_right = true}, none = {.content = "  ", .id = 9};
+  EXPECT_THAT(ids_in({right, none}, "0   x"), ElementsAre(8, 9, -1));
 }
 
 // Text of many lines, and of words alone, in which stretches can be cut.
