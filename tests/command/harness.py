@@ -20,6 +20,7 @@ PROGRAM = os.environ.get("SPILLWAY", "")
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 GOLDEN = DATA / "golden"
 SANITIZED = os.environ.get("SPILLWAY_SANITIZED", "") == "1"  # memory and speed are not the program's own then
+PATIENCE = int(os.environ.get("SPILLWAY_PATIENCE", "1"))  # times as long as a release build takes may be waited for the program
 MIB = 1 << 20
 PROCESS_OVERHEAD = 150 * MIB
 
@@ -136,7 +137,7 @@ def finish(process, timeout=120):
         kept[name] = stream.read().decode(errors="replace") if stream else ""
 
     readers = [threading.Thread(target=keep, args=pair) for pair in (("out", process.stdout), ("err", process.stderr))]
-    late = threading.Timer(timeout, send_signal, (process, signal.SIGKILL))
+    late = threading.Timer(timeout * PATIENCE, send_signal, (process, signal.SIGKILL))
     for thread in (*readers, late):
         thread.start()
     _, status, usage = os.wait4(process.pid, 0)
@@ -267,7 +268,7 @@ class CommandTest(unittest.TestCase):
 
 def wait_for_steps(path, steps, process, timeout=60):
     """Returns once log.jsonl has so many lines (or the process has ended)."""
-    log, deadline = pathlib.Path(path) / "log.jsonl", time.monotonic() + timeout
+    log, deadline = pathlib.Path(path) / "log.jsonl", time.monotonic() + timeout * PATIENCE
     while time.monotonic() < deadline and not has_ended(process):
         if log.exists() and log.read_bytes().count(b"\n") >= steps:
             return

@@ -12,13 +12,15 @@ import tempfile
 import time
 import unittest
 
+from harness import PATIENCE
+
 SPILLWAY = os.environ["SPILLWAY"]
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "tokenizers"
 FUZZ = pathlib.Path(__file__).resolve().parents[2] / "tools" / "reference" / "tokenizer_fuzz.py"
 
 
 def tokenize(*words, timeout=240):
-    return subprocess.run([SPILLWAY, "tokenize", *map(str, words)], capture_output=True, text=True, timeout=timeout)
+    return subprocess.run([SPILLWAY, "tokenize", *map(str, words)], capture_output=True, text=True, timeout=timeout * PATIENCE)
 
 
 class Tokenize(unittest.TestCase):
@@ -123,11 +125,11 @@ class Tokenize(unittest.TestCase):
         (place / "long.txt").write_text("A line of some words that are long enough to take a while.\n" * 1_500_000)
         process = subprocess.Popen([SPILLWAY, "tokenize", "--tokenizer", str(self.qwen), "--data", str(place), "--out", str(place / "t.bin")],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 60 * PATIENCE
         while not list(place.glob("t.bin.partial.*")) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate(timeout=120 * PATIENCE)
         self.assertEqual(process.returncode, 130)
         self.assertEqual([path.name for path in place.iterdir()], ["long.txt"])
 
