@@ -1,6 +1,8 @@
 #include "memory/filling.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "memory/packing.h"
 #include "memory/schedule.h"
@@ -20,6 +22,10 @@ UnitValues values_of(const UnitGraph& graph, const Unit& unit) {
   }
   return bytes;
 }
+
+// Plans that are built at most to find what rests on the device, and the share of the device that is not worth another.
+constexpr int kPlansOfAFilling = 8;
+constexpr Bytes kRoomNotWorthAPlan = 200;
 
 }  // namespace
 
@@ -58,6 +64,7 @@ Plan Filling::build(const Choices& choices) {
 bool Filling::accept(const Choices& choices) {
   Plan plan = build(choices);
   const Bytes device = plan.peak[static_cast<int>(Tier::device)], nvme = plan.peak[static_cast<int>(Tier::nvme)];
+  device_room_ = request_.budgets.device - device;
   const Bytes device_lack = device - request_.budgets.device, nvme_lack = nvme - request_.budgets.nvme;
   if (device_lack <= 0 && nvme_lack <= 0) {
     plan_ = std::move(plan);
@@ -71,28 +78,6 @@ bool Filling::accept(const Choices& choices) {
     least_total_ = total(device_lack, nvme_lack);
   }
   return false;
-}
-
-// Applies the most of the items in a row that still fits. The bytes that an item takes tell where to look first; what it no
-// longer needs in staging, and how well the rest packs, only a plan can tell.
-void Filling::raise(Choices& choices, std::span<const Bytes> sizes, const Apply& apply) {
-  const int most = static_cast<int>(sizes.size());
-  // The last few items of a long row are not worth a plan each.
-  const int tolerance = most / 64;
-  Bytes room = request_.budgets.device - plan_.peak[static_cast<int>(Tier::device)];
-  int guess = 0;
-  while (guess < most && sizes[guess] <= room) room -= sizes[guess++];
-  int fits = 0, too_many = most + 1, stride = 1;
-  for (int k = std::max(guess, 1); fits + tolerance + 1 < too_many;) {
-    Choices trial = choices;
-    apply(trial, k);
-    const bool fitted = accept(trial);
-    (fitted ? fits : too_many) = k;
-    const int next = fitted ? k + stride : k - stride;
-    k = next > fits && next < too_many ? next : (fits + too_many) / 2;
-    stride *= 2;
-  }
-  apply(choices, fits);
 }
 
 std::optional<Plan> Filling::in_core(const Outline& outline) {
@@ -112,51 +97,77 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
   return std::move(plan_);
 }
 
-std::optional<Plan> Filling::fill(const Outline& outline) {
-  Choices choices = start(outline);
-  if (!accept(choices)) return std::nullopt;
-  const UnitGraph& graph = graph_of(graphs_, choices);
-  std::vector<Bytes> weights, gradients, optimizer, boundary, saved;
-  const bool gradients_wait = choices.update == UpdateTime::in_next_forward;
-  const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
-  for (const ParameterBlock& block : graph.blocks) {
-    weights.push_back(block.elements * weight_bytes);
-    gradients.push_back(gradients_wait ? block.elements * gradient_bytes_per_element(request_.form) : 0);
-    optimizer.push_back(block.elements * (bytes_per_element(request_.form) - weight_bytes));
+// Row after row, as many items as there is room for; what a row leaves is the next one's.
+std::vector<int> Filling::most_within(const std::vector<Row>& rows, Bytes room) {
+  std::vector<int> counts;
+  for (const Row& row : rows) {
+    int count = 0;
+    while (count < std::ssize(row.sizes) && row.sizes[count] <= room) room -= row.sizes[count++];
+    counts.push_back(count);
   }
+  return counts;
+}
+
+std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices& choices) const {
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  // A gradient that is complete with its unit's backward and updated then rests nowhere.
+  const bool gradients_add_up = choices.order == Order::horizontal && choices.micro_batches > 1;
+  const bool gradients_wait = choices.update != UpdateTime::in_backward;
+  const Bytes gradient_bytes = gradients_add_up ? 4 : gradients_wait ? gradient_bytes_per_element(request_.form) : 0;
+  const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
+  Row weights{{}, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); }};
+  Row gradients{{}, [](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); }};
+  Row optimizer{{}, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); }};
+  for (const ParameterBlock& block : graph.blocks) {
+    weights.sizes.push_back(block.elements * weight_bytes);
+    gradients.sizes.push_back(block.elements * gradient_bytes);
+    optimizer.sizes.push_back(block.elements * (bytes_per_element(request_.form) - weight_bytes));
+  }
+  Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
+  // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
+  Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
   for (const Unit& unit : graph.units) {
     const UnitValues values = values_of(graph, unit);
-    boundary.push_back(values.boundary * choices.micro_batches);
-    saved.push_back(values.saved * choices.micro_batches);
+    boundary.sizes.push_back(values.boundary * choices.micro_batches);
+    saved.sizes.push_back(values.saved * choices.micro_batches);
   }
-  std::reverse(saved.begin(), saved.end());
+  std::reverse(saved.sizes.begin(), saved.sizes.end());
   const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
                         request_.activations == SavedRequest::device;
-  const auto raise_weights = [&] {
-    if (!request_.parameter_tier && !speculates(choices))
-      raise(choices, weights, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); });
-  };
-  const auto raise_optimizer = [&] {
-    if (!request_.optimizer_tier && !speculates(choices))
-      raise(choices, optimizer, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); });
-  };
-  // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
-  const auto raise_saved = [&] {
-    if (may_keep) raise(choices, saved, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); });
-  };
-  if (may_keep) raise(choices, boundary, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); });
-  if (outline.fill != Fill::nothing) raise_weights();
-  raise(choices, gradients, [](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); });
-  switch (outline.fill) {
-    case Fill::saved_first:
-      raise_saved(), raise_optimizer();
-      break;
-    case Fill::optimizer_first:
-      raise_optimizer(), raise_saved();
-      break;
-    case Fill::nothing:
-      raise_saved();
-      break;
+  const bool may_raise = !speculates(choices);
+  std::vector<Row> rows;
+  if (may_keep) rows.push_back(std::move(boundary));
+  if (outline.fill != Fill::nothing && !request_.parameter_tier && may_raise) rows.push_back(std::move(weights));
+  rows.push_back(std::move(gradients));
+  const bool optimizer_rests = outline.fill != Fill::nothing && !request_.optimizer_tier && may_raise;
+  if (optimizer_rests && outline.fill == Fill::optimizer_first) rows.push_back(std::move(optimizer));
+  if (may_keep) rows.push_back(std::move(saved));
+  if (optimizer_rests && outline.fill == Fill::saved_first) rows.push_back(std::move(optimizer));
+  return rows;
+}
+
+std::optional<Plan> Filling::fill(const Outline& outline) {
+  const Choices bare = start(outline);
+  if (!accept(bare)) return std::nullopt;
+  const std::vector<Row> rows = rows_of(outline, bare);
+  // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
+  // can tell: the bytes that are dealt out are corrected by what the plan of them leaves or lacks.
+  std::vector<int> fitting(rows.size(), 0);
+  Bytes fits = 0, too_many = std::numeric_limits<Bytes>::max(), dealt = device_room_;
+  for (int plans = 0; plans < kPlansOfAFilling; ++plans) {
+    const std::vector<int> counts = most_within(rows, dealt);
+    if (counts == fitting) break;
+    Choices trial = bare;
+    for (std::size_t row = 0; row < rows.size(); ++row) rows[row].raise_first(trial, counts[row]);
+    if (accept(trial)) {
+      fitting = counts;
+      fits = dealt;
+      if (device_room_ <= request_.budgets.device / kRoomNotWorthAPlan) break;
+    } else {
+      too_many = dealt;
+    }
+    dealt += device_room_;
+    if (dealt <= fits || dealt >= too_many) dealt = fits + (too_many - fits) / 2;
   }
   return std::move(plan_);
 }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "memory/plan.h"
@@ -67,12 +66,19 @@ class Filling {
   Plan build(const Choices& choices);
   // Whether the plan of the choices fits; then it is `plan_`.
   bool accept(const Choices& choices);
-  using Apply = std::function<void(Choices&, int)>;
-  void raise(Choices& choices, std::span<const Bytes> sizes, const Apply& apply);
+  // Items of one kind that may rest on the device: the bytes of each, in the order in which they are put there, and how the first
+  // so many of them are.
+  struct Row {
+    std::vector<Bytes> sizes;
+    std::function<void(Choices&, int)> raise_first;
+  };
+  std::vector<Row> rows_of(const Outline& outline, const Choices& choices) const;
+  static std::vector<int> most_within(const std::vector<Row>& rows, Bytes room);
 
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
   Plan plan_;
+  Bytes device_room_ = 0;  // that the plan built last leaves of the device; below 0: lacks
   std::optional<Lack> least_lack_;
   Bytes least_total_ = 0;  // over both tiers
   int plans_built_ = 0;
