@@ -134,7 +134,7 @@ void pack(Plan& plan) {
     Bytes base = 0;
     for (Buffer& buffer : plan.resident) {
       if (buffer.tier != tier) continue;
-      SPILLWAY_CHECK(buffer.bytes % kExtentAlignment == 0, "{} has {} bytes", buffer.name, buffer.bytes);
+      SPILLWAY_CHECK(buffer.bytes % kExtentAlignment == 0, "{} has {} bytes", buffer.name.text(), buffer.bytes);
       buffer.offset = base;
       base += span_of(buffer);
     }

@@ -46,7 +46,7 @@ void check_buffers(const Plan& plan, const Program& program) {
     const Bytes bytes = buffer.bytes * buffer.slots;
     if (buffer.bytes < 0 || buffer.slots < 1 || buffer.slots > 2 || buffer.offset < 0 || buffer.offset % kExtentAlignment != 0 ||
         buffer.bytes % kExtentAlignment != 0 || bytes > plan.peak[tier] - buffer.offset) {
-      refuse(fmt::format("buffer {} has offset {} and {} x {} bytes in a {} tier of {}", buffer.name, buffer.offset, buffer.slots, buffer.bytes,
+      refuse(fmt::format("buffer {} has offset {} and {} x {} bytes in a {} tier of {}", buffer.name.text(), buffer.offset, buffer.slots, buffer.bytes,
                          name_of(buffer.tier), plan.peak[tier]));
     }
   };
@@ -82,7 +82,7 @@ void check_disjoint(const Plan& plan, const Program& program) {
     }
     const auto next = tier.lower_bound(buffer.offset);
     const auto clash = [&](const Buffer& other) {
-      refuse(fmt::format("{} and {} share bytes of the {} tier while both are alive", buffer.name, other.name, name_of(buffer.tier)));
+      refuse(fmt::format("{} and {} share bytes of the {} tier while both are alive", buffer.name.text(), other.name.text(), name_of(buffer.tier)));
     };
     if (next != tier.end() && next->first < buffer.offset + buffer.bytes * buffer.slots) clash(*next->second);
     if (next != tier.begin()) {
@@ -106,10 +106,10 @@ void check_operands(const Plan& plan, const Program& program, const UnitGraph& g
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
       if (operand.begin < 0 || operand.bytes < 0 || operand.bytes > buffer.bytes - operand.begin) {
         refuse(fmt::format("operation {} touches bytes {} to {} of {}, which has {}", id, operand.begin, operand.begin + operand.bytes,
-                           buffer.name, buffer.bytes));
+                           buffer.name.text(), buffer.bytes));
       }
       if (!buffer.resident && (id < buffer.first_op || id > buffer.last_op)) {
-        refuse(fmt::format("operation {} touches {} outside its lifetime {} to {}", id, buffer.name, buffer.first_op, buffer.last_op));
+        refuse(fmt::format("operation {} touches {} outside its lifetime {} to {}", id, buffer.name.text(), buffer.first_op, buffer.last_op));
       }
     }
     for (const Wait& wait : op.waits) {
@@ -156,7 +156,7 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
           begin, begin + operand.bytes, operand.access != Access::read, id, static_cast<int>(op.lane), [&](int other) {
             if (other == id || mine[static_cast<int>(program.ops[other % count].lane)] >= other) return;
             refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes", id % count,
-                               name_of(op.kind), buffer.name, other % count, name_of(program.ops[other % count].kind)));
+                               name_of(op.kind), buffer.name.text(), other % count, name_of(program.ops[other % count].kind)));
           });
     }
   }

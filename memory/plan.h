@@ -9,6 +9,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "memory/types.h"
@@ -47,10 +48,17 @@ constexpr std::string_view name_of(Category category) {
   return names[static_cast<int>(category)];
 }
 
+// Names are put together where somebody reads them: a search makes some hundred thousand buffers that nobody asks for their names.
+struct BufferName {
+  std::string_view whose;       // of a block or value, in the graph, which outlives its plans; or all of the name
+  std::string_view what = {};   // ".weight"
+  std::string text() const { return std::string(whose).append(what); }
+};
+
 // A named reservation on a tier. Resident buffers live as long as the run; others live in one program, from the first to the
 // last operation that touches them (`first_op > last_op`: from first_op to the end of a step, and on to last_op of the next).
 struct Buffer {
-  std::string name;
+  BufferName name;
   Category category = Category::staging;
   Tier tier = Tier::device;
   Bytes bytes = 0;         // of one slot

@@ -1,10 +1,12 @@
 #include "memory/schedule.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
+#include <iterator>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "memory/error.h"
 #include "memory/task_list.h"
@@ -16,8 +18,30 @@
 namespace spillway {
 namespace {
 
+// Lists of whole numbers, one for each of so many keys, in one array: what is added to a key keeps the order of adding.
+class Grouped {
+ public:
+  // `for_each(add)` calls add(key, item) for every item, and does the same each time that it is called.
+  template <typename ForEach>
+  Grouped(std::size_t keys, const ForEach& for_each) : begins_(keys + 1, 0) {
+    for_each([&](int key, int) { ++begins_[static_cast<std::size_t>(key) + 1]; });
+    std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+    items_.resize(static_cast<std::size_t>(begins_.back()));
+    std::vector<int> next(begins_.begin(), begins_.end() - 1);
+    for_each([&](int key, int item) { items_[static_cast<std::size_t>(next[static_cast<std::size_t>(key)]++)] = item; });
+  }
+  std::span<int> of(int key) {
+    const int begin = begins_[static_cast<std::size_t>(key)], end = begins_[static_cast<std::size_t>(key) + 1];
+    return {items_.data() + begin, items_.data() + end};
+  }
+
+ private:
+  std::vector<int> begins_, items_;
+};
+
 // Uses of an object that are served by one buffer on the device.
 struct Cluster {
+  int object = 0;
   int first_task = 0, last_task = 0;
   int last_change = -1;        // last task that wrote or updated the object within the cluster
   bool needs_read = false;     // the first use wants contents
@@ -26,17 +50,19 @@ struct Cluster {
   bool write_back = false;
   int read_at = 0;             // the read is issued before this task
   int free_after = 0;          // the buffer stays reserved through this task
+  int buffer = -1;             // once it is issued
 };
 
+// A plan of a large model has some hundred thousand operations, and a search makes many plans: what there is one of for each
+// object, use or move lies in arrays, and names are not made here.
 class Movement {
  public:
   Movement(const Choices& choices, const TaskList& list, int resident_count) : choices_(choices), list_(list), resident_count_(resident_count) {}
 
   Program compile() {
     index_lanes();
-    std::vector<std::vector<Cluster>> clusters(list_.objects.size());
-    for (std::size_t object = 0; object < list_.objects.size(); ++object) clusters[object] = clusters_of(static_cast<int>(object));
-    emit(clusters);
+    find_clusters();
+    emit();
     return std::move(program_);
   }
 
@@ -79,57 +105,88 @@ class Movement {
     }
   }
 
-  std::vector<Cluster> clusters_of(int object_index) const {
+  // --- clusters ---
+
+  void find_clusters() {
+    Grouped tasks_of(list_.objects.size(), [&](const auto& add) {
+      for (int task = 0; task < std::ssize(list_.tasks); ++task) {
+        for (const TaskOperand& operand : list_.tasks[task].operands) {
+          if (operand.object >= 0 && list_.objects[operand.object].device_buffer < 0) add(operand.object, task);
+        }
+      }
+    });
+    clusters_.reserve(list_.objects.size());
+    first_cluster_.reserve(list_.objects.size() + 1);
+    for (int object = 0; object < std::ssize(list_.objects); ++object) {
+      first_cluster_.push_back(static_cast<int>(clusters_.size()));
+      add_clusters(object, tasks_of.of(object));
+    }
+    first_cluster_.push_back(static_cast<int>(clusters_.size()));
+  }
+
+  // How a task uses an object that is not resident on the device; a task may take one twice.
+  Access access_of(int task, int object) const {
+    std::optional<Access> access;
+    for (const TaskOperand& operand : list_.tasks[task].operands) {
+      if (operand.object != object) continue;
+      access = !access || *access == operand.access ? operand.access : Access::update;
+    }
+    return *access;
+  }
+
+  // `tasks` are those that use the object, in order.
+  void add_clusters(int object_index, std::span<const int> tasks) {
     const Object& object = list_.objects[object_index];
-    std::vector<Cluster> clusters;
-    if (object.device_buffer >= 0) return clusters;  // rests where it is used
+    const std::size_t first = clusters_.size();
     const bool on_device = object.home == Tier::device;
     const bool of_micro_batch = object.micro_batch >= 0;
     const std::vector<int>& ahead = of_micro_batch ? by_task_.ahead : by_phase_.ahead;
     const std::vector<int>& behind = of_micro_batch ? by_task_.behind : by_phase_.behind;
     bool has_contents = object.holds_state;
-    for (const ObjectUse& use : object.uses) {
-      const Task& task = list_.tasks[use.task];
+    for (std::size_t use = 0; use < tasks.size(); ++use) {
+      const int index = tasks[use];
+      if (use > 0 && tasks[use - 1] == index) continue;
+      const Task& task = list_.tasks[index];
+      const Access access = access_of(index, object_index);
       // A use whose read would be issued before the last one is over is served by the same buffer.
-      const bool joins = !clusters.empty() && (on_device || ahead[use.task] <= clusters.back().last_task + 1 ||
-                                               (!of_micro_batch && task.phase - list_.tasks[clusters.back().last_task].phase <= choices_.lookahead));
+      const bool joins = clusters_.size() > first && (on_device || ahead[index] <= clusters_.back().last_task + 1 ||
+                                                      (!of_micro_batch && task.phase - list_.tasks[clusters_.back().last_task].phase <= choices_.lookahead));
       if (!joins) {
-        clusters.push_back({.first_task = use.task, .last_task = use.task});
-        clusters.back().needs_read = has_contents && use.access != Access::write && !on_device;
-        SPILLWAY_CHECK(has_contents || use.access != Access::read, "task {} ({}) reads {} before it is written", use.task,
-                       name_of(task.op.kind), object.name);
+        clusters_.push_back({.object = object_index, .first_task = index, .last_task = index});
+        clusters_.back().needs_read = has_contents && access != Access::write && !on_device;
+        SPILLWAY_CHECK(has_contents || access != Access::read, "task {} ({}) reads {} before it is written", index, name_of(task.op.kind),
+                       object.name.text());
       }
-      Cluster& cluster = clusters.back();
-      cluster.last_task = use.task;
+      Cluster& cluster = clusters_.back();
+      cluster.last_task = index;
       const bool pending = task.op.condition == Condition::pending;
       cluster.all_pending &= pending;
-      if (use.access != Access::read) {
-        cluster.last_change = use.task;
+      if (access != Access::read) {
+        cluster.last_change = index;
         cluster.change_pending &= pending;
         has_contents = true;
       }
     }
-    if (on_device) {
-      // A user that is not compute runs late: its buffer must not make the next units wait.
-      for (Cluster& cluster : clusters) cluster.free_after = lane_of(cluster.last_task) == Lane::compute ? cluster.last_task : behind[cluster.last_task];
-      return clusters;
-    }
     int written_after = -1;  // reads come after the last write-back
-    for (std::size_t i = 0; i < clusters.size(); ++i) {
-      Cluster& cluster = clusters[i];
-      cluster.write_back = cluster.last_change >= 0 && (object.holds_state || object.outlives_step || i + 1 < clusters.size());
+    for (std::size_t i = first; i < clusters_.size(); ++i) {
+      Cluster& cluster = clusters_[i];
+      // A user that is not compute runs late: its buffer must not make the next units wait.
+      cluster.free_after = lane_of(cluster.last_task) == Lane::compute ? cluster.last_task : behind[cluster.last_task];
+      if (on_device) continue;
+      cluster.write_back = cluster.last_change >= 0 && (object.holds_state || object.outlives_step || i + 1 < clusters_.size());
       cluster.read_at = std::max(ahead[cluster.first_task], written_after + 1);
-      if (cluster.write_back) written_after = cluster.last_change;
-      cluster.free_after = cluster.last_task;
-      if (lane_of(cluster.last_task) != Lane::compute) cluster.free_after = behind[cluster.last_task];
-      if (cluster.write_back) cluster.free_after = std::max(cluster.free_after, behind[cluster.last_change]);
+      if (!cluster.write_back) continue;
+      written_after = cluster.last_change;
+      cluster.free_after = std::max(cluster.free_after, behind[cluster.last_change]);
     }
-    return clusters;
   }
 
   Lane lane_of(int task) const { return list_.tasks[task].op.lane; }
+  const Object& object_of(int cluster) const { return list_.objects[clusters_[cluster].object]; }
 
-  int add_buffer(const std::string& name, Category category, Tier tier, Bytes bytes) {
+  // --- buffers ---
+
+  int add_buffer(const BufferName& name, Category category, Tier tier, Bytes bytes) {
     program_.buffers.push_back({.name = name, .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment)});
     return resident_count_ + static_cast<int>(program_.buffers.size()) - 1;
   }
@@ -142,14 +199,35 @@ class Movement {
     touched.last_op = std::max(touched.last_op, op);
   }
 
+  int device_buffer(int index) {
+    Cluster& cluster = clusters_[index];
+    if (cluster.buffer < 0) {
+      const Object& of = list_.objects[cluster.object];
+      cluster.buffer = add_buffer(of.name, of.home == Tier::device ? of.category : of.staged_category, Tier::device, of.bytes);
+      buffer(cluster.buffer).apart = !computed_with_[cluster.object];
+    }
+    return cluster.buffer;
+  }
+
+  int home_of(int object_index) {
+    const Object& object = list_.objects[object_index];
+    if (object.nvme_buffer >= 0) return object.nvme_buffer;
+    int& home = spill_home_[object_index];
+    if (home < 0) home = add_buffer(object.name, object.category, Tier::nvme, object.bytes);
+    return home;
+  }
+
+  // --- operations ---
+
   // Adds an object's move to `op`, the operation about to be issued.
-  void add_move(Op& op, const Object& object, int device_buffer, Slot slot) {
+  void add_move(Op& op, int cluster, Slot slot) {
+    const Object& object = object_of(cluster);
     const bool reads = op.kind == OpKind::read;
     const Bytes bytes = round_up(object.bytes, kExtentAlignment);
     const Operand nvme{.role = Role::nvme, .access = reads ? Access::read : Access::write, .kind = object.kind, .slot = slot,
-                       .buffer = home_of(object), .begin = object.home_begin, .bytes = bytes};
+                       .buffer = home_of(clusters_[cluster].object), .begin = object.home_begin, .bytes = bytes};
     const Operand memory{.role = Role::memory, .access = reads ? Access::write : Access::read, .kind = object.kind, .slot = slot,
-                         .buffer = device_buffer, .begin = 0, .bytes = bytes};
+                         .buffer = device_buffer(cluster), .begin = 0, .bytes = bytes};
     op.operands.push_back(reads ? nvme : memory);
     op.operands.push_back(reads ? memory : nvme);
     op.bytes += bytes;
@@ -157,116 +235,100 @@ class Movement {
     touch(memory.buffer);
   }
 
-  Op move_of(OpKind kind, const Object& object, Condition condition) const {
-    Op op;
-    op.kind = kind;
-    op.lane = kind == OpKind::read ? Lane::nvme_read : Lane::nvme_write;
-    op.condition = condition;
-    op.block = object.block;
-    op.unit = object.unit;
-    op.micro_batch = object.micro_batch;
-    return op;
-  }
-
-  int home_of(const Object& object) {
-    if (object.nvme_buffer >= 0) return object.nvme_buffer;
-    auto [entry, added] = spill_homes_.try_emplace(&object, -1);
-    if (added) entry->second = add_buffer(object.name, object.category, Tier::nvme, object.bytes);
-    return entry->second;
-  }
-
-  struct Event {
-    int object, cluster;
-  };
-
   // The arrays of one chunk of optimizer state move as one operation: what wants one of them wants them all.
-  bool moves_together(const Event& a, const Event& b, const std::vector<std::vector<Cluster>>& clusters) const {
-    const Object &x = list_.objects[a.object], &y = list_.objects[b.object];
-    const Cluster &p = clusters[a.object][a.cluster], &q = clusters[b.object][b.cluster];
+  bool moves_together(int a, int b) const {
+    const Object &x = object_of(a), &y = object_of(b);
+    const Cluster &p = clusters_[a], &q = clusters_[b];
     return x.holds_state && y.holds_state && x.kind != StateKind::weight && y.kind != StateKind::weight && x.category == y.category &&
            x.block == y.block && p.first_task == q.first_task && p.last_change == q.last_change;
   }
 
-  template <typename DeviceBuffer>
-  void emit_moves(OpKind kind, const std::vector<Event>& events, const std::vector<std::vector<Cluster>>& clusters,
-                  const DeviceBuffer& device_buffer, const std::vector<char>& changed) {
+  // `moved` are clusters.
+  void emit_moves(OpKind kind, std::span<const int> moved) {
     const bool reads = kind == OpKind::read;
-    for (std::size_t i = 0; i < events.size();) {
-      const Cluster& cluster = clusters[events[i].object][events[i].cluster];
-      Op op = move_of(kind, list_.objects[events[i].object], (reads ? cluster.all_pending : cluster.change_pending) ? Condition::pending : Condition::always);
-      std::size_t end = i;
-      while (end < events.size() && (end == i || moves_together(events[i], events[end], clusters))) {
-        const auto& [object, index] = events[end++];
-        add_move(op, list_.objects[object], device_buffer(object, index), !reads || changed[object] ? Slot::after : Slot::before);
-      }
+    for (std::size_t i = 0; i < moved.size();) {
+      std::size_t end = i + 1;
+      while (end < moved.size() && moves_together(moved[i], moved[end])) ++end;
+      const Cluster& cluster = clusters_[moved[i]];
+      const Object& object = object_of(moved[i]);
+      Op op;
+      op.kind = kind;
+      op.lane = reads ? Lane::nvme_read : Lane::nvme_write;
+      op.condition = (reads ? cluster.all_pending : cluster.change_pending) ? Condition::pending : Condition::always;
+      op.block = object.block;
+      op.unit = object.unit;
+      op.micro_batch = object.micro_batch;
+      op.operands.reserve(2 * (end - i));
+      for (; i < end; ++i) add_move(op, moved[i], !reads || changed_[clusters_[moved[i]].object] ? Slot::after : Slot::before);
       program_.ops.push_back(std::move(op));
-      i = end;
     }
   }
 
-  void emit(const std::vector<std::vector<Cluster>>& clusters) {
-    const std::size_t tasks = list_.tasks.size();
-    std::vector<std::vector<Event>> reads(tasks), writes(tasks), frees(tasks);
-    std::vector<std::vector<int>> buffers(clusters.size());
-    std::vector<std::size_t> current(clusters.size(), 0);
-    for (std::size_t object = 0; object < clusters.size(); ++object) {
-      buffers[object].assign(clusters[object].size(), -1);
-      for (std::size_t i = 0; i < clusters[object].size(); ++i) {
-        const Cluster& cluster = clusters[object][i];
-        const Event event{static_cast<int>(object), static_cast<int>(i)};
-        if (cluster.needs_read) reads[cluster.read_at].push_back(event);
-        if (cluster.write_back) writes[cluster.last_change].push_back(event);
-        frees[cluster.free_after].push_back(event);
-      }
-    }
-    // Reads are issued in the order in which their data is wanted.
-    for (auto& issued : reads) {
-      std::stable_sort(issued.begin(), issued.end(), [&](const Event& a, const Event& b) {
-        return clusters[a.object][a.cluster].first_task < clusters[b.object][b.cluster].first_task;
-      });
-    }
-    const auto device_buffer = [&](int object, int cluster) {
-      int& index = buffers[object][cluster];
-      if (index < 0) {
-        const Object& of = list_.objects[object];
-        index = add_buffer(of.name, of.home == Tier::device ? of.category : of.staged_category, Tier::device, of.bytes);
-        buffer(index).apart = std::none_of(of.uses.begin(), of.uses.end(), [&](const ObjectUse& use) { return lane_of(use.task) == Lane::compute; });
-      }
-      return index;
-    };
-    std::vector<char> changed(clusters.size(), 0);  // a write-back of the state has been issued
-    for (std::size_t t = 0; t < tasks; ++t) {
-      emit_moves(OpKind::read, reads[t], clusters, device_buffer, changed);
-      const Task& task = list_.tasks[t];
-      Op op = task.op;
-      for (const TaskOperand& wanted : task.operands) {
-        Operand operand{.role = wanted.role, .access = wanted.access, .kind = wanted.kind};
-        if (wanted.object >= 0) {
-          const Object& object = list_.objects[wanted.object];
-          operand.begin = wanted.begin;
-          operand.bytes = wanted.bytes;
-          if (object.device_buffer >= 0) {
-            operand.buffer = object.device_buffer;
-            operand.begin += object.device_begin;
-          } else {
-            std::size_t& at = current[wanted.object];
-            while (clusters[wanted.object][at].last_task < static_cast<int>(t)) ++at;
-            operand.buffer = device_buffer(wanted.object, static_cast<int>(at));
-          }
-        } else if (wanted.bytes > 0) {  // scratch for this task alone
-          operand.buffer = add_buffer("workspace", Category::activations, Tier::device, wanted.bytes);
-          operand.bytes = wanted.bytes;
+  // The operation of a task; `current` is the cluster that serves each object now.
+  void emit_task(int index, std::vector<int>& current) {
+    const Task& task = list_.tasks[index];
+    Op op = task.op;
+    op.operands.reserve(task.operands.size());
+    for (const TaskOperand& wanted : task.operands) {
+      Operand operand{.role = wanted.role, .access = wanted.access, .kind = wanted.kind};
+      if (wanted.object >= 0) {
+        const Object& object = list_.objects[wanted.object];
+        operand.begin = wanted.begin;
+        operand.bytes = wanted.bytes;
+        if (object.device_buffer >= 0) {
+          operand.buffer = object.device_buffer;
+          operand.begin += object.device_begin;
+        } else {
+          int& at = current[wanted.object];
+          while (clusters_[at].last_task < index) ++at;
+          operand.buffer = device_buffer(at);
         }
-        if (operand.buffer >= 0) touch(operand.buffer);
-        op.operands.push_back(operand);
+      } else if (wanted.bytes > 0) {  // scratch for this task alone
+        operand.buffer = add_buffer({"workspace"}, Category::activations, Tier::device, wanted.bytes);
+        operand.bytes = wanted.bytes;
       }
-      program_.ops.push_back(std::move(op));
-      emit_moves(OpKind::write, writes[t], clusters, device_buffer, changed);
-      for (const Event& event : writes[t]) changed[event.object] |= list_.objects[event.object].holds_state;
-      for (const Event& event : frees[t]) {
-        const int index = buffers[event.object][event.cluster];
-        if (index >= 0) buffer(index).last_op = std::max(buffer(index).last_op, static_cast<int>(program_.ops.size()) - 1);
+      if (operand.buffer >= 0) touch(operand.buffer);
+      op.operands.push_back(operand);
+    }
+    program_.ops.push_back(std::move(op));
+  }
+
+  void emit() {
+    const std::size_t tasks = list_.tasks.size();
+    Grouped reads(tasks, [&](const auto& add) {
+      for (int cluster = 0; cluster < std::ssize(clusters_); ++cluster) {
+        if (clusters_[cluster].needs_read) add(clusters_[cluster].read_at, cluster);
       }
+    });
+    Grouped writes(tasks, [&](const auto& add) {
+      for (int cluster = 0; cluster < std::ssize(clusters_); ++cluster) {
+        if (clusters_[cluster].write_back) add(clusters_[cluster].last_change, cluster);
+      }
+    });
+    changed_.assign(list_.objects.size(), 0);
+    spill_home_.assign(list_.objects.size(), -1);
+    computed_with_.assign(list_.objects.size(), 0);
+    for (const Task& task : list_.tasks) {
+      if (task.op.lane != Lane::compute) continue;
+      for (const TaskOperand& operand : task.operands) {
+        if (operand.object >= 0) computed_with_[operand.object] = 1;
+      }
+    }
+    std::vector<int> current(first_cluster_.begin(), first_cluster_.end() - 1), last_op_of(tasks);
+    program_.ops.reserve(tasks + clusters_.size());
+    program_.buffers.reserve(tasks + clusters_.size());
+    for (int t = 0; t < static_cast<int>(tasks); ++t) {
+      // Reads are issued in the order in which their data is wanted.
+      const std::span<int> issued = reads.of(t);
+      std::stable_sort(issued.begin(), issued.end(), [&](int a, int b) { return clusters_[a].first_task < clusters_[b].first_task; });
+      emit_moves(OpKind::read, issued);
+      emit_task(t, current);
+      emit_moves(OpKind::write, writes.of(t));
+      for (const int cluster : writes.of(t)) changed_[clusters_[cluster].object] |= object_of(cluster).holds_state;
+      last_op_of[t] = static_cast<int>(program_.ops.size()) - 1;
+    }
+    for (const Cluster& cluster : clusters_) {
+      if (cluster.buffer >= 0) buffer(cluster.buffer).last_op = std::max(buffer(cluster.buffer).last_op, last_op_of[cluster.free_after]);
     }
   }
 
@@ -275,7 +337,11 @@ class Movement {
   const int resident_count_;
   Program program_;
   Reach by_phase_, by_task_;
-  std::map<const Object*, int> spill_homes_;
+  std::vector<Cluster> clusters_;       // object after object
+  std::vector<int> first_cluster_;      // an object: its first cluster; and the end of the last one's
+  std::vector<int> spill_home_;         // an object: its buffer on NVMe; -1: none yet
+  std::vector<char> changed_;           // an object: a write-back of its state has been issued
+  std::vector<char> computed_with_;     // an object: a task of the compute lane uses it
 };
 
 }  // namespace

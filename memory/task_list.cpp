@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<StateKind, kStateKinds> kKinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
 
 std::string_view name_of_kind(StateKind kind) {
-  constexpr std::string_view names[kStateKinds] = {"weight", "low", "m", "v"};
+  constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
   return names[static_cast<int>(kind)];
 }
 
@@ -113,7 +113,7 @@ class Builder {
     const int resident = plan_.state_buffer[block][static_cast<int>(kind)];
     const Bytes each = bytes_per_element(choices_.form, kind);
     const Tier tier = plan_.resident[resident].tier;
-    Object object{.name = graph_.blocks[block].name + "." + std::string(name_of_kind(kind)), .category = category_of(kind),
+    Object object{.name = {graph_.blocks[block].name, name_of_kind(kind)}, .category = category_of(kind),
                   .staged_category = Category::staging, .kind = kind, .home = tier, .bytes = elements * each, .block = block, .holds_state = true};
     if (tier == Tier::device) {
       object.device_buffer = resident;
@@ -137,7 +137,7 @@ class Builder {
     while (static_cast<int>(objects.size()) <= use) {
       const int index = static_cast<int>(objects.size());
       const bool waits_as_is = index == 0 && choices_.form != StateForm::compact;
-      Object object{.name = graph_.blocks[block].name + (index == 0 ? ".gradient" : ".gradient_of_second_use"),
+      Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
                     .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
                     .bytes = graph_.blocks[block].elements * 4, .block = block};
       if (waits_as_is) place_waiting_gradient(block, object);
@@ -151,7 +151,7 @@ class Builder {
     if (choices_.form != StateForm::compact) return gradient(block, 0);
     int& rounded = rounded_object_[block];
     if (rounded < 0) {
-      Object object{.name = graph_.blocks[block].name + ".rounded_gradient", .category = Category::gradients,
+      Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"}, .category = Category::gradients,
                     .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
                     .bytes = graph_.blocks[block].elements * 2, .block = block};
       place_waiting_gradient(block, object);
@@ -181,7 +181,7 @@ class Builder {
       const bool is_saved = graph_.units[producer].saves(index);
       if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill) home = Tier::nvme;
     }
-    object = add_object({.name = graph_.values[index].name, .category = Category::activations, .staged_category = Category::staging,
+    object = add_object({.name = {graph_.values[index].name}, .category = Category::activations, .staged_category = Category::staging,
                          .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
     if (graph_.values[index].lasts) {
       list_.objects.back().holds_state = true;
@@ -194,13 +194,6 @@ class Builder {
 
   void use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes) {
     task.operands.push_back({.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
-    const int index = static_cast<int>(&task - list_.tasks.data());
-    auto& uses = list_.objects[object].uses;
-    if (!uses.empty() && uses.back().task == index) {  // a value that one task takes twice
-      if (access != uses.back().access) uses.back().access = Access::update;
-      return;
-    }
-    uses.push_back({index, access});
   }
   void use(Task& task, Role role, Access access, int object) { use(task, role, access, object, 0, list_.objects[object].bytes); }
 
@@ -421,15 +414,15 @@ class Builder {
 
 namespace {
 
-int add_resident(Plan& plan, std::string name, Category category, Tier tier, Bytes bytes, int slots) {
-  plan.resident.push_back({.name = std::move(name), .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
+int add_resident(Plan& plan, const BufferName& name, Category category, Tier tier, Bytes bytes, int slots) {
+  plan.resident.push_back({.name = name, .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
   return static_cast<int>(plan.resident.size()) - 1;
 }
 
 int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan) {
   const Bytes each = bytes_per_element(plan.choices.form, kind);
   if (each == 0) return -1;
-  return add_resident(plan, block.name + "." + std::string(name_of_kind(kind)), category_of(kind), tier, each * block.elements,
+  return add_resident(plan, {block.name, name_of_kind(kind)}, category_of(kind), tier, each * block.elements,
                       tier == Tier::nvme ? plan.choices.slots : 1);
 }
 
@@ -440,11 +433,11 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   int pieces = 0;
   for (const ParameterBlock& block : graph.blocks) pieces += static_cast<int>(block.pieces.size());
   const Bytes word = sizeof(double);
-  plan.loss_buffer = add_resident(plan, "losses", Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
-  plan.norm_buffer = add_resident(plan, "gradient_norms", Category::staging, Tier::device, pieces * word, 1);
-  plan.factor_buffer = add_resident(plan, "clip_factor", Category::staging, Tier::device, 2 * word, 1);
-  plan.token_buffer = add_resident(plan, "tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
-  if (choices.gives_logits) plan.logits_buffer = add_resident(plan, "logits", Category::activations, Tier::device, graph.logits_bytes, 1);
+  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
+  plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device, pieces * word, 1);
+  plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
+  plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  if (choices.gives_logits) plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{};
     for (const StateKind kind : kKinds) {
@@ -454,18 +447,18 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
     plan.state_buffer.push_back(buffers);
     plan.gradient_buffer.push_back(choices.update != UpdateTime::in_next_forward
                                        ? -1
-                                       : add_resident(plan, graph.blocks[block].name + ".waiting_gradient", Category::gradients, choices.gradient_tier[block],
+                                       : add_resident(plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
                                                       gradient_bytes_per_element(choices.form) * graph.blocks[block].elements, 1));
   }
 }
 
 void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
-  plan.loss_buffer = add_resident(plan, "losses", Category::staging, Tier::device, (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
-  plan.token_buffer = add_resident(plan, "tokens", Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
-  plan.logits_buffer = add_resident(plan, "logits", Category::activations, Tier::device, graph.logits_bytes, 1);
+  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
+  plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (const Value& value : graph.values) {
-    plan.value_buffer.push_back(!value.lasts ? -1 : add_resident(plan, value.name, Category::activations, Tier::device, value.bytes, 1));
+    plan.value_buffer.push_back(!value.lasts ? -1 : add_resident(plan, {value.name}, Category::activations, Tier::device, value.bytes, 1));
   }
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{-1, -1, -1, -1};

@@ -2,21 +2,15 @@
 // where objects rest and when they move is the second pass (schedule.cpp) and cannot change them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "memory/plan.h"
 
 namespace spillway {
 
-struct ObjectUse {
-  int task = 0;
-  Access access = Access::read;
-};
-
 // Something that tasks touch: an array of a block's state, a gradient sum, an activation of one micro-batch.
 struct Object {
-  std::string name;
+  BufferName name;
   Category category = Category::staging;         // where it rests
   Category staged_category = Category::staging;  // of its buffers on the device where it rests on NVMe
   StateKind kind = StateKind::weight;
@@ -29,7 +23,6 @@ struct Object {
   Bytes device_begin = 0;
   int nvme_buffer = -1;                          // resident buffer on NVMe; -1 for what is spilled within a step
   Bytes home_begin = 0;                          // within nvme_buffer
-  std::vector<ObjectUse> uses{};                 // by ascending task
 };
 
 struct TaskOperand {

@@ -282,7 +282,7 @@ StateRange range_of(const Plan& plan, int block, StateKind kind, std::int64_t el
   const Buffer& buffer = plan.resident[index];
   const Bytes begin = element * bytes_per_element(plan.choices.form, kind);
   SPILLWAY_CHECK(begin % kExtentAlignment == 0 && begin + static_cast<Bytes>(bytes) <= buffer.bytes, "{}: bytes {} to {} of {}",
-                 buffer.name, begin, begin + static_cast<Bytes>(bytes), buffer.bytes);
+                 buffer.name.text(), begin, begin + static_cast<Bytes>(bytes), buffer.bytes);
   return {index, begin, &buffer};
 }
 

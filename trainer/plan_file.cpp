@@ -88,7 +88,7 @@ Json operation_json(const Plan& plan, const UnitGraph& graph, std::size_t id) {
   for (const Operand& operand : op.operands) {
     if (operand.buffer < 0) continue;
     const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
-    buffers.push_back({{"name", buffer.name}, {"tier", name_of(buffer.tier)}, {"offset", buffer.offset + operand.begin}, {"bytes", operand.bytes}});
+    buffers.push_back({{"name", buffer.name.text()}, {"tier", name_of(buffer.tier)}, {"offset", buffer.offset + operand.begin}, {"bytes", operand.bytes}});
   }
   made["waits"] = std::move(waits);
   made["buffers"] = std::move(buffers);

@@ -27,9 +27,9 @@ namespace {
 Plan two_buffers() {
   constexpr Bytes page = kExtentAlignment;
   Plan plan;
-  plan.resident.push_back({.name = "resident", .bytes = page, .offset = 0, .resident = true});
-  plan.step.buffers.push_back({.name = "long", .bytes = 2 * page, .offset = page, .first_op = 0, .last_op = 2});
-  plan.step.buffers.push_back({.name = "short", .bytes = page, .offset = 4 * page, .first_op = 1, .last_op = 1});
+  plan.resident.push_back({.name = {"resident"}, .bytes = page, .offset = 0, .resident = true});
+  plan.step.buffers.push_back({.name = {"long"}, .bytes = 2 * page, .offset = page, .first_op = 0, .last_op = 2});
+  plan.step.buffers.push_back({.name = {"short"}, .bytes = page, .offset = 4 * page, .first_op = 1, .last_op = 1});
   plan.step.ops.resize(3);
   plan.step.ops[0].operands = {{.access = Access::write, .buffer = 1, .begin = 0, .bytes = 2 * page}};
   plan.step.ops[1].operands = {{.buffer = 1, .begin = page, .bytes = page}, {.access = Access::write, .buffer = 2, .bytes = 100}};
