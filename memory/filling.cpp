@@ -23,8 +23,10 @@ UnitValues values_of(const UnitGraph& graph, const Unit& unit) {
   return bytes;
 }
 
-// Plans that are built at most to find what rests on the device, and the share of the device that is not worth another.
+// Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
+// worth another.
 constexpr int kPlansOfAFilling = 8;
+constexpr std::size_t kOperationsOfAFilling = 1'000'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
 
 }  // namespace
@@ -148,13 +150,14 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
 
 std::optional<Plan> Filling::fill(const Outline& outline) {
   const Choices bare = start(outline);
+  const std::size_t built_before = operations_built_;
   if (!accept(bare)) return std::nullopt;
   const std::vector<Row> rows = rows_of(outline, bare);
   // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
   // can tell: the bytes that are dealt out are corrected by what the plan of them leaves or lacks.
   std::vector<int> fitting(rows.size(), 0);
   Bytes fits = 0, too_many = std::numeric_limits<Bytes>::max(), dealt = device_room_;
-  for (int plans = 0; plans < kPlansOfAFilling; ++plans) {
+  for (int plans = 0; plans < kPlansOfAFilling && operations_built_ - built_before < kOperationsOfAFilling; ++plans) {
     const std::vector<int> counts = most_within(rows, dealt);
     if (counts == fitting) break;
     Choices trial = bare;

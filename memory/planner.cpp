@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
+#include <utility>
 
 #include "memory/error.h"
 #include "memory/filling.h"
@@ -17,8 +19,9 @@ namespace {
 
 constexpr int kTrialMicroBatches = 4;
 constexpr std::size_t kRefined = 3;  // outlines whose details are weighed
-// Operations of all plans that are built of a model together: about a second's work. Of a large model few plans can be tried.
-constexpr std::size_t kOperations = 1'500'000;
+// Operations of all plans that are built of a model together: about half a second's work. Of a large model few plans can be tried.
+constexpr std::size_t kOperations = 1'000'000;
+constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
   double seconds;
@@ -33,15 +36,15 @@ class Search {
   PlanOutcome run() {
     PlanOutcome outcome;
     if (outcome.refusal = refuse(); !outcome.refusal.empty()) return outcome;
-    if (!forced_off_device()) {
-      // Where everything rests on the device there is nothing to weigh but the time of the update.
-      for (const Outline& outline : outlines()) {
-        if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary)
-          consider(outline, filling_.in_core(outline));
+    if (request_.goal == Goal::fastest) {
+      consider_in_core();
+      if (!best_ && is_large()) {
+        consider_best_of_trial(Pace::ahead);
+        if (!best_) consider_best_of_trial(Pace::tight);
+      } else if (!best_) {
+        consider_all();
       }
     }
-    if (!best_ && is_large()) consider_best_of_trial();
-    if (!best_) consider_all();
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
@@ -102,7 +105,10 @@ class Search {
   }
   Spare first_spare() const { return spares().front(); }
 
-  std::vector<Outline> outlines() const {
+  // tight: nothing is read ahead, and updates come in the smallest pieces.
+  enum class Pace : std::uint8_t { ahead, tight };
+
+  std::vector<Outline> outlines(Pace pace = Pace::ahead) const {
     std::vector<Order> orders = {Order::vertical};
     if (request_.order) {
       orders = {*request_.order};
@@ -128,8 +134,9 @@ class Search {
                                 .spare = spare.saved,
                                 .spare_boundary = spare.boundary,
                                 .slots = slots(),
-                                .update_chunk = chunk(),
-                                .lookahead = request_.lookahead.value_or(1)});
+                                .update_chunk = pace == Pace::tight ? least_chunk() : chunk(),
+                                .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
+                                .update_spread = pace == Pace::tight ? 0 : 1});
           }
         }
       }
@@ -181,6 +188,15 @@ class Search {
     return seconds;
   }
 
+  // Where everything rests on the device there is nothing to weigh but the time of the update.
+  void consider_in_core() {
+    if (forced_off_device()) return;
+    for (const Outline& outline : outlines()) {
+      if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary)
+        consider(outline, filling_.in_core(outline));
+    }
+  }
+
   void consider_all() {
     for (const Outline& outline : outlines()) consider(outline, filling_.fill(outline));
     refine();
@@ -230,20 +246,15 @@ class Search {
   // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
   // of them, in budgets as much smaller, and the best are tried with all. The head, the order and the activations depend on how
   // many there are: the best outline of each such choice is tried.
-  void consider_best_of_trial() {
-    const GraphCandidates graphs = is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_;
-    std::vector<Ranked> found;
-    for (const int graph : {1, 0}) {
-      std::vector<Outline> outlines = this->outlines();
-      std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
-      Search trial(graphs, machine_, trial_request(graphs, outlines.back()));
-      for (const Outline& outline : outlines) trial.consider(outline, trial.filling_.fill(outline));
-      trial.refine();
-      trial_plans_built_ += trial.filling_.plans_built();
-      found.insert(found.end(), trial.ranking_.begin(), trial.ranking_.end());
-    }
+  void consider_best_of_trial(Pace pace) {
+    // The two ways through the vocabulary are weighed beside each other.
+    std::future<Weighed> tiled = std::async(std::launch::async, [this, pace] { return weigh(0, pace); });
+    Weighed weighed = weigh(1, pace);
+    const Weighed others = tiled.get();
+    weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
+    trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
-    for (const auto& [seconds, outline] : best_of_each_kind(std::move(found))) {
+    for (const auto& [seconds, outline] : best_of_each_kind(std::move(weighed.ranking))) {
       const auto alike = [&, &candidate = outline](const Outline& other) { return other.computes_alike(candidate); };
       if (std::any_of(tried.begin(), tried.end(), alike)) continue;
       if (best_ && filling_.operations_built() > kOperations / 2) break;
@@ -251,6 +262,21 @@ class Search {
     }
     refine();
   }
+
+  struct Weighed {
+    std::vector<Ranked> ranking;
+    int plans_built = 0;
+  };
+  Weighed weigh(int graph, Pace pace) const {
+    const GraphCandidates graphs = trial_graphs();
+    std::vector<Outline> outlines = this->outlines(pace);
+    std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
+    Search trial(graphs, machine_, trial_request(graphs, outlines.back()));
+    for (const Outline& outline : outlines) trial.consider(outline, trial.filling_.fill(outline));
+    trial.refine();
+    return {std::move(trial.ranking_), trial.filling_.plans_built()};
+  }
+  GraphCandidates trial_graphs() const { return is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_; }
 
   // What moves through the device takes the same room in both; of what is left, fewer layers have a share.
   PlanRequest trial_request(const GraphCandidates& graphs, const Outline& tight) const {
@@ -265,14 +291,35 @@ class Search {
     return request;
   }
 
-  // Where nothing else fits: nothing is read ahead, and updates come in the smallest pieces.
+  // --- what hardly fits ---
+
   void consider_tightest() {
     if (request_.lookahead) return;
-    for (Outline outline : outlines()) {
-      outline.lookahead = outline.update_spread = 0;
-      outline.update_chunk = least_chunk();
-      consider(outline, filling_.fill(outline));
+    int failed = 0;
+    for (const Outline& outline : by_least_device()) {
+      if (!consider(outline, filling_.fill(outline)) && ++failed == kTightestTried) break;
+      if (best_ && (request_.goal == Goal::any || filling_.operations_built() > kOperations)) break;
     }
+  }
+
+  // Tight outlines by what they need of the device where nothing rests there; on few layers, where there are many: values that are
+  // kept for the backward only grow with them, and never make an outline need the least.
+  std::vector<Outline> by_least_device() {
+    const GraphCandidates graphs = trial_graphs();
+    PlanRequest request = request_;
+    request.evaluates = false;
+    Filling filling(graphs, request);
+    std::vector<std::pair<Bytes, Outline>> needs;
+    for (const Outline& outline : outlines(Pace::tight)) {
+      Outline coarse = outline;  // the size of the pieces hardly matters for the order, and small ones are many
+      coarse.update_chunk = std::max(chunk(), outline.update_chunk);
+      needs.emplace_back(filling.least_device(coarse), outline);
+    }
+    trial_plans_built_ += filling.plans_built();
+    std::stable_sort(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Outline> sorted;
+    for (const auto& [bytes, outline] : needs) sorted.push_back(outline);
+    return sorted;
   }
 
   const GraphCandidates graphs_;

@@ -20,6 +20,9 @@ struct Budgets {
 enum class SavedRequest : std::uint8_t { automatic, device, recompute, nvme };
 enum class Durability : std::uint8_t { automatic, step, checkpoint };
 
+// any: the first plan that is found to fit, to know that there is one, without weighing.
+enum class Goal : std::uint8_t { fastest, any };
+
 // What the user fixed; the rest is searched.
 struct PlanRequest {
   Budgets budgets;
@@ -35,6 +38,7 @@ struct PlanRequest {
   bool evaluates = false;                    // the plan must have room for evaluation, too
   bool gives_logits = false;                 // and for the logits of a row of it
   double expected_clip_rate = 1;
+  Goal goal = Goal::fastest;
 };
 
 // The model compiled for each way that the loss can go through the vocabulary. Both have the same blocks.

@@ -73,6 +73,13 @@ std::vector<StoreDirectory> directories_of(const MemoryOptions& memory) {
   return directories;
 }
 
+// Layers on which the planner weighs outlines: few where a layer has many units.
+std::int64_t layers_to_weigh(const ModelConfig& config) {
+  constexpr std::int64_t units = 96, fewest = 3, most = 8;
+  const std::int64_t tile = canonical_cuts(config).mlp_columns, tiles = (config.mlp_width + tile - 1) / tile;
+  return std::clamp(units / (1 + tiles), fewest, most);
+}
+
 Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
 
 }  // namespace
@@ -84,7 +91,7 @@ PreparedModel::PreparedModel(const RunOptions& options)
       engine_(pool_.threads()),
       tiled_(build_model(model_.config, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_))),
       fused_(build_model(model_.config, build_options(options, seq_length_, HeadMode::fused, pool_, engine_))) {
-  constexpr std::int64_t thin_layers = 8;
+  const std::int64_t thin_layers = layers_to_weigh(model_.config);
   if (model_.config.layers <= 2 * thin_layers) return;
   ModelConfig thin = model_.config;
   thin.layers = thin_layers;
@@ -176,6 +183,42 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   return request;
 }
 
+namespace {
+
+// What is offered is planned first: a larger budget on the tier that lacks, a directory for what spills, smaller state.
+std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedModel& model) {
+  std::vector<std::string> fit;
+  const bool lacks_disk = run.outcome.short_tier == Tier::nvme;
+  PlanRequest wanted = run.request;
+  wanted.goal = Goal::any;
+  PlanRequest larger = wanted;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Bytes& budget = lacks_disk ? larger.budgets.nvme : larger.budgets.device;
+    budget = std::max(whole_mib(attempt == 0 ? run.outcome.needed : budget + budget / 4), budget);
+    if (!make_plan(model.graphs(), run.machine, larger).plan) continue;
+    fit.push_back(lacks_disk ? fmt::format("--nvme with {} MiB free", budget / kMiB) : fmt::format("--device-memory {}MiB", budget / kMiB));
+    break;
+  }
+  if (wanted.budgets.nvme == 0) {
+    PlanRequest spilling = wanted;
+    spilling.budgets.nvme = Bytes{1} << 50;
+    MachineProfile with_disk = run.machine;  // of a disk that is not there yet only the room matters
+    with_disk.nvme_read_bytes = with_disk.nvme_write_bytes = 2e9;
+    with_disk.nvme_mixed_read_bytes = with_disk.nvme_mixed_write_bytes = 1e9;
+    const PlanOutcome outcome = make_plan(model.graphs(), with_disk, spilling);
+    if (outcome.plan)
+      fit.push_back(fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
+  }
+  if (wanted.form == StateForm::exact) {
+    PlanRequest compact = wanted;
+    compact.form = StateForm::compact;
+    if (make_plan(model.graphs(), run.machine, compact).plan) fit.emplace_back("--state compact");
+  }
+  return fit;
+}
+
+}  // namespace
+
 PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where) {
   // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
   constexpr std::int64_t most_micro_batches = 2048;
@@ -196,29 +239,7 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   }
   if (!run.outcome.refusal.empty()) throw InputError(run.outcome.refusal);
   if (run.outcome.plan) return run;
-  // What is offered is planned first: a larger budget on the tier that lacks, then with a directory for what spills.
-  PlanRequest larger = run.request;
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    Bytes& budget = run.outcome.short_tier == Tier::nvme ? larger.budgets.nvme : larger.budgets.device;
-    budget = std::max(whole_mib(attempt == 0 ? run.outcome.needed : budget + budget / 4), budget);
-    const PlanOutcome outcome = make_plan(model.graphs(), run.machine, larger);
-    if (!outcome.plan) continue;
-    run.would_fit.push_back(run.outcome.short_tier == Tier::nvme ? fmt::format("--nvme with {} MiB free", budget / kMiB)
-                                                                 : fmt::format("--device-memory {}MiB", budget / kMiB));
-    break;
-  }
-  if (run.request.budgets.nvme == 0) {
-    PlanRequest spilling = run.request;
-    spilling.budgets.nvme = Bytes{1} << 50;
-    MachineProfile with_disk = run.machine;  // of a disk that is not there yet only the room matters
-    with_disk.nvme_read_bytes = with_disk.nvme_write_bytes = 2e9;
-    with_disk.nvme_mixed_read_bytes = with_disk.nvme_mixed_write_bytes = 1e9;
-    const PlanOutcome outcome = make_plan(model.graphs(), with_disk, spilling);
-    if (outcome.plan) {
-      run.would_fit.push_back(
-          fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
-    }
-  }
+  run.would_fit = flags_that_fit(run, model);
   return run;
 }
 
