@@ -63,18 +63,18 @@ Plan Filling::build(const Choices& choices) {
   return plan;
 }
 
-bool Filling::accept(const Choices& choices) {
+bool Filling::accept(const Choices& choices, Bytes device_limit) {
   Plan plan = build(choices);
   const Bytes device = plan.peak[static_cast<int>(Tier::device)], nvme = plan.peak[static_cast<int>(Tier::nvme)];
-  device_room_ = request_.budgets.device - device;
-  const Bytes device_lack = device - request_.budgets.device, nvme_lack = nvme - request_.budgets.nvme;
+  device_room_ = device_limit - device;
+  const Bytes device_lack = -device_room_, nvme_lack = nvme - request_.budgets.nvme;
   if (device_lack <= 0 && nvme_lack <= 0) {
     plan_ = std::move(plan);
     return true;
   }
   const auto total = [](Bytes a, Bytes b) { return std::max<Bytes>(a, 0) + std::max<Bytes>(b, 0); };
   const Lack lack =
-      device_lack <= 0 ? Lack{Tier::nvme, nvme, request_.budgets.nvme} : Lack{Tier::device, device, request_.budgets.device};
+      device_lack <= 0 ? Lack{Tier::nvme, nvme, request_.budgets.nvme} : Lack{Tier::device, device, device_limit};
   if (!least_lack_ || total(device_lack, nvme_lack) < least_total_) {
     least_lack_ = lack;
     least_total_ = total(device_lack, nvme_lack);
@@ -95,7 +95,7 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
   }
-  if (!accept(choices)) return std::nullopt;
+  if (!accept(choices, request_.budgets.device)) return std::nullopt;
   return std::move(plan_);
 }
 
@@ -151,18 +151,20 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
 std::optional<Plan> Filling::fill(const Outline& outline) {
   const Choices bare = start(outline);
   const std::size_t built_before = operations_built_;
-  if (!accept(bare)) return std::nullopt;
+  if (!accept(bare, request_.budgets.device)) return std::nullopt;
   const std::vector<Row> rows = rows_of(outline, bare);
   // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
   // can tell: the bytes that are dealt out are corrected by what the plan of them leaves or lacks.
   std::vector<int> fitting(rows.size(), 0);
-  Bytes fits = 0, too_many = std::numeric_limits<Bytes>::max(), dealt = device_room_;
+  Bytes fits = 0, too_many = std::numeric_limits<Bytes>::max();
+  Bytes dealt = static_cast<Bytes>(share_ * static_cast<double>(device_room_));
+  const Bytes limit = request_.budgets.device - device_room_ + dealt;
   for (int plans = 0; plans < kPlansOfAFilling && operations_built_ - built_before < kOperationsOfAFilling; ++plans) {
     const std::vector<int> counts = most_within(rows, dealt);
     if (counts == fitting) break;
     Choices trial = bare;
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row].raise_first(trial, counts[row]);
-    if (accept(trial)) {
+    if (accept(trial, limit)) {
       fitting = counts;
       fits = dealt;
       if (device_room_ <= request_.budgets.device / kRoomNotWorthAPlan) break;

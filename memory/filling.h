@@ -46,8 +46,8 @@ struct Lack {
 
 class Filling {
  public:
-  // Both are kept and must outlive it.
-  Filling(const GraphCandidates& graphs, const PlanRequest& request) : graphs_(graphs), request_(request) {}
+  // Both are kept and must outlive it. `share`: of the device that an outline leaves, how much is filled.
+  Filling(const GraphCandidates& graphs, const PlanRequest& request, double share = 1) : graphs_(graphs), request_(request), share_(share) {}
 
   // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
   std::optional<Plan> in_core(const Outline& outline);
@@ -64,8 +64,8 @@ class Filling {
  private:
   Choices start(const Outline& outline) const;
   Plan build(const Choices& choices);
-  // Whether the plan of the choices fits; then it is `plan_`.
-  bool accept(const Choices& choices);
+  // Whether the plan of the choices fits, with so much of the device; then it is `plan_`.
+  bool accept(const Choices& choices, Bytes device_limit);
   // Items of one kind that may rest on the device: the bytes of each, in the order in which they are put there, and how the first
   // so many of them are.
   struct Row {
@@ -77,6 +77,7 @@ class Filling {
 
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
+  const double share_;
   Plan plan_;
   Bytes device_room_ = 0;  // that the plan built last leaves of the device; below 0: lacks
   std::optional<Lack> least_lack_;

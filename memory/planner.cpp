@@ -30,8 +30,9 @@ struct Ranked {
 
 class Search {
  public:
-  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request)
-      : graphs_(graphs), machine_(machine), request_(request), filling_(graphs_, request_) {}
+  // `share`: of the device that an outline leaves, how much is filled; of the budgets all is there.
+  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, double share = 1)
+      : graphs_(graphs), machine_(machine), request_(request), filling_(graphs_, request_, share) {}
 
   PlanOutcome run() {
     PlanOutcome outcome;
@@ -244,7 +245,7 @@ class Search {
   bool is_large() const { return is_thin() || request_.micro_batches > kTrialMicroBatches; }
 
   // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
-  // of them, in budgets as much smaller, and the best are tried with all. The head, the order and the activations depend on how
+  // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations depend on how
   // many there are: the best outline of each such choice is tried.
   void consider_best_of_trial(Pace pace) {
     // The two ways through the vocabulary are weighed beside each other.
@@ -271,24 +272,23 @@ class Search {
     const GraphCandidates graphs = trial_graphs();
     std::vector<Outline> outlines = this->outlines(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
-    Search trial(graphs, machine_, trial_request(graphs, outlines.back()));
+    Search trial(graphs, machine_, trial_request(), trial_share());
     for (const Outline& outline : outlines) trial.consider(outline, trial.filling_.fill(outline));
     trial.refine();
     return {std::move(trial.ranking_), trial.filling_.plans_built()};
   }
   GraphCandidates trial_graphs() const { return is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_; }
 
-  // What moves through the device takes the same room in both; of what is left, fewer layers have a share.
-  PlanRequest trial_request(const GraphCandidates& graphs, const Outline& tight) const {
+  PlanRequest trial_request() const {
     PlanRequest request = request_;
     request.micro_batches = std::min(request.micro_batches, kTrialMicroBatches);
     request.evaluates = false;
-    if (!is_thin()) return request;
-    const double share = static_cast<double>(graphs.tiled->units.size()) / static_cast<double>(graphs_.tiled->units.size());
-    const Bytes least = Filling(graphs, request).least_device(tight);
-    if (least < request.budgets.device)
-      request.budgets.device = least + static_cast<Bytes>(share * static_cast<double>(request.budgets.device - least));
     return request;
+  }
+  // What moves through the device takes the same room in both; of what is left, fewer layers have a share.
+  double trial_share() const {
+    if (!is_thin()) return 1;
+    return static_cast<double>(graphs_.thin_tiled->units.size()) / static_cast<double>(graphs_.tiled->units.size());
   }
 
   // --- what hardly fits ---
@@ -306,8 +306,7 @@ class Search {
   // kept for the backward only grow with them, and never make an outline need the least.
   std::vector<Outline> by_least_device() {
     const GraphCandidates graphs = trial_graphs();
-    PlanRequest request = request_;
-    request.evaluates = false;
+    const PlanRequest request = trial_request();
     Filling filling(graphs, request);
     std::vector<std::pair<Bytes, Outline>> needs;
     for (const Outline& outline : outlines(Pace::tight)) {

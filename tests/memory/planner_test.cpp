@@ -89,6 +89,36 @@ TEST(Planner, RefusesWhatCannotBeExact) {
   for (const Tier tier : outcome.plan->choices.weight_tier) EXPECT_EQ(tier, Tier::nvme);
 }
 
+TEST(Planner, WhatItSaysIsNeededFits) {
+  const Graphs graphs;
+  PlanRequest request{.budgets = {.device = kMiB / 2, .nvme = kGiB}, .micro_batches = 2};
+  const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_FALSE(outcome.plan);
+  ASSERT_EQ(outcome.short_tier, Tier::device);
+  request.budgets.device = outcome.needed;
+  const PlanOutcome fastest = make_plan(graphs.candidates(), machine(), request);
+  request.goal = Goal::any;
+  const PlanOutcome any = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_TRUE(fastest.plan && any.plan);
+  EXPECT_LE(any.plan->peak[static_cast<int>(Tier::device)], outcome.needed);
+  EXPECT_LE(fastest.prediction.step_s, any.prediction.step_s * (1 + 1e-9));
+  EXPECT_LT(any.plans_built, fastest.plans_built);
+}
+
+// A search on few layers must not choose worse than one on all of them.
+TEST(Planner, WeighsOnFewLayersWhatItThenFillsOnAll) {
+  const UnitGraph tiled = toy_graph({.layers = 24}), fused = toy_graph({.layers = 24, .fused = true});
+  const UnitGraph thin_tiled = toy_graph({.layers = 6}), thin_fused = toy_graph({.layers = 6, .fused = true});
+  for (const Bytes budget : {6 * kMiB, 12 * kMiB, 24 * kMiB}) {
+    const PlanRequest request{.budgets = {.device = budget, .nvme = kGiB}, .micro_batches = 2};
+    const PlanOutcome whole = make_plan({&tiled, &fused}, machine(), request);
+    const PlanOutcome weighed = make_plan({&tiled, &fused, &thin_tiled, &thin_fused}, machine(), request);
+    ASSERT_TRUE(whole.plan && weighed.plan) << budget;
+    EXPECT_LE(weighed.prediction.step_s, whole.prediction.step_s * 1.05) << budget;
+    EXPECT_LE(weighed.plan->peak[static_cast<int>(Tier::device)], budget);
+  }
+}
+
 TEST(Planner, IsDeterministic) {
   const Graphs graphs;
   const PlanRequest request{.budgets = {.device = 6 * kMiB, .nvme = kGiB}, .micro_batches = 2};
