@@ -76,7 +76,7 @@ struct Store::Impl {
     }
   }
 
-  Bytes identity_bytes() const { return options.identity ? kExtentAlignment : 0; }
+  Bytes identity_bytes() const { return options.identity ? kIdentityBytes : 0; }
   StoreIdentity identity_of(std::size_t file) const {
     StoreIdentity identity = *options.identity;
     identity.directory = static_cast<int>(file);
@@ -90,7 +90,7 @@ struct Store::Impl {
     std::vector<Bytes> sizes;
     for (StoreFile& file : files) {
       file.open_existing();
-      if (options.identity) file.check_identity(identity_of(sizes.size()));
+      if (options.identity) file.take_identity(identity_of(sizes.size()));
       sizes.push_back(file.size() - identity_bytes());
     }
     const bool fits = StripeMap::capacity(sizes, options.stripe_bytes) >= options.bytes;

@@ -43,8 +43,8 @@ struct StoreOptions {
   std::function<std::unique_ptr<IoQueue>(std::unique_ptr<IoQueue>)> decorate;
   // For tests: instead of fdatasync of a file (index into `directories`); 0 or an errno.
   std::function<int(int file)> sync_file;
-  // A store that outlives its process: store_id and the places of its records, the rest is filled in where it is made. What is
-  // opened must have it.
+  // A store that outlives its process: store_id, whose it is and the places of its records, the rest is filled in where it is made.
+  // What is opened must have it, but for whose it is: that is then what is said here.
   std::optional<StoreIdentity> identity;
   std::vector<std::uint64_t> orphans;  // store_ids of stores that nobody will go on with, whose files a fresh one may remove
 };

@@ -148,18 +148,21 @@ void StoreFile::open_existing() {
 void StoreFile::write_identity(const StoreIdentity& identity) {
   std::array<std::byte, kExtentAlignment> page{};
   encode_identity(identity, page);
-  const ssize_t written = pwrite(file_.get(), page.data(), page.size(), size() - kExtentAlignment);
-  if (written != std::ssize(page)) {
-    throw IoError(fmt::format("write of {} bytes at the end of {} gave {}: {}", page.size(), path_, written, text_of(errno)));
+  for (const Bytes offset : {size() - kIdentityBytes, size() - kExtentAlignment}) {
+    const ssize_t written = pwrite(file_.get(), page.data(), page.size(), offset);
+    if (written != std::ssize(page)) {
+      throw IoError(fmt::format("write of {} bytes at offset {} of {} gave {}: {}", page.size(), offset, path_, written, text_of(errno)));
+    }
+    if (fsync(file_.get()) != 0) throw IoError(fmt::format("fsync of {} failed: {}", path_, text_of(errno)));
   }
   const Descriptor directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fsync(file_.get()) != 0 || directory.get() < 0 || fsync(directory.get()) != 0) {
-    throw IoError(fmt::format("fsync of {} failed: {}", path_, text_of(errno)));
-  }
+  if (directory.get() < 0 || fsync(directory.get()) != 0) throw IoError(fmt::format("fsync of {} failed: {}", directory_, text_of(errno)));
 }
 
-void StoreFile::check_identity(const StoreIdentity& identity) const {
-  if (read_store_identity(directory_) == identity) return;
+void StoreFile::take_identity(const StoreIdentity& identity) {
+  const auto found = read_store_identity(directory_);
+  if (found == identity) return;
+  if (found && found->is_same_file(identity)) return write_identity(identity);
   throw IoError(fmt::format("{}: not the file of directory {} of {} of the store that is to be opened", path_, identity.directory + 1, identity.directories),
                 "Give the same directories, in the same order, as the run that kept them.");
 }

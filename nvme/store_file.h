@@ -33,10 +33,10 @@ class StoreFile {
   // Reserves space for a fresh file. IoError with the bytes needed and available; then nothing stays behind.
   void create(Bytes bytes, const LogSink& log);
   void open_existing();
-  // The file's last page, written and synced.
+  // The file's last pages, written and synced one after the other.
   void write_identity(const StoreIdentity& identity);
-  // IoError where the last page is not that.
-  void check_identity(const StoreIdentity& identity) const;
+  // IoError where the last pages are of another file or store. Whose run goes on with it, and whether it yields, is brought up to date.
+  void take_identity(const StoreIdentity& identity);
   // Turns on O_DIRECT and tries it. False, and buffered, where the file system refuses.
   bool make_direct();
   void keep() noexcept { keep_ = true; }

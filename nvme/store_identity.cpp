@@ -19,7 +19,8 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3144495941574C53;  // "SLWAYID1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kYields = 1;  // a bit of the flags
 constexpr int kMostDirectories = 4096;
 constexpr std::size_t kLongestPath = 3500;
 constexpr Bytes kLargest = Bytes{1} << 60;
@@ -33,7 +34,25 @@ bool sensible(const StoreIdentity& identity) {
          identity.records_begin % kExtentAlignment == 0 && identity.place_bytes % kExtentAlignment == 0;
 }
 
+// Of one of the two pages.
+std::optional<StoreIdentity> read_page(int file, Bytes offset, const std::string& path) {
+  std::array<std::byte, kExtentAlignment> page{};
+  const ssize_t got = pread(file, page.data(), page.size(), offset);
+  if (got != std::ssize(page)) {
+    throw IoError(fmt::format("{}: reading {} bytes at offset {} gave {}: {}", path, page.size(), offset, got,
+                              got < 0 ? std::strerror(errno) : "the file ends there"));
+  }
+  return decode_identity(page, path);
+}
+
 }  // namespace
+
+bool StoreIdentity::is_same_file(const StoreIdentity& other) const {
+  StoreIdentity like = other;
+  like.run_directory = run_directory;
+  like.yields = yields;
+  return like == *this;
+}
 
 void encode_identity(const StoreIdentity& identity, std::span<std::byte> page) {
   SPILLWAY_CHECK(sensible(identity) && std::ssize(page) == kExtentAlignment, "identity of directory {} of {}", identity.directory, identity.directories);
@@ -41,7 +60,7 @@ void encode_identity(const StoreIdentity& identity, std::span<std::byte> page) {
   ByteWriter out(page);
   out.put(kMagic);
   out.put(kVersion);
-  out.put(std::uint32_t{0});
+  out.put(identity.yields ? kYields : std::uint32_t{0});
   out.put(identity.store_id);
   out.put(std::int32_t{identity.directory});
   out.put(std::int32_t{identity.directories});
@@ -57,20 +76,21 @@ std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, co
   std::uint64_t hash = 0;
   std::memcpy(&hash, page.data() + page.size() - sizeof hash, sizeof hash);
   if (hash != content_hash(page.first(page.size() - sizeof hash))) {
-    throw IoError(fmt::format("{}: the last page, which says what store this is, is damaged", file), "Go on from a checkpoint of the run.");
+    throw IoError(fmt::format("{}: the last page, which says what store this is, is damaged", file), "Go on from a checkpoint of its run; remove the file if nobody is to go on with it.");
   }
   if (const auto version = in.get<std::uint32_t>(); version != kVersion) {
     throw IoError(fmt::format("{}: a store of version {}; this program knows version {}", file, version, kVersion),
                   "Go on with the program that wrote it, or from a checkpoint of the run.");
   }
-  in.get<std::uint32_t>();
   StoreIdentity identity;
+  const auto flags = in.get<std::uint32_t>();
+  identity.yields = (flags & kYields) != 0;
   identity.store_id = in.get<std::uint64_t>();
   identity.directory = in.get<std::int32_t>();
   identity.directories = in.get<std::int32_t>();
   for (Bytes* value : {&identity.bytes, &identity.stripe_bytes, &identity.records_begin, &identity.place_bytes}) *value = in.get<Bytes>();
   identity.run_directory = in.get_text();
-  if (!in.ok() || !sensible(identity)) throw IoError(fmt::format("{}: the last page, which says what store this is, contradicts itself", file));
+  if (!in.ok() || (flags & ~kYields) != 0 || !sensible(identity)) throw IoError(fmt::format("{}: the last page, which says what store this is, contradicts itself", file));
   return identity;
 }
 
@@ -82,14 +102,16 @@ std::optional<StoreIdentity> read_store_identity(const std::string& directory) {
     throw IoError(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
   }
   struct stat info {};
-  if (fstat(file.get(), &info) != 0 || info.st_size < kExtentAlignment || info.st_size % kExtentAlignment != 0) return std::nullopt;
-  std::array<std::byte, kExtentAlignment> page{};
-  const ssize_t got = pread(file.get(), page.data(), page.size(), info.st_size - kExtentAlignment);
-  if (got != std::ssize(page)) {
-    throw IoError(fmt::format("{}: reading {} bytes at offset {} gave {}: {}", path, page.size(), info.st_size - kExtentAlignment, got,
-                              got < 0 ? std::strerror(errno) : "the file ends there"));
+  if (fstat(file.get(), &info) != 0 || info.st_size < kIdentityBytes || info.st_size % kExtentAlignment != 0) return std::nullopt;
+  const Bytes first = info.st_size - kIdentityBytes, second = first + kExtentAlignment;
+  try {
+    if (auto identity = read_page(file.get(), second, path)) return identity;
+  } catch (const IoError&) {
+    // Cut off while it was written, or damaged since: the page before says the same.
+    if (auto identity = read_page(file.get(), first, path)) return identity;
+    throw;
   }
-  return decode_identity(page, path);
+  return read_page(file.get(), first, path);
 }
 
 StoreIdentity identify_store(std::span<const std::string> directories) {
@@ -114,7 +136,7 @@ StoreIdentity identify_store(std::span<const std::string> directories) {
     }
     StoreIdentity same = *found;
     same.directory = first->directory;
-    if (same != *first) throw IoError(fmt::format("{} and {} disagree on what the store is", directories[0], directories[i]));
+    if (!same.is_same_file(*first)) throw IoError(fmt::format("{} and {} disagree on what the store is", directories[0], directories[i]));
   }
   return *first;
 }

@@ -1,5 +1,5 @@
-// Who a store is: the last page of each of its files, so that files of two stores, or in each other's directory, are found out,
-// and a store can be opened by its directories alone. Only stores that outlive their process have one.
+// Who a store is: the last two pages of each of its files, alike, so that files of two stores, or in each other's directory, are
+// found out, and a store can be opened by its directories alone. Only stores that outlive their process have one.
 // Not here: what the store holds (commit_record.h).
 #pragma once
 
@@ -21,8 +21,13 @@ struct StoreIdentity {
   Bytes records_begin = 0;  // logical offset of the two places of commit records
   Bytes place_bytes = 0;    // of each of the two
   std::string run_directory;  // whose run goes on with it; empty where the path is too long for the page
+  bool yields = false;        // kept unasked: a run that needs the room may turn it into a checkpoint of its run, and take it
   bool operator==(const StoreIdentity&) const = default;
+  // The same file of the same store, whoever goes on with it.
+  bool is_same_file(const StoreIdentity& other) const;
 };
+// What it takes of a file. The second page is written when the first is with the disk: one of them can always be read.
+inline constexpr Bytes kIdentityBytes = 2 * kExtentAlignment;
 
 // [kExtentAlignment] bytes.
 void encode_identity(const StoreIdentity& identity, std::span<std::byte> page);

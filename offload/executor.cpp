@@ -58,7 +58,8 @@ struct Executor::Impl {
   // Where the next update goes: beside the state that can be gone back to; over what cannot.
   int slot_to_write() const { return !two_slots || (committer && slot != durable_slot) ? slot : 1 - slot; }
 
-  // Every public function begins with this: its caller has booked what wait() returned before.
+  // Its caller has booked what wait() returned before. Not done by what runs beside steps, evaluation and flush(): what they give
+  // may be booked with the step.
   void acknowledge() {
     if (committer) committer->acknowledge(returned_step);
   }
@@ -227,7 +228,6 @@ void Executor::flush() {
   Impl& impl = *impl_;
   impl.runner->check_idle("flush");
   if (!impl.update_waits) return;
-  impl.acknowledge();
   Run& run = impl.next_run(impl.waiting_settings);
   run.slot_after = impl.slot_to_write();
   impl.runner->begin(run, impl.bound_flush);

@@ -80,7 +80,7 @@ class Executor {
 
   // Makes the present state durable as that after `step` steps. Only with ExecutorOptions::durability, and while no step is under way;
   // before the first step, unless the store holds the state. From then on every interval-th step becomes durable by itself, once
-  // the caller has come back with another call after wait() returned it, and before anything overwrites the last one that is.
+  // the caller has come back with submit() or wait() after wait() returned it, and before anything overwrites the last one that is.
   void make_durable(std::int64_t step);
 
   // Applies an update that waits for the next forward. Only while no step is under way.

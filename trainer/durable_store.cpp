@@ -14,6 +14,8 @@
 #include "nvme/commit_log.h"
 #include "nvme/content_hash.h"
 #include "nvme/store.h"
+#include "nvme/store_file.h"
+#include "trainer/checkpoint.h"
 
 namespace spillway {
 namespace {
@@ -139,17 +141,64 @@ std::optional<DurableState> durable_state_of(const std::string& run_directory) {
   throw IoError(fmt::format("{} holds the store of another run than {}", link->directories.front(), run_directory), else_do);
 }
 
-std::vector<std::uint64_t> orphans_in(const std::vector<std::string>& directories) {
+namespace {
+
+bool has_link_to(const std::string& run_directory, std::uint64_t store_id) {
+  const std::optional<StoreLink> link = read_store_link(run_directory);
+  return link && link->store_id == store_id;
+}
+
+// The run that can go on with the store: where it was, or beside, under another name.
+std::optional<std::string> run_of(const StoreIdentity& store) {
+  namespace fs = std::filesystem;
+  if (has_link_to(store.run_directory, store.store_id)) return store.run_directory;
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::path(store.run_directory).parent_path(), error), end; !error && entry != end; entry.increment(error)) {
+    try {
+      if (has_link_to(entry->path().string(), store.store_id)) return entry->path().string();
+    } catch (const IoError&) {
+      // Another run's damaged file says nothing of this store.
+    }
+  }
+  return std::nullopt;
+}
+
+// What the run's store holds becomes a checkpoint of the run; then the store goes.
+void give_back_to(const std::string& run, const LogSink& log) {
+  const std::string else_do = fmt::format("Or remove {}, if that run is not to go on; or give another --nvme.", run);
+  try {
+    const DurableState state = *durable_state_of(run);
+    const std::int64_t step = state.record.step;
+    if (log) log(fmt::format("the run in {} was killed and has its state in {}: step {} becomes a checkpoint of it first", run, state.link.directories.front(), step));
+    const RunDirectory directory(run, ExistingRun::go_on);
+    write_checkpoint(directory, step, [&](const std::string& file) { save_durable_state(state, file); });
+    remove_store_link(run);
+    discard_store(state);
+  } catch (const IoError& error) {
+    throw IoError(error.what(), error.help().empty() ? else_do : error.help() + "\n" + else_do);
+  }
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directories, const LogSink& log) {
   std::vector<std::uint64_t> orphans;
   for (const std::string& directory : directories) {
     const std::optional<StoreIdentity> found = read_store_identity(directory);
     if (!found) continue;
-    const std::optional<StoreLink> link = found->run_directory.empty() ? std::nullopt : read_store_link(found->run_directory);
-    if (found->run_directory.empty() || (link && link->store_id == found->store_id)) {
-      throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which can go on", directory, found->run_directory),
-                       fmt::format("Go on with it by --load {}, remove that directory if it is not to go on, or give another --nvme.", found->run_directory));
+    if (found->run_directory.empty()) {
+      throw InputError(fmt::format("--nvme {}: holds the state of a run, which can go on", directory),
+                       fmt::format("Go on with it by --load, remove {} if it is not to go on, or give another --nvme.", store_file_path(directory)));
     }
-    orphans.push_back(found->store_id);
+    const std::optional<std::string> run = run_of(*found);
+    if (!run) {
+      orphans.push_back(found->store_id);
+    } else if (found->yields) {
+      give_back_to(*run, log);
+    } else {
+      throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which can go on", directory, *run),
+                       fmt::format("Go on with it by --load {}, remove that directory if it is not to go on, or give another --nvme.", *run));
+    }
   }
   return orphans;
 }

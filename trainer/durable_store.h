@@ -10,6 +10,7 @@
 
 #include "memory/plan.h"
 #include "nvme/commit_record.h"
+#include "nvme/io_queue.h"
 #include "nvme/store_identity.h"
 
 namespace spillway {
@@ -34,9 +35,10 @@ DurableState durable_state_in(const std::vector<std::string>& directories);
 // Of a run; nothing where its steps are not durable.
 std::optional<DurableState> durable_state_of(const std::string& run_directory);
 
-// store_ids of the stores in these directories that nobody will go on with, because their runs have no store.json (any more) that
-// names them. InputError where there is one that a run can go on with: which run.
-std::vector<std::uint64_t> orphans_in(const std::vector<std::string>& directories);
+// Makes way for a fresh store in these directories. Returns the store_ids of those there that nobody will go on with, because no
+// run has a store.json that names them; runs are looked for where they were, and beside under other names. State that a killed run
+// kept unasked becomes a checkpoint of that run first, and is told to `log`; InputError, naming the run, where it was asked to.
+std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directories, const LogSink& log);
 
 // The state as a checkpoint's file. IoError where an extent is damaged: array, file, offset.
 void save_durable_state(const DurableState& state, const std::string& file);

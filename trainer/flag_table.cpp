@@ -323,12 +323,12 @@ std::vector<Flag> make_table() {
       SET { set_choice(o.memory.update, v); }, GET { return choice_json(o.memory.update); });
   add(
       "durability", names_of<DurabilityChoice>("|"), F::text,
-      "what a kill goes back to: the last step (two slots on NVMe) or the last checkpoint (one) (default: step where there is "
-      "room)",
+      "what a kill goes back to: the last step (two slots on NVMe) or the last checkpoint (one) (default: step where --nvme has "
+      "room; another run may then turn what a killed one left there into a checkpoint of that run, where it is asked for it refuses)",
       SET { set_choice(o.memory.durability, v); }, GET { return choice_json(o.memory.durability); });
   add(
       "durability-interval", "N", F::integer,
-      "with --durability step: every N-th step is made durable; 0: each, or as seldom as keeps the copying of state on the device "
+      "where steps are durable: every N-th is; 0: each, or as seldom as keeps the copying of state on the device "
       "below a fiftieth of the time",
       SET { o.memory.durability_interval = steps(v, 0); }, GET { return o.memory.durability_interval; });
   add(

@@ -98,14 +98,15 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
     const double busy = prediction.busy_s[lane];
     if (busy > 0) figures.lanes.push_back({static_cast<Lane>(lane), work[lane], busy, busy / prediction.step_s});
   }
+  if (run.durability) figures.durable_bytes = run.durability->bytes_per_step();
   figures.tokens_until_compute_binds = tokens_until_compute_binds(run, graph);
   return figures;
 }
 
 double steps_of_rating(const PlanFigures& figures, Bytes rated_bytes, std::size_t directories) {
-  if (figures.nvme_written_bytes == 0) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(rated_bytes) * static_cast<double>(std::max<std::size_t>(1, directories)) /
-         static_cast<double>(figures.nvme_written_bytes);
+  const double written_bytes = static_cast<double>(figures.nvme_written_bytes) + figures.durable_bytes;
+  if (written_bytes == 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(rated_bytes) * static_cast<double>(std::max<std::size_t>(1, directories)) / written_bytes;
 }
 
 }  // namespace spillway

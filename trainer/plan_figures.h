@@ -28,7 +28,8 @@ struct PlanFigures {
   double flops_per_token = 0;                         // of the model: nothing that a plan computes twice counts twice
   double best_matrix_flops = 0;                       // a second, of the machine
   double model_flops_utilization = 0;                 // MFU
-  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // a step
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // a step, by its operations
+  double durable_bytes = 0;                           // a step, written so that steps are durable
   // Tokens a step from which compute binds under these choices: what moves once a step is then hidden. Nothing where it never
   // does.
   std::optional<double> tokens_until_compute_binds;

@@ -106,6 +106,26 @@ Json ops_json(const Plan& plan, const UnitGraph& graph, const Prediction& predic
   return ops;
 }
 
+// What a kill costs in either mode; null where all of the run is lost.
+Json durability_json(const PlannedRun& run, const RunOptions& options) {
+  const std::optional<std::int64_t> without = steps_lost_without(options);
+  const double step_s = run.outcome.prediction.step_s;
+  const auto cost = [&](std::optional<std::int64_t> steps) {
+    return Json{{"kill_loses_steps", steps ? Json(*steps) : Json()}, {"kill_loses_s", steps ? Json(static_cast<double>(*steps) * step_s) : Json()}};
+  };
+  Json json = {{"mode", run.durability ? "step" : "checkpoint"}, {"checkpoint", cost(without)}};
+  if (!run.durability) return json;
+  const DurableLayout& layout = run.durability->layout;
+  json["step"] = cost(steps_lost(*run.durability, *run.outcome.plan));
+  json["interval"] = run.durability->interval;
+  json["store_bytes"] = layout.store_bytes;
+  json["record_bytes"] = layout.place_bytes;
+  json["copied_bytes"] = layout.copied_bytes;
+  json["copy_s"] = run.durability->copy_s;
+  json["written_bytes_per_step"] = run.durability->bytes_per_step();
+  return json;
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -140,6 +160,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   if (options.log.nvme_tbw && figures.nvme_written_bytes > 0) {
     json["nvme_rating"] = {{"bytes_per_drive", *options.log.nvme_tbw}, {"steps", steps_of_rating(figures, *options.log.nvme_tbw, options.memory.nvme.size())}};
   }
+  json["durability"] = durability_json(run, options);
   json["flags"] = fmt::format("{}", fmt::join(plan_flags(run, model, options), " "));
   json["choices"] = choices_json(plan.choices);
   json["ops"] = ops_json(plan, graph, prediction);

@@ -23,7 +23,9 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.memory.update = choices.update == UpdateTime::after         ? UpdateChoice::after
                           : choices.update == UpdateTime::in_backward ? UpdateChoice::in_backward
                                                                       : UpdateChoice::in_next_forward;
-  options.memory.durability = choices.slots == 2 ? DurabilityChoice::step : DurabilityChoice::checkpoint;
+  // Two slots with no room for records are had by not asking for more.
+  if (choices.slots == 1) options.memory.durability = DurabilityChoice::checkpoint;
+  if (run.durability) options.memory.durability = DurabilityChoice::step;
   return options;
 }
 

@@ -67,15 +67,12 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const Plan& plan = *run.outcome.plan;
   const Choices& choices = plan.choices;
   const UnitGraph& graph = model.of(plan).graph;
-  const std::string_view kept = plan.peak[static_cast<int>(Tier::nvme)] == 0 ? ""
-                                : choices.slots == 2                         ? "; every step survives a kill"
-                                                                             : "; only checkpoints survive a kill";
   return {{"model", fmt::format("{}: {} parameters; {}, {} state; {} tokens a step in {} micro-batch{}", shell_word(options.model.model),
                                 with_commas(graph.parameters), name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
                                 with_commas(graph.rows * choices.micro_batches), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
           {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
-          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}{}", name_of(choices.order), name_of(choices.update),
-                                  where(choices.weight_tier), where(choices.optimizer_tier), activations(choices), kept)}};
+          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order), name_of(choices.update),
+                                  where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
 }
 
 std::string binding_of_compute(const PlanFigures& figures) {
@@ -92,16 +89,18 @@ std::string wear(const PlanFigures& figures, const RunOptions& options) {
                      with_commas(static_cast<std::int64_t>(std::min(steps, 1e15))), rounded_time(steps * figures.step_s));
 }
 
-Facts step_facts(const PlanFigures& figures, const RunOptions& options) {
+Facts step_facts(const PlannedRun& run, const PlanFigures& figures, const RunOptions& options) {
   Facts facts = {{"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s), with_commas(std::llround(figures.tokens_per_s)),
                                       100 * figures.model_flops_utilization, rounded_count(figures.best_matrix_flops))},
                  {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long", rounded_seconds(figures.bound_s),
                                        name_of(figures.binding_lane), figures.step_s / figures.bound_s)},
                  {"compute", binding_of_compute(figures)}};
   if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) {
-    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}", rounded_size(figures.nvme_read_bytes), rounded_size(figures.nvme_written_bytes),
+    const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable", rounded_size(std::llround(figures.durable_bytes))) : "";
+    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}{}", rounded_size(figures.nvme_read_bytes), rounded_size(figures.nvme_written_bytes), durable,
                                            options.log.nvme_tbw && figures.nvme_written_bytes > 0 ? wear(figures, options) : ""));
   }
+  facts.emplace_back("kept", durability_summary(options, run.outcome, run.durability));
   return facts;
 }
 
@@ -164,14 +163,14 @@ std::string rate_of(const LaneFigures& lane) {
 
 std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   Facts facts = choice_facts(run, model, options);
-  for (auto& fact : step_facts(figures_of(run, model), options)) facts.push_back(std::move(fact));
+  for (auto& fact : step_facts(run, figures_of(run, model), options)) facts.push_back(std::move(fact));
   return facts;
 }
 
 std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   if (!run.outcome.plan) return {};
   const PlanFigures figures = figures_of(run, model);
-  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures), lines_of(step_facts(figures, options)),
+  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures), lines_of(step_facts(run, figures, options)),
                      command_lines(plan_flags(run, model, options)));
 }
 

@@ -238,6 +238,7 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
     run.outcome = make_plan(model.graphs(), run.machine, run.request);
   }
   if (!run.outcome.refusal.empty()) throw InputError(run.outcome.refusal);
+  run.durability = durability_of(options, run.request, run.outcome, run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
   if (run.outcome.plan) return run;
   run.would_fit = flags_that_fit(run, model);
   return run;

@@ -12,6 +12,7 @@
 #include "models/catalogue/catalogue.h"
 #include "models/ops.h"
 #include "models/unit_ops.h"
+#include "trainer/durability.h"
 #include "trainer/options.h"
 
 namespace spillway {
@@ -58,6 +59,7 @@ struct PlannedRun {
   MachineProfile machine;
   PlanRequest request;
   PlanOutcome outcome;
+  std::optional<DurabilityPlan> durability;  // of a run that is given --save
   // Where nothing fits: flags that do, each of which was planned.
   std::vector<std::string> would_fit;
 };

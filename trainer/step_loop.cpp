@@ -10,7 +10,7 @@ namespace spillway {
 namespace {
 
 StoreIdentity identity_of(const DurableSteps& durable) {
-  return {.store_id = durable.store_id, .records_begin = durable.layout.records_begin, .place_bytes = durable.layout.place_bytes, .run_directory = durable.run_directory};
+  return {.store_id = durable.store_id, .records_begin = durable.layout.records_begin, .place_bytes = durable.layout.place_bytes, .run_directory = durable.run_directory, .yields = durable.yields};
 }
 
 std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, const LogSink& log, const std::optional<DurableSteps>& durable) {
@@ -23,7 +23,7 @@ std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, c
   if (durable && durable->from) {
     store.content = StoreContent::existing;
   } else {
-    store.orphans = orphans_in(paths_of(options.memory.nvme));
+    store.orphans = make_way_in(paths_of(options.memory.nvme), log);
   }
   store.log = log;
   return std::make_unique<Store>(std::move(store));

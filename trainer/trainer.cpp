@@ -58,9 +58,9 @@ class TrainingRun {
     const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
     std::array<TierUse, kTiers> tiers;
     for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
-    const auto durability = durability_of(options_, planned_, model_);
     progress_.message(plan_summary(planned_, model_));
-    progress_.message(durability_summary(options_, planned_, durability));
+    const std::optional<DurabilityPlan> durability = directory_ ? planned_.durability : std::nullopt;
+    progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, durability) : "nothing is kept without --save"));
     progress_.message(data_.summary());
     progress_.set_tiers(tiers);
     loop_.emplace(options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); }, durable_steps(durability));
@@ -151,8 +151,8 @@ class TrainingRun {
     }
     if (!durability) return std::nullopt;
     store_id_ = durable_ ? durable_->identity.store_id : new_store_id();
-    const std::string run = durable_ ? durable_->identity.run_directory : std::filesystem::absolute(directory_->path()).lexically_normal().string();
-    return DurableSteps{.store_id = store_id_, .run_directory = run, .layout = durability->layout, .interval = durability->interval,
+    return DurableSteps{.store_id = store_id_, .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
+                        .yields = options_.memory.durability != DurabilityChoice::step, .layout = durability->layout, .interval = durability->interval,
                         .from = durable_ ? std::optional(durable_->record) : std::nullopt};
   }
 
@@ -237,9 +237,13 @@ class TrainingRun {
     std::string kept = "Without --save nothing is kept.";
     if (directory_ && outcome.state_intact && !weights_are_finite(loop_->executor(), plan_, compiled_.graph)) {
       kept = fmt::format("The update of step {} had already made weights that are not finite; the last state kept is that of step {} in {}/checkpoints.", good, saved_step_, directory_->path());
+      give_up_store();
     } else if (directory_ && outcome.state_intact) {
       save(good);
+      give_up_store();
       kept = fmt::format("The state after step {} is kept in {}/checkpoints.", good, directory_->path());
+    } else if (store_id_ != 0) {
+      kept = fmt::format("Some updates of the step had been made already; the store on nvme has the last durable step, from which --load {} goes on.", directory_->path());
     } else if (directory_) {
       kept = fmt::format("Some updates of the step had been made already; the last good state is that of step {} in {}/checkpoints.", saved_step_, directory_->path());
     }

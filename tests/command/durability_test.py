@@ -170,7 +170,65 @@ class Durability(CommandTest):
         self.check_refusal(refused, 4, str(others[0]))
         self.assertIn("store.json", refused.err)
 
+    # --- where nobody said what a kill may cost -----------------------------------------------------------------------------
+
+    def test_steps_are_durable_where_there_is_room(self):
+        flags, directories = self.killed_with_state(PLANS[0], durability=None, durability_interval=1)
+        outcome = self.go_on(flags)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("goes on with the state on nvme", outcome.out)
+        self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
+
+    def test_checkpoints_only_where_there_is_no_room(self):
+        """Of one slot, of two without records, and of both with them: never refused."""
+        directories = self.nvme()
+        found = set()
+        for size in ("2000KiB", "2400KiB", "2600KiB", "8MiB"):
+            done = self.train({**self.flags(durability=None, **PLANS[0]), "nvme": f"{directories[0]}={size}"})
+            self.assertEqual(done.state(), self.whole().state())
+            found.add(done.plan["durability"]["mode"])
+        self.assertEqual(found, {"step", "checkpoint"})
+
+    def test_another_run_makes_a_checkpoint_of_what_was_kept_unasked(self):
+        """Nothing is lost, and the next run is not refused: its directory yields."""
+        flags, directories = self.killed_with_state(PLANS[0], durability=None, durability_interval=1)
+        logged = len((flags["save"] / "log.jsonl").read_bytes().splitlines())
+        other = self.with_directories(self.flags(save=self.fresh(), **PLANS[1]), directories[:1])
+        outcome = run("train", *arguments(other))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("becomes a checkpoint of it first", outcome.out)
+        self.check_ended(other["save"], self.whole(), directories)
+        (step,) = Run(flags["save"]).steps()
+        self.assertGreaterEqual(step, logged - 2)
+        on = self.go_on(flags)
+        self.assertEqual(on.code, 0, str(on))
+        self.assertIn(f"loaded {flags['save']}/checkpoints/{step}", on.out)
+        self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
+
+    def test_a_damaged_state_is_not_thrown_away(self):
+        flags, directories = self.killed_with_state(PLANS[0], durability=None, durability_interval=1, count=1)
+        for number in range(200):
+            self.flip(directories[0], 0.001 + number / 210)
+        other = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
+        refused = run("train", *arguments(other))
+        self.check_refusal(refused, 4, "damaged")
+        self.assertIn(f"remove {flags['save']}", refused.err)
+
     # --- whose store it is --------------------------------------------------------------------------------------------------
+
+    def test_a_run_directory_under_another_name(self):
+        """Found beside its old place by others, and known by its new one once it has gone on."""
+        flags, directories = self.killed_with_state(PLANS[0])
+        moved = self.fresh()
+        os.rename(flags["save"], moved)
+        other = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
+        self.check_refusal(run("train", *arguments(other)), 2, f"holds the state of the run in {moved}")
+        self.kill_after({"load": moved, "save": moved, "train_iters": 100000, "lr_decay_iters": STEPS}, 16)
+        shutil.rmtree(other["save"])
+        self.check_refusal(run("train", *arguments(other)), 2, f"holds the state of the run in {moved}")
+        on = self.go_on({"save": moved}, lr_decay_iters=STEPS, train_iters=60)
+        self.assertEqual(on.code, 0, str(on))
+        self.check_ended(moved, self.whole(train_iters=60, lr_decay_iters=STEPS), directories)
 
     def test_another_run_does_not_take_the_directory(self):
         flags, directories = self.killed_with_state(PLANS[0])
@@ -279,10 +337,28 @@ class Durability(CommandTest):
         self.assertIn("durability: each step; a kill loses up to 2 steps", step.out)
         copies = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **PLANS[3]), directories)))
         self.assertIn("durability: every 3 steps; a kill loses up to 4 steps", copies.out)
-        self.assertRegex(copies.out, r"of state on the device are copied to nvme each time, [0-9.e-]+ s of writing")
+        self.assertRegex(copies.out, r"and copies [0-9.]+ KiB of state from the device, [0-9.]+ [mu]?s of writing: [0-9.]+ % of the time")
         checkpoint = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **{**PLANS[0], "durability": "checkpoint", "save_interval": 10}), directories)))
-        self.assertIn("durability: checkpoint; a kill loses up to 10 steps", checkpoint.out)
+        self.assertIn("durability: checkpoints only; a kill loses up to 10 steps", checkpoint.out)
+        unsaved = run("train", *arguments(self.with_directories(self.flags(**{**PLANS[0], "train_iters": 3}), directories)))
+        self.assertIn("durability: nothing is kept without --save", unsaved.out, str(unsaved))
         self.check_refusal(run("train", *arguments(self.flags(save=self.fresh()))), 2, "--durability: found step without --nvme")
+
+    def test_what_the_plan_says(self):
+        """What a kill costs in either mode, in the table, in JSON and on the page."""
+        flags = self.with_directories(self.flags(**PLANS[0], save=self.fresh(), save_interval=10), self.nvme())
+        table = run("plan", *arguments(flags))
+        self.assertRegex(" ".join(table.out.split()), r"each step; a kill loses up to 2 steps \([0-9.]+ [mu]?s\); with --durability checkpoint a kill loses up to 10 steps")
+        plan = json.loads(run("plan", *arguments({**flags, "format": "json"})).out)
+        kept = plan["durability"]
+        self.assertEqual((kept["mode"], kept["interval"], kept["copied_bytes"]), ("step", 1, 0))
+        self.assertEqual((kept["step"]["kill_loses_steps"], kept["checkpoint"]["kill_loses_steps"]), (2, 10))
+        self.assertGreater(kept["step"]["kill_loses_s"], 0)
+        self.assertGreater(kept["store_bytes"], plan["tiers"]["nvme"]["peak_bytes"])
+        self.assertEqual(kept["written_bytes_per_step"], kept["record_bytes"])
+        self.assertIn("a kill loses up to 2 steps", run("plan", *arguments({**flags, "format": "html"})).out)
+        one_slot = json.loads(run("plan", *arguments({**flags, "durability": "checkpoint", "format": "json", "save_interval": 0})).out)["durability"]
+        self.assertEqual(one_slot, {"mode": "checkpoint", "checkpoint": {"kill_loses_steps": None, "kill_loses_s": None}})
 
     def test_bytes_written(self):
         """What the log says and what the plan says; records and copies come on top of steps, and are small here."""

@@ -154,22 +154,45 @@ TEST_F(StoreIdentities, missing_swapped_and_mixed_directories_are_refused) {
   EXPECT_THAT(refusal(durable(1, 1, "nothing")), HasSubstr("no state of a run is there"));
 }
 
-TEST_F(StoreIdentities, a_page_that_is_damaged_is_refused) {
+TEST_F(StoreIdentities, of_its_two_pages_one_must_be_whole) {
   const StoreOptions given = durable(1, 5);
   make(given);
   const auto size = static_cast<Bytes>(std::filesystem::file_size(file(given, 0)));
   for (const Bytes at : {8, 16, 24, 40, 2000, 4095}) {
     std::fstream stream(file(given, 0), std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekg(size - 4096 + at);
-    const char was = static_cast<char>(stream.get());
-    stream.seekp(size - 4096 + at);
-    stream.put(static_cast<char>(was ^ 4)).flush();
+    const auto flip = [&](Bytes page) {
+      stream.seekg(size - page * kExtentAlignment + at);
+      const char was = static_cast<char>(stream.get());
+      stream.seekp(size - page * kExtentAlignment + at);
+      stream.put(static_cast<char>(was ^ 4)).flush();
+    };
+    flip(1);
+    EXPECT_EQ(identify_store(paths(given)).store_id, 5U) << at;
+    flip(2);
     EXPECT_THAT(refusal(given), HasSubstr("is damaged")) << at;
-    stream.seekp(size - 4096 + at);
-    stream.put(was);
+    flip(1);
+    EXPECT_EQ(identify_store(paths(given)).store_id, 5U) << at;
+    flip(2);
   }
-  std::filesystem::resize_file(file(given, 0), static_cast<std::uintmax_t>(size - 4096));
+  std::filesystem::resize_file(file(given, 0), static_cast<std::uintmax_t>(size - kIdentityBytes));
   EXPECT_THAT(refusal(given), HasSubstr("no state of a run is there"));
+}
+
+TEST_F(StoreIdentities, whose_store_it_is_is_brought_up_to_date_where_it_is_opened) {
+  StoreOptions given = durable(2, 5);
+  make(given);
+  given.content = StoreContent::existing;
+  given.identity->run_directory = "/somewhere/else";
+  given.identity->yields = true;
+  {
+    Store store(given);
+    store.keep();
+  }
+  const StoreIdentity found = identify_store(paths(given));
+  EXPECT_EQ(found.run_directory, "/somewhere/else");
+  EXPECT_TRUE(found.yields);
+  given.identity->store_id = 6;
+  EXPECT_THROW(Store store(given), IoError);
 }
 
 TEST_F(StoreIdentities, a_fresh_store_takes_the_place_of_an_orphan_alone) {

@@ -228,7 +228,9 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
     with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
         saved = pathlib.Path(run_directory) / "saved"
         # One step more than measured: the run is stopped in it, before it saves.
-        command = [program.resolve(), "train", *flags, "--train-iters", steps + warm_up + 2, "--lr-decay-style", "constant", "--save", saved]
+        # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
+        durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
+        command = [program.resolve(), "train", *flags, *durability, "--train-iters", steps + warm_up + 2, "--lr-decay-style", "constant", "--save", saved]
         run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"), steps, warm_up, timeout_s,
                      threads)
         run.plan = json.loads((saved / "plan.json").read_text())
