@@ -45,7 +45,7 @@ struct Executor::Impl {
                         runtime->make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
                                          [this](std::exception_ptr error) { runner->fail(std::move(error)); }});
-      if (given.durability->from) durable_slot = slot = committer->resume();
+      if (given.durability->from) durable_slot = slot = committer->resume(), durable_step = given.durability->from->step;
     }
     runner.emplace(operations,
                    LaneRunner::Around{.readers = readers ? &*readers : nullptr,
@@ -67,12 +67,16 @@ struct Executor::Impl {
   // Of a run that has begun, and whose updates hold.
   void schedule_commit(const Run& run) {
     const std::int64_t step = run.update_settings.step;
-    if (!committer || step % options.durability->interval != 0) return;
-    last_commit = committer->schedule({.step = step,
-                                       .slot = run.slot_after,
-                                       .updates = run.base[static_cast<int>(Lane::update)] + run.program->updates,
-                                       .writes = run.base[static_cast<int>(Lane::nvme_write)] + run.program->state_writes});
-    durable_slot = run.slot_after;
+    if (!committer || holds > 0 || step % options.durability->interval != 0) return;
+    schedule_commit({.step = step,
+                     .slot = run.slot_after,
+                     .updates = run.base[static_cast<int>(Lane::update)] + run.program->updates,
+                     .writes = run.base[static_cast<int>(Lane::nvme_write)] + run.program->state_writes});
+  }
+  void schedule_commit(const Committer::Request& request) {
+    last_commit = committer->schedule(request);
+    durable_slot = request.slot;
+    durable_step = request.step;
   }
 
   // A run with nothing of a step before in it, which reads and writes the current slot.
@@ -158,7 +162,9 @@ struct Executor::Impl {
   bool two_slots = false;
 
   double last_end_s = 0;
+  int holds = 0;                    // of the state that is durable: see DurableHold
   int durable_slot = -1;            // of the last step that is durable, or is to be
+  std::int64_t durable_step = -1;   // that step
   std::int64_t last_commit = 0;     // its number
   std::int64_t returned_step = -1;  // by wait()
   int slot = 0;                     // that the next run reads state from
@@ -237,16 +243,16 @@ void Executor::flush() {
   impl.update_waits = false;
 }
 
-void Executor::make_durable(std::int64_t step) {
+DurableHold Executor::make_durable(std::int64_t step) {
   Impl& impl = *impl_;
   impl.runner->check_idle("making a step durable");
   SPILLWAY_CHECK(impl.committer && !impl.update_waits, "step {} cannot be made durable", step);
   impl.returned_step = std::max(impl.returned_step, step);
   impl.acknowledge();
-  impl.last_commit = impl.committer->schedule({.step = step, .slot = impl.slot});
-  impl.durable_slot = impl.slot;
+  if (impl.durable_step != step) impl.schedule_commit({.step = step, .slot = impl.slot});
   impl.committer->wait(impl.last_commit);
   impl.runner->throw_if_failed();
+  return DurableHold(impl.holds);
 }
 
 double Executor::evaluate(const FillTokens& fill) {

@@ -40,19 +40,17 @@ struct Extent {
 };
 
 // Array by array, in the record's order.
-void for_each_extent(const DurableState& state, const std::function<void(const Store& store, const Extent& extent)>& visit) {
-  Store store(options_of(state.link, state.identity));
-  CommitLog log(store, state.identity);
+void for_each_extent(CommitLog& log, const CommitRecord& record, const std::function<void(const Extent& extent)>& visit) {
   Bytes longest = kExtentAlignment;
-  for (const DurableArray& array : state.record.arrays) longest = std::max(longest, array.extent_bytes);
+  for (const DurableArray& array : record.arrays) longest = std::max(longest, array.extent_bytes);
   const Arena staging(longest, "an extent of the store");
-  auto hash = state.record.hashes.begin();
-  for (const DurableArray& array : state.record.arrays) {
+  auto hash = record.hashes.begin();
+  for (const DurableArray& array : record.arrays) {
     for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes) {
       const Bytes bytes = std::min(array.extent_bytes, array.bytes - begin);
       const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)] + begin, staging.data(), bytes};
       log.read({&segment, 1});
-      visit(store, {array, begin, {staging.data(), static_cast<std::size_t>(bytes)}, *hash++});
+      visit({array, begin, {staging.data(), static_cast<std::size_t>(bytes)}, *hash++});
     }
   }
 }
@@ -204,14 +202,21 @@ std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directori
 }
 
 void save_durable_state(const DurableState& state, const std::string& file) {
-  const auto form = static_cast<StateForm>(state.record.form);
-  if (state.record.form > static_cast<std::uint32_t>(StateForm::fp32)) throw IoError(fmt::format("the store's state is of an unknown form {}", state.record.form));
+  Store store(options_of(state.link, state.identity));
+  copy_durable_state(store, state.identity, file, [] {});
+}
+
+void copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between) {
+  CommitLog log(store, identity);
+  const CommitRecord record = log.newest().value();
+  if (record.form > static_cast<std::uint32_t>(StateForm::fp32)) throw IoError(fmt::format("the store's state is of an unknown form {}", record.form));
   std::vector<TensorToWrite> tensors;
-  for (const DurableArray& array : state.record.arrays) tensors.push_back(tensor_of(array, form));
+  for (const DurableArray& array : record.arrays) tensors.push_back(tensor_of(array, static_cast<StateForm>(record.form)));
   SafetensorsWriter writer(file, tensors);
-  for_each_extent(state, [&](const Store& store, const Extent& extent) {
+  for_each_extent(log, record, [&](const Extent& extent) {
     if (content_hash(extent.content) != extent.hash) throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
     writer.append(extent.array.name, extent.content);
+    between();
   });
   writer.finish();
 }
@@ -221,7 +226,9 @@ void discard_store(const DurableState& state) { Store(options_of(state.link, sta
 ScrubResult scrub(const DurableState& state, const std::function<void(const std::string& line)>& say) {
   ScrubResult result;
   result.step = state.record.step;
-  for_each_extent(state, [&](const Store& store, const Extent& extent) {
+  Store store(options_of(state.link, state.identity));
+  CommitLog log(store, state.identity);
+  for_each_extent(log, state.record, [&](const Extent& extent) {
     ++result.extents;
     result.bytes += std::ssize(extent.content);
     if (content_hash(extent.content) == extent.hash) return;

@@ -57,6 +57,12 @@ void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
   store_->keep();
 }
 
+std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directory, std::int64_t step) {
+  if (!durable_ || speculates(plan_.choices)) return nullptr;
+  executor_->flush();
+  return std::make_unique<CheckpointCopy>(directory, step, *store_, durability_->identity, executor_->make_durable(step));
+}
+
 void StepLoop::give_up_store() noexcept {
   if (store_) store_->discard();
 }

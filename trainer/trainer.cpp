@@ -80,18 +80,21 @@ class TrainingRun {
       if (submitted == step) loop_->submit(submitted++);
       if (pipelines && submitted < last && !pauses_after(step) && !interrupt_.requested()) loop_->submit(submitted++);
       const StepOutcome outcome = loop_->wait();
+      if (copy_ && copy_->complete()) finish_copy();
       if (!outcome.stopped.empty()) stop(outcome, submitted > step + 1);
       record(outcome);
       // A step that is under way is finished before the run pauses.
       if (submitted > step + 1) continue;
       if (interrupt_.requested()) {
+        copy_.reset();  // of a step before
         save(step + 1);
         give_up_store();
         progress_.message(fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
         return kExitInterrupted;
       }
-      if (saves_after(step)) save(step + 1);
+      if (saves_after(step)) save_beside(step + 1);
     }
+    finish_copy();
     save(last);
     give_up_store();
     return 0;
@@ -230,9 +233,27 @@ class TrainingRun {
     saved_step_ = step;
   }
 
+  // Training goes on meanwhile, where it can.
+  void save_beside(std::int64_t step) {
+    finish_copy();
+    if (!directory_ || step == saved_step_) return;
+    copy_ = loop_->begin_copy(*directory_, step);
+    if (!copy_) return save(step);
+    write_timeline();
+  }
+
+  void finish_copy() {
+    if (!copy_) return;
+    const std::unique_ptr<CheckpointCopy> copy = std::move(copy_);
+    copy->finish();
+    directory_->prune_checkpoints(options_.checkpoint.keep_last);
+    saved_step_ = copy->step();
+  }
+
   // The numbers are gone: nothing of this step was applied, so what there is now is the last good state.
   [[noreturn]] void stop(const StepOutcome& outcome, bool another_under_way) {
     if (another_under_way) loop_->wait();
+    finish_copy();
     const std::int64_t good = outcome.step - 1;
     std::string kept = "Without --save nothing is kept.";
     if (directory_ && outcome.state_intact && !weights_are_finite(loop_->executor(), plan_, compiled_.graph)) {
@@ -267,6 +288,7 @@ class TrainingRun {
   std::optional<TrainingSamples> samples_;
   Progress progress_;
   std::optional<StepLoop> loop_;
+  std::unique_ptr<CheckpointCopy> copy_;  // under way
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
   std::optional<DurableState> superseded_;  // a store of which a checkpoint has all
   std::uint64_t store_id_ = 0;              // of the store that outlives the process; 0: none does

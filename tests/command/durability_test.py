@@ -154,6 +154,22 @@ class Durability(CommandTest):
                 self.assertEqual(on.code, 0, str(on))
                 self.check_ended(flags["save"], self.whole(train_iters=steps, lr_decay_iters=STEPS), directories)
 
+    def test_checkpoints_beside_training(self):
+        """Copied out of the store while steps go on: each is the state of a run that ends there, and so is what a kill goes back to."""
+        for plan in (PLANS[0], PLANS[3], PLANS[4]):
+            with self.subTest(plan=str(plan)):
+                directories = self.nvme(2)
+                done = self.train(self.with_directories(self.flags(**plan, save_interval=6, keep_last=3), directories))
+                self.assertEqual(done.steps(), [30, 36, 40])
+                self.assertEqual(done.state(30), self.whole(train_iters=30, lr_decay_iters=STEPS).state())
+                self.assertEqual(done.state(36), self.whole(train_iters=36, lr_decay_iters=STEPS).state())
+                self.check_ended(done.path, self.whole(), directories)
+        for steps in (7, 13, 20):
+            flags, directories = self.killed_with_state(PLANS[0], steps=steps, save_interval=3, keep_last=2)
+            outcome = self.go_on(flags, train_iters=200)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.check_ended(flags["save"], self.whole(train_iters=200, lr_decay_iters=STEPS), directories)
+
     def test_a_directory_that_disappears(self):
         """Under a run its files are still open; a run that is to go on without them is told what to do."""
         directories = self.nvme(2)

@@ -106,7 +106,7 @@ class Resume(CommandTest):
     def test_killed(self):
         """Goes on from the last checkpoint; what the log has beyond it goes, and so do the files left on NVMe."""
         nvme = self.fresh_directory("nvme")
-        flags = self.flags(save=self.fresh(), train_iters=40, lr_decay_iters=40, save_interval=4, nvme=nvme, **ON_NVME)
+        flags = self.flags(save=self.fresh(), train_iters=40, lr_decay_iters=40, save_interval=4, nvme=nvme, durability="checkpoint", **ON_NVME)
         process = begin("train", *arguments({**flags, "train_iters": 100000}))
         wait_for_steps(flags["save"], 10, process)
         send_signal(process, signal.SIGKILL)
