@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
 #include <utility>
 
 #include "memory/error.h"
@@ -31,8 +30,8 @@ struct Ranked {
 class Search {
  public:
   // `share`: of the device that an outline leaves, how much is filled; of the budgets all is there.
-  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, double share = 1)
-      : graphs_(graphs), machine_(machine), request_(request), filling_(graphs_, request_, share) {}
+  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both, double share = 1)
+      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), filling_(graphs_, request_, share) {}
 
   PlanOutcome run() {
     PlanOutcome outcome;
@@ -248,10 +247,8 @@ class Search {
   // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations depend on how
   // many there are: the best outline of each such choice is tried.
   void consider_best_of_trial(Pace pace) {
-    // The two ways through the vocabulary are weighed beside each other.
-    std::future<Weighed> tiled = std::async(std::launch::async, [this, pace] { return weigh(0, pace); });
-    Weighed weighed = weigh(1, pace);
-    const Weighed others = tiled.get();
+    Weighed weighed, others;  // the two ways through the vocabulary
+    run_both_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
     weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
     trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
@@ -272,7 +269,7 @@ class Search {
     const GraphCandidates graphs = trial_graphs();
     std::vector<Outline> outlines = this->outlines(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
-    Search trial(graphs, machine_, trial_request(), trial_share());
+    Search trial(graphs, machine_, trial_request(), run_both_, trial_share());
     for (const Outline& outline : outlines) trial.consider(outline, trial.filling_.fill(outline));
     trial.refine();
     return {std::move(trial.ranking_), trial.filling_.plans_built()};
@@ -324,6 +321,7 @@ class Search {
   const GraphCandidates graphs_;
   const MachineProfile& machine_;
   const PlanRequest request_;
+  const RunBoth& run_both_;
   Filling filling_;
   int trial_plans_built_ = 0;
   std::optional<Plan> best_;
@@ -333,8 +331,13 @@ class Search {
 
 }  // namespace
 
-PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request) {
-  return Search(graphs, machine, request).run();
+void one_after_the_other(const std::function<void()>& first, const std::function<void()>& second) {
+  first();
+  second();
+}
+
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both) {
+  return Search(graphs, machine, request, run_both).run();
 }
 
 }  // namespace spillway

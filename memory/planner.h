@@ -2,6 +2,7 @@
 // Not here: what a choice means (plan.h), how a plan is built (schedule.h, packing.h, waits.h), time (simulate.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,7 +61,12 @@ struct PlanOutcome {
   int plans_built = 0;
 };
 
-PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request);
+// Runs both to their ends, in any order or at once: the planner itself knows no threads, and its plans do not depend on them.
+using RunBoth = std::function<void(const std::function<void()>&, const std::function<void()>&)>;
+void one_after_the_other(const std::function<void()>& first, const std::function<void()>& second);
+
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                      const RunBoth& run_both = one_after_the_other);
 
 const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 
 #include "memory/error.h"
 #include "models/build.h"
@@ -185,6 +186,12 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
 
 namespace {
 
+void at_once(const std::function<void()>& first, const std::function<void()>& second) {
+  std::future<void> beside = std::async(std::launch::async, second);
+  first();
+  beside.get();
+}
+
 // What is offered is planned first: a larger budget on the tier that lacks, a directory for what spills, smaller state.
 std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedModel& model) {
   std::vector<std::string> fit;
@@ -235,7 +242,7 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
   } else {
-    run.outcome = make_plan(model.graphs(), run.machine, run.request);
+    run.outcome = make_plan(model.graphs(), run.machine, run.request, at_once);
   }
   if (!run.outcome.refusal.empty()) throw InputError(run.outcome.refusal);
   run.durability = durability_of(options, run.request, run.outcome, run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
