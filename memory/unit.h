@@ -61,6 +61,7 @@ struct Work {
   double gemm_flops = 0;                   // matrix products by the library
   double attention_flops = 0;              // causal pairs only
   double bytes = 0;                        // moved by passes over memory that are not matrix products
+  double repeated_flops = 0;               // of gemm_flops, what the unit's forward has computed before
 };
 
 enum class ForwardRole : std::uint8_t {

@@ -18,6 +18,11 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up(divide_up(whole, parts), kCutMultiple); }
 
 void check_shape(const ModelConfig& config, const BuildOptions& options) {
+  if (config.experts > 0 && options.purpose == BuildPurpose::running) {
+    throw InputError(fmt::format("the model is a mixture of {} experts a layer ({}), which this version plans but does not run", config.experts,
+                                 name_of(config.family)),
+                     "`spillway plan` says what it takes; dense models (gpt2, llama, mistral, qwen2, qwen3) run.");
+  }
   if (options.micro_batch < 1 || options.sequence < 1) {
     throw InputError(fmt::format("a micro-batch of {} sequences of {} tokens has no rows", options.micro_batch, options.sequence),
                      "--micro-batch-size and --seq-length are 1 or more");
@@ -63,6 +68,8 @@ CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOption
     case Family::mistral:
     case Family::qwen2:
     case Family::qwen3:
+    case Family::mixtral:
+    case Family::qwen3_moe:
       add_llama_units(builder, config, options.head);
       break;
   }

@@ -12,6 +12,9 @@
 
 namespace spillway {
 
+// planning: units need not have operations.
+enum class BuildPurpose : std::uint8_t { running, planning };
+
 struct BuildOptions {
   DType dtype = DType::bfloat16;
   std::int64_t micro_batch = 1;      // B, sequences
@@ -21,6 +24,7 @@ struct BuildOptions {
   ops::MatmulEngine& engine;
   // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
   std::int64_t context = 0;
+  BuildPurpose purpose = BuildPurpose::running;
 };
 
 // Where a model is cut. It follows from the model alone, so that no budget changes the bits; tests force small cuts.

@@ -28,6 +28,7 @@ constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxHeadDim = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxAttentionWidth = std::int64_t{1} << 22;  // heads · head_dim
 constexpr std::int64_t kMaxMlpWidth = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxExperts = 1024;
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxParameters = std::int64_t{1} << 53;
@@ -40,7 +41,8 @@ struct FamilyRow {
 constexpr FamilyRow kFamilies[] = {
     {Family::gpt2, "gpt2", "GPT2LMHeadModel"},          {Family::llama, "llama", "LlamaForCausalLM"},
     {Family::mistral, "mistral", "MistralForCausalLM"}, {Family::qwen2, "qwen2", "Qwen2ForCausalLM"},
-    {Family::qwen3, "qwen3", "Qwen3ForCausalLM"},
+    {Family::qwen3, "qwen3", "Qwen3ForCausalLM"},       {Family::mixtral, "mixtral", "MixtralForCausalLM"},
+    {Family::qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM"},
 };
 
 // What Hugging Face's configuration classes take for a key that is not in the file.
@@ -57,6 +59,8 @@ constexpr Defaults kDefaults[] = {
     {4096, 32, 32, 8, 0, 14336, 32000, 131072, 1e-6, "silu", false, 4096},
     {4096, 32, 32, 32, 0, 22016, 151936, 32768, 1e-6, "silu", false, 4096},
     {4096, 32, 32, 32, 128, 22016, 151936, 32768, 1e-6, "silu", false, 4096},
+    {4096, 32, 32, 8, 0, 14336, 32000, 131072, 1e-5, "silu", false, 0},
+    {2048, 24, 32, 4, 0, 768, 151936, 32768, 1e-6, "silu", false, 4096},
 };
 constexpr double kDefaultRopeTheta = 10'000;
 constexpr std::int64_t kDefaultMaxWindowLayers = 28;
@@ -192,18 +196,18 @@ Family read_family(const Section& section) {
     return row.family;
   }
   const char* key = model_type.empty() ? "architectures" : "model_type";
-  if (named.find("moe") != std::string::npos || named.find("ixtral") != std::string::npos) {
-    section.refuse(key, fmt::format("is {}: mixtures of experts are not supported", shown_name(named)),
-                   fmt::format("Known are {}.", known_families()));
-  }
   section.refuse(key, fmt::format("is {}: unknown architecture; known are {}", shown_name(named), known_families()));
 }
 
-// Keys that change the computation in a way that none of our families knows.
-void refuse_foreign(const Section& section) {
+bool has_experts(Family family) { return family == Family::mixtral || family == Family::qwen3_moe; }
+
+// Keys that change the computation in a way that the family does not know.
+void refuse_foreign(const Section& section, Family family) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    if (section.optional_whole({key}, 0, std::numeric_limits<std::int64_t>::max()).value_or(0) > 1) {
-      section.refuse(key, fmt::format("is {}: mixtures of experts are not supported", shown(section[key])));
+    const bool known = has_experts(family) && std::string_view(key) != "n_routed_experts";
+    if (!known && section.optional_whole({key}, 0, std::numeric_limits<std::int64_t>::max()).value_or(0) > 1) {
+      section.refuse(key, fmt::format("is {}: {} has no experts", shown(section[key]), name_of(family)),
+                     fmt::format("Mixtures of experts that are known are {} and {}.", name_of(Family::mixtral), name_of(Family::qwen3_moe)));
     }
   }
   if (section.has("quantization_config")) {
@@ -290,7 +294,7 @@ void read_windows(const Section& section, const Defaults& defaults, ModelConfig&
   if (window == 0 && !section.contains_null(kKey)) window = defaults.window;
 
   std::int64_t first_sliding = 0;
-  if (config.family != Family::mistral) {
+  if (config.family != Family::mistral && config.family != Family::mixtral) {
     if (!section.flag("use_sliding_window", false)) window = 0;
     first_sliding = section.whole({"max_window_layers"}, kDefaultMaxWindowLayers, 0, kMaxLayers);
   }
@@ -349,7 +353,8 @@ void read_sizes(const Section& section, const Defaults& defaults, ModelConfig& c
   if (gpt2) {
     config.mlp_width = section.optional_whole({"n_inner"}, 1, kMaxMlpWidth).value_or(4 * config.hidden);
   } else {
-    config.mlp_width = section.whole({"intermediate_size"}, defaults.mlp_width, 1, kMaxMlpWidth);
+    const char* width = config.family == Family::qwen3_moe ? "moe_intermediate_size" : "intermediate_size";
+    config.mlp_width = section.whole({width}, defaults.mlp_width, 1, kMaxMlpWidth);
     const auto stated = section.optional_whole({"num_key_value_heads"}, 1, kMaxHeads);
     if (stated) {
       config.kv_heads = *stated;
@@ -379,6 +384,22 @@ void read_sizes(const Section& section, const Defaults& defaults, ModelConfig& c
   }
 }
 
+void read_experts(const Section& section, ModelConfig& config) {
+  const bool mixtral = config.family == Family::mixtral;
+  config.experts = section.whole({mixtral ? "num_local_experts" : "num_experts"}, mixtral ? 8 : 128, 1, kMaxExperts);
+  config.experts_per_token = section.whole({"num_experts_per_tok"}, mixtral ? 2 : 8, 1, config.experts);
+  if (config.experts * config.mlp_width > kMaxMlpWidth) {
+    section.refuse(mixtral ? "num_local_experts" : "num_experts",
+                   fmt::format("is {}; times the width of an expert, {}, it may be at most {}", config.experts, config.mlp_width, kMaxMlpWidth));
+  }
+  if (section.has("decoder_sparse_step") && section.whole({"decoder_sparse_step"}, 1, 0, kMaxLayers) != 1) {
+    section.refuse("decoder_sparse_step", fmt::format("is {}; only 1 is supported: experts in every layer", shown(section["decoder_sparse_step"])));
+  }
+  if (section.has("mlp_only_layers") && !section["mlp_only_layers"].empty()) {
+    section.refuse("mlp_only_layers", fmt::format("is {}; only an empty list is supported: experts in every layer", shown(section["mlp_only_layers"])));
+  }
+}
+
 void read_gpt2(const Section& section, ModelConfig& config) {
   config.norm_eps = section.real({"layer_norm_epsilon"}, kDefaults[0].norm_eps, 1e-30, 1);
   config.activation = read_activation(section, {"activation_function"}, kDefaults[0].activation);
@@ -392,7 +413,8 @@ void read_gpt2(const Section& section, ModelConfig& config) {
 void read_llama_like(const Section& section, const Defaults& defaults, ModelConfig& config) {
   config.norm_eps = section.real({"rms_norm_eps"}, defaults.norm_eps, 1e-30, 1);
   config.activation = read_activation(section, {"hidden_act"}, defaults.activation);
-  config.qk_norm = config.family == Family::qwen3;
+  config.qk_norm = config.family == Family::qwen3 || config.family == Family::qwen3_moe;
+  if (has_experts(config.family)) read_experts(section, config);
   switch (config.family) {
     case Family::llama:
       config.qkv_bias = config.attention_output_bias = section.flag("attention_bias", false);
@@ -402,6 +424,7 @@ void read_llama_like(const Section& section, const Defaults& defaults, ModelConf
       config.qkv_bias = true;
       break;
     case Family::qwen3:
+    case Family::qwen3_moe:
       config.qkv_bias = config.attention_output_bias = section.flag("attention_bias", false);
       break;
     default:
@@ -419,7 +442,10 @@ double ModelConfig::attention_scale(std::int64_t layer) const {
   return scale_by_inverse_layer ? scale / static_cast<double>(layer + 1) : scale;
 }
 
-std::int64_t parameter_count(const ModelConfig& config) {
+namespace {
+
+// With so many experts in a layer; 0: an MLP.
+std::int64_t parameters_with(const ModelConfig& config, std::int64_t experts) {
   const std::int64_t hidden = config.hidden;
   const std::int64_t query = config.heads * config.head_dim;
   const std::int64_t key_value = 2 * config.kv_heads * config.head_dim;
@@ -429,12 +455,17 @@ std::int64_t parameter_count(const ModelConfig& config) {
 
   const std::int64_t attention = hidden * (query + key_value) + query * hidden + (config.qkv_bias ? query + key_value : 0) +
                                  (config.attention_output_bias ? hidden : 0) + (config.qk_norm ? 2 * config.head_dim : 0);
-  const std::int64_t mlp =
-      matrices * hidden * config.mlp_width + (config.mlp_bias ? (matrices - 1) * config.mlp_width + hidden : 0);
+  const std::int64_t one = matrices * hidden * config.mlp_width + (config.mlp_bias ? (matrices - 1) * config.mlp_width + hidden : 0);
+  const std::int64_t mlp = experts == 0 ? one : experts * one + config.experts * hidden;  // the router has a row for each
   const std::int64_t embeddings =
       config.vocab * hidden * (config.tied_embeddings ? 1 : 2) + (gpt2 ? config.max_positions * hidden : 0);
   return embeddings + config.layers * (attention + mlp + 2 * norm) + norm;
 }
+
+}  // namespace
+
+std::int64_t parameter_count(const ModelConfig& config) { return parameters_with(config, config.experts); }
+std::int64_t active_parameter_count(const ModelConfig& config) { return parameters_with(config, config.experts_per_token); }
 
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file) {
   const Json json = parse_strict_json(json_text, file, kMaxConfigKeys);
@@ -444,7 +475,7 @@ ModelConfig parse_model_config(std::string_view json_text, const std::string& fi
   ModelConfig config;
   config.family = read_family(section);
   const Defaults& defaults = kDefaults[static_cast<std::size_t>(config.family)];
-  refuse_foreign(section);
+  refuse_foreign(section, config.family);
   read_sizes(section, defaults, config);
   if (config.family == Family::gpt2) {
     read_gpt2(section, config);

@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3 };
+enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe };
 std::string_view name_of(Family family);  // Hugging Face's model_type
 
 enum class Activation : std::uint8_t {
@@ -39,7 +39,9 @@ struct ModelConfig {
   std::int64_t heads = 0;          // query heads; a multiple of kv_heads
   std::int64_t kv_heads = 0;       // key-value heads
   std::int64_t head_dim = 0;       // even where there is RoPE; heads · head_dim may differ from hidden
-  std::int64_t mlp_width = 0;      // inner width of the MLP
+  std::int64_t mlp_width = 0;      // inner width of the MLP, or of one expert
+  std::int64_t experts = 0;        // of a layer; 0: an MLP
+  std::int64_t experts_per_token = 0;
   std::int64_t vocab = 0;          // V
   std::int64_t max_positions = 0;  // longest sequence; gpt2 stores a learned row for each
 
@@ -72,6 +74,8 @@ struct ModelConfig {
 
 // Elements stored, a tied embedding once.
 std::int64_t parameter_count(const ModelConfig& config);
+// Of them, those that a token goes through.
+std::int64_t active_parameter_count(const ModelConfig& config);
 
 // `file` names the text in errors. InputError: not JSON, unknown architecture, a key that makes no sense, experts, ….
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file);

@@ -7,6 +7,7 @@
 #include "memory/error.h"
 #include "models/attention.h"
 #include "models/embedding.h"
+#include "models/experts.h"
 #include "models/head.h"
 #include "models/mlp.h"
 
@@ -63,6 +64,26 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   return spec;
 }
 
+// Mixtral's names of the matrices, or Qwen's.
+ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const bool mixtral = config.family == Family::mixtral;
+  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  const std::int64_t H = config.hidden, I = config.mlp_width;
+  ExpertsSpec spec;
+  spec.name = fmt::format("layer {}", layer);
+  spec.norm = rms_norm(config, prefix + "post_attention_layernorm.weight");
+  spec.router = file_matrix(mlp + "gate.weight", config.experts, H);
+  for (std::int64_t expert = 0; expert < config.experts; ++expert) {
+    const std::string own = fmt::format("{}experts.{}.", mlp, expert);
+    spec.experts.push_back({{file_matrix(own + (mixtral ? "w1.weight" : "gate_proj.weight"), I, H),
+                             file_matrix(own + (mixtral ? "w3.weight" : "up_proj.weight"), I, H)},
+                            file_matrix(own + (mixtral ? "w2.weight" : "down_proj.weight"), H, I)});
+  }
+  spec.experts_per_row = config.experts_per_token;
+  return spec;
+}
+
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
@@ -76,7 +97,8 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
   StreamValue x = embedding.output;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, rope));
-    x = add_mlp(builder, x, fmt::format("x {}", 2 * layer + 2), mlp_spec(config, layer));
+    const std::string output = fmt::format("x {}", 2 * layer + 2);
+    x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer)) : add_mlp(builder, x, output, mlp_spec(config, layer));
   }
   const NormOutput xn = add_final_norm(builder, x, config.hidden, rms_norm(config, "model.norm.weight"));
   const std::vector<int> blocks =

@@ -46,7 +46,7 @@ class UnitOps {
 // A model compiled for one micro-batch shape: the description that the planner reads, and beside each unit its operation.
 struct CompiledModel {
   UnitGraph graph;
-  std::vector<std::unique_ptr<UnitOps>> ops;  // one a graph.units
+  std::vector<std::unique_ptr<UnitOps>> ops;  // one a graph.units; null where units were compiled to be planned alone
 };
 
 // How the vocabulary is gone through; the two that give a loss give the same bits.

@@ -15,7 +15,7 @@ int plan_command(int argc, const char* const* argv) {
   if (!resolved) return 0;
   const RunOptions& options = resolved->options;
   require_model(options);
-  const PreparedModel model(options);
+  const PreparedModel model(options, Where::anywhere);
   const PlannedRun run = plan_run(options, model, Where::anywhere);
   const std::string text = options.log.format == OutputFormat::table  ? plan_table(run, model, options)
                            : options.log.format == OutputFormat::json ? plan_json(run, model, options)

@@ -133,7 +133,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   Json json;
   json["fits"] = run.outcome.plan.has_value();
   const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
-  json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"flops_per_token", flops_per_token(model)},
+  json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"active_parameters", active_parameter_count(model.model().config)}, {"flops_per_token", flops_per_token(model)},
                    {"dtype", name_of(graph.dtype)}, {"tokens_per_step", graph.rows * run.request.micro_batches}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;

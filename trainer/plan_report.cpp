@@ -67,8 +67,10 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const Plan& plan = *run.outcome.plan;
   const Choices& choices = plan.choices;
   const UnitGraph& graph = model.of(plan).graph;
-  return {{"model", fmt::format("{}: {} parameters; {}, {} state; {} tokens a step in {} micro-batch{}", shell_word(options.model.model),
-                                with_commas(graph.parameters), name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
+  const ModelConfig& config = model.model().config;
+  const std::string active = config.experts == 0 ? "" : fmt::format(", {} of them for a token", with_commas(active_parameter_count(config)));
+  return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} tokens a step in {} micro-batch{}", shell_word(options.model.model),
+                                with_commas(graph.parameters), active, name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
                                 with_commas(graph.rows * choices.micro_batches), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
           {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
           {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order), name_of(choices.update),

@@ -25,14 +25,15 @@ void refuse_devices_that_are_not_here(const MemoryOptions& memory) {
   }
 }
 
-BuildOptions build_options(const RunOptions& options, std::int64_t sequence, HeadMode head, const ThreadPool& pool,
+BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head, const ThreadPool& pool,
                            ops::MatmulEngine& engine) {
   return {.dtype = options.precision.dtype,
           .micro_batch = options.batch.micro_batch_size,
           .sequence = sequence,
           .head = head,
           .pool = pool,
-          .engine = engine};
+          .engine = engine,
+          .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
 }
 
 ResolvedModel resolved(const RunOptions& options) {
@@ -77,28 +78,29 @@ std::vector<StoreDirectory> directories_of(const MemoryOptions& memory) {
 // Layers on which the planner weighs outlines: few where a layer has many units.
 std::int64_t layers_to_weigh(const ModelConfig& config) {
   constexpr std::int64_t units = 96, fewest = 3, most = 8;
-  const std::int64_t tile = canonical_cuts(config).mlp_columns, tiles = (config.mlp_width + tile - 1) / tile;
-  return std::clamp(units / (1 + tiles), fewest, most);
+  const std::int64_t tile = canonical_cuts(config).mlp_columns;
+  const std::int64_t of_mlp = config.experts > 0 ? 1 + config.experts : (config.mlp_width + tile - 1) / tile;
+  return std::clamp(units / (1 + of_mlp), fewest, most);
 }
 
 Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
 
 }  // namespace
 
-PreparedModel::PreparedModel(const RunOptions& options)
+PreparedModel::PreparedModel(const RunOptions& options, Where where)
     : model_(resolved(options)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(usable_threads()),
       engine_(pool_.threads()),
-      tiled_(build_model(model_.config, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_))),
-      fused_(build_model(model_.config, build_options(options, seq_length_, HeadMode::fused, pool_, engine_))) {
+      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, pool_, engine_))),
+      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, pool_, engine_))) {
   const std::int64_t thin_layers = layers_to_weigh(model_.config);
   if (model_.config.layers <= 2 * thin_layers) return;
   ModelConfig thin = model_.config;
   thin.layers = thin_layers;
   thin.windows.resize(std::min<std::size_t>(thin.windows.size(), thin_layers));
-  thin_tiled_ = build_model(thin, build_options(options, seq_length_, HeadMode::tiled, pool_, engine_));
-  thin_fused_ = build_model(thin, build_options(options, seq_length_, HeadMode::fused, pool_, engine_));
+  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, pool_, engine_));
+  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, pool_, engine_));
 }
 
 GraphCandidates PreparedModel::graphs() const noexcept {

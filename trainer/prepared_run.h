@@ -17,10 +17,14 @@
 
 namespace spillway {
 
+// Whether the run is to happen on this machine, or is only planned: then for a machine that may be another one.
+enum class Where : std::uint8_t { here, anywhere };
+
 // The model compiled for each way through the vocabulary, and what it computes with. Does not move: units refer to the pool.
 class PreparedModel {
  public:
-  explicit PreparedModel(const RunOptions& options);
+  // InputError for models that this version can only plan, where the run is to happen.
+  explicit PreparedModel(const RunOptions& options, Where where = Where::here);
   PreparedModel(const PreparedModel&) = delete;
   PreparedModel& operator=(const PreparedModel&) = delete;
 
@@ -39,9 +43,6 @@ class PreparedModel {
   CompiledModel tiled_, fused_;
   std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; not where there are few
 };
-
-// Whether the run is to happen on this machine, or is only planned: then for a machine that may be another one.
-enum class Where : std::uint8_t { here, anywhere };
 
 // Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created; not where the run is
 // only planned and every directory is given with its size.

@@ -126,6 +126,18 @@ constexpr CatalogueEntry kMistralEntries[] = {
         "hidden_act": "silu", "max_position_embeddings": 32768, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0,
         "rope_scaling": null, "tie_word_embeddings": false, "initializer_range": 0.02, "sliding_window": null,
         "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"})"},
+    {"mixtral-8x7b",
+     R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096,
+        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "silu", "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "tie_word_embeddings": false, "initializer_range": 0.02,
+        "sliding_window": null, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"})"},
+    {"mixtral-8x22b",
+     R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 32000, "hidden_size": 6144,
+        "intermediate_size": 16384, "num_hidden_layers": 56, "num_attention_heads": 48, "num_key_value_heads": 8,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "silu", "max_position_embeddings": 65536,
+        "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "tie_word_embeddings": false, "initializer_range": 0.02,
+        "sliding_window": null, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"})"},
 };
 
 constexpr CatalogueEntry kQwenEntries[] = {
@@ -220,6 +232,22 @@ constexpr CatalogueEntry kQwenEntries[] = {
         "rope_theta": 1000000.0, "rope_scaling": null, "tie_word_embeddings": false, "initializer_range": 0.02,
         "attention_bias": false, "use_sliding_window": false, "sliding_window": null, "max_window_layers": 64,
         "bos_token_id": 151643, "eos_token_id": 151645, "torch_dtype": "bfloat16"})"},
+    {"qwen3-30b-a3b",
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
+        "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 48, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "hidden_act": "silu", "max_position_embeddings": 40960,
+        "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "rope_scaling": null, "tie_word_embeddings": false,
+        "initializer_range": 0.02, "attention_bias": false, "use_sliding_window": false, "sliding_window": null,
+        "max_window_layers": 48, "bos_token_id": 151643, "eos_token_id": 151645, "torch_dtype": "bfloat16"})"},
+    {"qwen3-235b-a22b",
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 4096,
+        "intermediate_size": 12288, "moe_intermediate_size": 1536, "num_hidden_layers": 94, "num_attention_heads": 64,
+        "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "hidden_act": "silu", "max_position_embeddings": 40960,
+        "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "rope_scaling": null, "tie_word_embeddings": false,
+        "initializer_range": 0.02, "attention_bias": false, "use_sliding_window": false, "sliding_window": null,
+        "max_window_layers": 94, "bos_token_id": 151643, "eos_token_id": 151645, "torch_dtype": "bfloat16"})"},
 };
 
 }  // namespace

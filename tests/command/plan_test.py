@@ -119,6 +119,14 @@ class Plan(CommandTest):
         self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile rtx-4090-desktop")
         self.check_refusal(run("plan", *arguments(self.flags(profile="rtx-4091"))), 2, "rtx-4090-desktop")
 
+    def test_experts_are_planned_and_not_run(self):
+        flags = {"model": "mixtral-8x7b", "tokenizer": "bytes", "seq_length": 256, "global_batch_size": None, "device_memory": "16GiB",
+                 "nvme": "/not/there=4TiB"}
+        plan, _ = self.plan(self.flags(**flags))
+        self.assertEqual((plan["model"]["parameters"], plan["model"]["active_parameters"]), (46702792704, 12879925248))
+        self.assertIn("layer 31 expert 7", {op.get("unit") for op in plan["ops"]})
+        self.check_refusal(run("train", *arguments(self.flags(**flags))), 2, "plans but does not run")
+
     def test_refusals(self):
         for value in ("600", "600tb", "-1TB", "0", "10000PB"):
             outcome = run("plan", *arguments(self.flags(nvme_tbw=value)))

@@ -51,6 +51,10 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"qwen3-8b", 8'190'735'360},
       {"qwen3-14b", 14'768'307'200},
       {"qwen3-32b", 32'762'123'264},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"mixtral-8x22b", 140'620'634'112},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b-a22b", 235'093'634'560},
   };
   const std::vector<CatalogueEntry> all = catalogue();
   EXPECT_EQ(all.size(), published.size());
@@ -58,6 +62,16 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
     ASSERT_TRUE(published.contains(entry.name)) << entry.name;
     EXPECT_EQ(parameter_count(catalogue_config(entry.name)), published.at(entry.name)) << entry.name;
   }
+}
+
+// As the names have it: 12.9 B and 39.1 B of Mixtral's a token, 3.3 B and 22.2 B of Qwen's.
+TEST(Catalogue, ActiveParametersAreThoseOfATokensExperts) {
+  const auto billions = [](std::string_view name) { return static_cast<double>(active_parameter_count(catalogue_config(name))) / 1e9; };
+  EXPECT_NEAR(billions("mixtral-8x7b"), 12.9, 0.05);
+  EXPECT_NEAR(billions("mixtral-8x22b"), 39.1, 0.1);
+  EXPECT_NEAR(billions("qwen3-30b-a3b"), 3.3, 0.06);
+  EXPECT_NEAR(billions("qwen3-235b-a22b"), 22.2, 0.1);
+  EXPECT_EQ(active_parameter_count(catalogue_config("gpt2")), parameter_count(catalogue_config("gpt2")));
 }
 
 TEST(Catalogue, ArithmeticOfAFew) {

@@ -28,7 +28,7 @@ void plan(benchmark::State& state, const std::string& shape, Bytes device, int m
                  {"profile", {"laptop"}}};
   const RunOptions options = resolve_options(flags).options;
   for ([[maybe_unused]] auto _ : state) {
-    const PreparedModel model(options);
+    const PreparedModel model(options, Where::anywhere);
     const PlannedRun run = plan_run(options, model, Where::anywhere);
     state.counters["plans"] = run.outcome.plans_built;
     if (!run.outcome.plan) {
@@ -43,7 +43,8 @@ void plan(benchmark::State& state, const std::string& shape, Bytes device, int m
 
 void add_all() {
   constexpr std::string_view shapes[] = {"gpt2",         "smollm2-135m", "llama-3.2-1b",  "qwen3-4b",
-                                         "llama-3.1-8b", "qwen3-32b",    "llama-3.1-70b", "llama-3.1-405b"};
+                                         "llama-3.1-8b", "qwen3-32b",    "llama-3.1-70b", "llama-3.1-405b",
+                                         "mixtral-8x7b", "qwen3-30b-a3b", "mixtral-8x22b", "qwen3-235b-a22b"};
   for (const std::string_view shape : shapes) {
     const auto state_bytes = static_cast<double>(parameter_count(catalogue_config(shape))) * 12;
     for (const double share : {0.003, 0.05, 0.3}) {
