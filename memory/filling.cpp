@@ -49,6 +49,7 @@ Choices Filling::start(const Outline& outline) const {
   choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
   choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
   choices.gradient_tier.assign(graph.blocks.size(), spare);
+  choices.fetches_rows = outline.fetches_rows && may_fetch_rows(graph, choices);
   choices.saved.assign(graph.units.size(), outline.spare);
   choices.boundary.assign(graph.units.size(), outline.spare_boundary);
   return choices;
@@ -91,6 +92,7 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
   if (resident > request_.budgets.device) return std::nullopt;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     std::fill(tiers->begin(), tiers->end(), Tier::device);
+  choices.fetches_rows = false;
   if (request_.activations == SavedRequest::automatic || request_.activations == SavedRequest::device) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
@@ -117,13 +119,21 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   const bool gradients_wait = choices.update != UpdateTime::in_backward;
   const Bytes gradient_bytes = gradients_add_up ? 4 : gradients_wait ? gradient_bytes_per_element(request_.form) : 0;
   const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
-  Row weights{{}, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); }};
-  Row gradients{{}, [](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); }};
-  Row optimizer{{}, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); }};
-  for (const ParameterBlock& block : graph.blocks) {
-    weights.sizes.push_back(block.elements * weight_bytes);
-    gradients.sizes.push_back(block.elements * gradient_bytes);
-    optimizer.sizes.push_back(block.elements * (bytes_per_element(request_.form) - weight_bytes));
+  // Rows are fetched from NVMe: their blocks stay there.
+  const auto stays = [&graph, fetches_rows = choices.fetches_rows](int block) { return fetches_rows && graph.blocks[block].looked_up; };
+  const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
+    for (int block = 0; block < k; ++block) {
+      if (!stays(block)) tiers[block] = Tier::device;
+    }
+  };
+  Row weights{{}, [first_blocks](Choices& c, int k) { first_blocks(c.weight_tier, k); }};
+  Row gradients{{}, [first_blocks](Choices& c, int k) { first_blocks(c.gradient_tier, k); }};
+  Row optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
+  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+    const std::int64_t elements = stays(block) ? 0 : graph.blocks[block].elements;
+    weights.sizes.push_back(elements * weight_bytes);
+    gradients.sizes.push_back(elements * gradient_bytes);
+    optimizer.sizes.push_back(elements * (bytes_per_element(request_.form) - weight_bytes));
   }
   Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.

@@ -1,6 +1,7 @@
 #include "memory/plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "memory/access_map.h"
 #include "memory/error.h"
@@ -9,7 +10,8 @@ namespace spillway {
 
 std::string_view name_of(OpKind kind) {
   constexpr std::string_view names[] = {"read", "write",        "forward",         "recompute", "backward",
-                                        "loss", "gradient_add", "gradient_finish", "norm",      "update"};
+                                        "loss", "gradient_add", "gradient_finish", "norm",      "update",
+                                        "fetch_rows", "update_rows"};
   return names[static_cast<int>(kind)];
 }
 std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
@@ -25,6 +27,29 @@ std::string_view name_of(Saved saved) {
 std::string state_array_name(const ParameterBlock& block, StateKind kind) {
   constexpr std::array<std::string_view, kStateKinds> names = {"weight", "low", "m", "v"};
   return fmt::format("{}/{}", block.name, names[static_cast<std::size_t>(kind)]);
+}
+
+Bytes row_window(Bytes row_bytes) {
+  return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
+}
+
+bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
+  const bool whole_steps = choices.update == UpdateTime::in_next_forward;
+  const bool parts_of_steps = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
+  if (!whole_steps && !parts_of_steps) return false;
+  bool any = false;
+  for (const Unit& unit : graph.units) {
+    if (unit.lookup.rows == 0) continue;
+    any = true;
+    const int block = unit.blocks.front();
+    for (const auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) {
+      if ((*tiers)[block] != Tier::nvme) return false;
+    }
+    for (const Bytes each : {Bytes{2}, Bytes{4}}) {
+      if (row_window(unit.lookup.row_elements * each) > graph.blocks[block].elements * each) return false;
+    }
+  }
+  return any;
 }
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index) {

@@ -84,6 +84,8 @@ enum class OpKind : std::uint8_t {
   gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16
   norm,             // global norm and clip factor from the sums
   update,           // optimizer on elements [element_begin, element_end) of a block
+  fetch_rows,       // nvme -> device: of arrays of all looked-up blocks the rows of a micro-batch's tokens
+  update_rows,      // the weights of fetched rows as the update that waits will make them; the state at rest stays
 };
 std::string_view name_of(OpKind kind);
 
@@ -92,7 +94,8 @@ enum class Condition : std::uint8_t {
   pending,          // only where the previous step left gradients whose update runs in this one
 };
 
-enum class Role : std::uint8_t { value, weights, gradient, workspace, state, nvme, memory, control };
+// rows: of a lookup, [n, row_elements], in place of a block's weights; null where another unit has taken them.
+enum class Role : std::uint8_t { value, weights, rows, gradient, workspace, state, nvme, memory, control };
 
 // Which slot of two-slot state an NVMe operand means: the one that holds the state before this step's update, or after it.
 enum class Slot : std::uint8_t { before, after };
@@ -148,6 +151,10 @@ struct Choices {
   StateForm form = StateForm::exact;
   int slots = 1;                        // of state on NVMe
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use
+  // Blocks that are looked up are updated in the next forward, whatever `update` says: the lookup takes rows that are fetched and
+  // updated ahead of it, and the blocks follow beside the units of the forward. The gradient of an embedding is complete last and
+  // its weights are wanted first: else the next step waits for the update of all its rows where they rest on NVMe.
+  bool fetches_rows = false;
   int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
   std::vector<Tier> weight_tier;        // a block: device or nvme
@@ -160,6 +167,18 @@ struct Choices {
 // Whether updates run before the norm is known that scales them: they are taken back, and the step is run again, where it says so.
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
+
+// When a block is updated, and whether any gradient waits for the next step.
+constexpr UpdateTime update_of(const Choices& choices, const ParameterBlock& block) {
+  return choices.fetches_rows && block.looked_up ? UpdateTime::in_next_forward : choices.update;
+}
+constexpr bool defers(const Choices& choices) { return choices.fetches_rows || choices.update == UpdateTime::in_next_forward; }
+
+// Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
+Bytes row_window(Bytes row_bytes);
+// Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than a
+// row's window, and where only some blocks are updated in the next step, no step is taken back or has a slot of its own.
+bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 struct Plan {
   Choices choices;

@@ -347,6 +347,7 @@ class Movement {
 }  // namespace
 
 Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
+  SPILLWAY_CHECK(!choices.fetches_rows || may_fetch_rows(graph, choices), "rows of lookups cannot be fetched in this plan");
   Plan plan;
   plan.choices = choices;
   add_resident_buffers(graph, plan);
@@ -354,7 +355,7 @@ Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
     return Movement(plan.choices, tasks, static_cast<int>(plan.resident.size())).compile();
   };
   plan.step = compile(step_tasks(graph, plan));
-  if (choices.update == UpdateTime::in_next_forward) plan.flush = compile(flush_tasks(graph, plan));
+  if (defers(choices)) plan.flush = compile(flush_tasks(graph, plan));
   return plan;
 }
 

@@ -28,6 +28,7 @@ class Builder {
     gradient_objects_.resize(graph.blocks.size());
     rounded_object_.assign(graph.blocks.size(), -1);
     value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
+    rows_object_.assign(static_cast<std::size_t>(choices_.micro_batches), -1);
     producer_.assign(graph.values.size(), -1);
     for (int unit = units() - 1; unit >= 0; --unit) {
       for (const ValueUse& wanted : graph.units[unit].forward) {
@@ -48,7 +49,10 @@ class Builder {
   TaskList step() {
     const int micro_batches = choices_.micro_batches;
     updated_.assign(graph_.blocks.size(), 0);
-    if (choices_.update == UpdateTime::in_next_forward) queue_pending_updates();
+    if (defers(choices_)) queue_pending_updates();
+    if (choices_.fetches_rows) {
+      for (int mb = 0; mb < micro_batches; ++mb) fetch_rows(mb);
+    }
     if (choices_.order == Order::horizontal) {
       for (int mb = 0; mb < micro_batches; ++mb) {
         for (int unit = 0; unit < units(); ++unit) forward(unit, mb, mb);
@@ -67,14 +71,16 @@ class Builder {
     issue_all_updates();
     norm();
     if (choices_.update == UpdateTime::after) {
-      for (int block = 0; block < blocks(); ++block) queue_update(block, Condition::always, phase_);
+      for (int block = 0; block < blocks(); ++block) queue_update(queue_, block, Condition::always, phase_);
       issue_all_updates();
     }
     return finish();
   }
 
   TaskList flush() {
-    for (int block = 0; block < blocks(); ++block) queue_update(block, Condition::always, phase_);
+    for (int block = 0; block < blocks(); ++block) {
+      if (update_of(block) == UpdateTime::in_next_forward) queue_update(queue_, block, Condition::always, phase_);
+    }
     issue_all_updates();
     return finish();
   }
@@ -92,6 +98,7 @@ class Builder {
  private:
   int units() const { return static_cast<int>(graph_.units.size()); }
   int blocks() const { return static_cast<int>(graph_.blocks.size()); }
+  UpdateTime update_of(int block) const { return spillway::update_of(choices_, graph_.blocks[block]); }
 
   Task& add(OpKind kind, Lane lane) {
     list_.tasks.push_back({});
@@ -209,7 +216,86 @@ class Builder {
   void scratch(Task& task, Bytes bytes) { task.operands.push_back({.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
 
   void weights(Task& task, const Unit& unit) {
-    for (const int block : unit.blocks) use(task, Role::weights, Access::read, weight(block));
+    const bool looks_up = unit.lookup.rows > 0;
+    for (std::size_t place = 0; place < unit.blocks.size(); ++place) {
+      if (!looks_up || place > 0) {
+        use(task, Role::weights, Access::read, weight(unit.blocks[place]));
+      } else if (task.op.kind == OpKind::backward) {  // has no use for them
+        task.operands.push_back({.role = Role::weights});
+      } else if (!fetches_rows()) {
+        use(task, Role::weights, Access::read, weight(unit.blocks[place]));
+      } else if (int& rows = rows_object_[task.op.micro_batch]; rows >= 0) {
+        use(task, Role::rows, Access::read, rows);
+        rows = -1;  // all of them: the units of other tiles have nothing to do
+      } else {
+        task.operands.push_back({.role = Role::rows});
+      }
+    }
+  }
+
+  // --- lookups ---
+
+  bool fetches_rows() const { return choices_.fetches_rows && purpose_ == Purpose::training; }
+  // Another unit's call has copied all rows.
+  bool has_nothing_to_do(const Unit& unit, int mb) const {
+    return fetches_rows() && unit.lookup.rows > 0 && unit.blocks.size() == 1 && rows_object_[mb] < 0;
+  }
+
+  // What the lookups of a micro-batch want, before anything else of the step: each row as the update that waits will leave it.
+  void fetch_rows(int mb) {
+    std::int64_t row_elements = 0;
+    std::vector<int> blocks;
+    for (const Unit& unit : graph_.units) {
+      if (unit.lookup.rows == 0) continue;
+      blocks.push_back(unit.blocks.front());
+      row_elements = unit.lookup.row_elements;
+    }
+    const auto rows_of = [&](const std::string& name, Bytes bytes_of_row) {
+      return add_object({.name = "rows." + name, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
+    };
+    std::array<int, kStateKinds> fetched{};
+    const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, const std::string& name, const auto& home) {
+      for (const int block : blocks) at_rest(task, kind, home(block));
+      const int object = rows_of(name, row_window(row_elements * each));
+      list_.objects[object].kind = kind;
+      use(task, role, Access::write, object);
+      task.op.bytes += list_.objects[object].bytes;
+      return object;
+    };
+    int gradient = -1;
+    for (const Condition condition : {Condition::always, Condition::pending}) {
+      Task& task = add(OpKind::fetch_rows, Lane::nvme_read);
+      task.op.condition = condition;
+      task.op.micro_batch = mb;
+      for (const StateKind kind : kKinds) {
+        const Bytes each = bytes_per_element(choices_.form, kind);
+        if (each == 0 || (kind == StateKind::weight) != (condition == Condition::always)) continue;
+        fetched[static_cast<int>(kind)] = fetch(task, kind, Role::memory, each, std::string(name_of_kind(kind)),
+                                                [&](int block) { return plan_.state_buffer[block][static_cast<int>(kind)]; });
+      }
+      if (condition == Condition::always) continue;
+      gradient = fetch(task, StateKind::weight, Role::gradient, gradient_bytes_per_element(choices_.form), "gradient",
+                       [&](int block) { return plan_.gradient_buffer[block]; });
+    }
+    Task& task = add(OpKind::update_rows, Lane::update);
+    task.op.micro_batch = mb;
+    task.op.work.bytes = static_cast<double>(graph_.rows * row_elements * (gradient_bytes_per_element(choices_.form) + bytes_per_element(choices_.form)));
+    for (const StateKind kind : kKinds) {
+      if (bytes_per_element(choices_.form, kind) > 0) use(task, Role::state, Access::update, fetched[static_cast<int>(kind)]);
+    }
+    use(task, Role::gradient, Access::read, gradient);
+    const int rows = rows_of("lookup", row_elements * bytes_per_element(choices_.form, StateKind::weight));
+    use(task, Role::value, Access::write, rows);
+    read_settled_loss(task);
+    rows_object_[mb] = rows;
+  }
+
+  // A resident buffer on NVMe, where it rests.
+  void at_rest(Task& task, StateKind kind, int resident) {
+    control(task, Access::read, resident, 0, plan_.resident[resident].bytes);
+    TaskOperand& operand = task.operands.back();
+    operand.role = Role::nvme;
+    operand.kind = kind;
   }
 
   // --- tasks of compute ---
@@ -239,13 +325,16 @@ class Builder {
 
   void forward(int index, int first_mb, int last_mb) {
     ++phase_;
-    if (choices_.update == UpdateTime::in_next_forward) issue_updates(queue_.size(), phase_);
+    issue_updates(queue_, queue_.size(), phase_);
+    issue_updates(late_, late_.size(), phase_);
     if (graph_.units[index].role == ForwardRole::merged_into_backward) return;
     const int last_phase = phase_ + choices_.update_spread;
-    const std::size_t quota = share_of_queue(last_phase, last_mb - first_mb + 1);
+    const int tasks = last_mb - first_mb + 1;
+    const std::size_t quota = share_of_queue(last_phase, tasks), late_quota = share_of_late(tasks);
     for (int mb = first_mb; mb <= last_mb; ++mb) {
-      forward_task(index, mb, OpKind::forward);
-      if (choices_.update == UpdateTime::in_next_forward) issue_updates(quota, last_phase);
+      if (!has_nothing_to_do(graph_.units[index], mb)) forward_task(index, mb, OpKind::forward);
+      issue_updates(queue_, quota, last_phase);
+      issue_updates(late_, late_quota, std::numeric_limits<int>::max());
     }
   }
 
@@ -270,7 +359,7 @@ class Builder {
       }
       scratch(list_.tasks.back(), unit.backward_workspace);
       if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss_of(list_.tasks.back(), mb);
-      if (choices_.update == UpdateTime::in_backward) issue_updates(quota, phase_);
+      if (choices_.update == UpdateTime::in_backward) issue_updates(queue_, quota, phase_);
     }
     if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss(last_mb);
   }
@@ -289,12 +378,18 @@ class Builder {
 
   // --- tasks of the optimizer ---
 
-  // Forward units run in order, one phase each: each block's update goes with the first unit that uses it.
+  // Forward units run in order, one phase each: each block's update goes with the first unit that uses it. Where a lookup has its
+  // rows without the block, that is the head that shares it, or at last the end of the forward.
   void queue_pending_updates() {
     for (int unit = 0; unit < units(); ++unit) {
       for (const int block : graph_.units[unit].blocks) {
-        if (!updated_[block]) queue_update(block, Condition::pending, unit + 1);
+        const bool late = choices_.fetches_rows && graph_.blocks[block].looked_up;
+        if (updated_[block] || update_of(block) != UpdateTime::in_next_forward || (late && graph_.units[unit].lookup.rows > 0)) continue;
+        queue_update(late ? late_ : queue_, block, Condition::pending, unit + 1);
       }
+    }
+    for (int block = 0; block < blocks(); ++block) {
+      if (!updated_[block] && update_of(block) == UpdateTime::in_next_forward) queue_update(late_, block, Condition::pending, units());
     }
   }
 
@@ -306,6 +401,13 @@ class Builder {
     if (choices_.update_spread == 0) return queued;
     const auto over = static_cast<std::size_t>(choices_.update_spread) * static_cast<std::size_t>(tasks);
     return (queued + over - 1) / over;
+  }
+
+  // Nothing in the forward wants the late ones before they are due: they go evenly beside all of it.
+  std::size_t share_of_late(int tasks) const {
+    if (late_.empty() || choices_.update_spread == 0) return 0;
+    const auto over = static_cast<std::size_t>(std::max(1, late_.back().phase - phase_)) * static_cast<std::size_t>(tasks);
+    return (late_.size() + over - 1) / over;
   }
 
   void after_backward(int unit) {
@@ -330,7 +432,7 @@ class Builder {
       if (rounds) use(task, Role::gradient, Access::write, waiting);
       control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
               static_cast<Bytes>(graph_.blocks[block].pieces.size() * sizeof(double)));
-      if (choices_.update == UpdateTime::in_backward) queue_update(block, Condition::always, phase_);
+      if (update_of(block) == UpdateTime::in_backward) queue_update(queue_, block, Condition::always, phase_);
     }
     if (choices_.update_spread == 0) issue_all_updates();
   }
@@ -350,23 +452,25 @@ class Builder {
     int phase;
   };
 
-  void queue_update(int block, Condition condition, int phase) {
+  void queue_update(std::deque<Chunk>& queue, int block, Condition condition, int phase) {
     if (!updated_.empty()) updated_[block] = 1;
     const std::int64_t elements = graph_.blocks[block].elements;
     const int moments = plan_.state_buffer[block][static_cast<int>(StateKind::m)];
     const bool rests_on_device = plan_.resident[moments].tier == Tier::device;
     const std::int64_t size = rests_on_device ? elements : choices_.update_chunk;
-    for (std::int64_t begin = 0; begin < elements; begin += size) queue_.push_back({block, begin, std::min(begin + size, elements), condition, phase});
+    for (std::int64_t begin = 0; begin < elements; begin += size) queue.push_back({block, begin, std::min(begin + size, elements), condition, phase});
   }
 
   // Issues up to `most` queued pieces, of phases up to `last_phase`.
-  void issue_updates(std::size_t most, int last_phase) {
-    for (; most > 0 && !queue_.empty() && queue_.front().phase <= last_phase; --most) {
-      update(queue_.front());
-      queue_.pop_front();
+  void issue_updates(std::deque<Chunk>& queue, std::size_t most, int last_phase) {
+    for (; most > 0 && !queue.empty() && queue.front().phase <= last_phase; --most) {
+      // A late piece that comes early is not held for the unit that it is due with.
+      if (&queue == &late_) queue.front().phase = phase_;
+      update(queue.front());
+      queue.pop_front();
     }
   }
-  void issue_all_updates() { issue_updates(queue_.size(), std::numeric_limits<int>::max()); }
+  void issue_all_updates() { issue_updates(queue_, queue_.size(), std::numeric_limits<int>::max()); }
 
   void update(const Chunk& chunk) {
     const int weight_of_block = weight(chunk.block), gradient_of_block = waiting_gradient(chunk.block);
@@ -388,6 +492,11 @@ class Builder {
     use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);
     for (const int object : moved) use(task, Role::state, Access::update, object);
     use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+    read_settled_loss(task);
+  }
+
+  // Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
+  void read_settled_loss(Task& task) {
     control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)), sizeof(double));
     // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
     if (choices_.update != UpdateTime::in_backward) control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
@@ -401,12 +510,14 @@ class Builder {
   TaskList list_;
   const Purpose purpose_;
   int phase_ = 0;
+  std::vector<int> rows_object_;                   // a micro-batch: its rows for the lookup that takes them first, else -1
   std::vector<int> weight_object_, rounded_object_, value_object_, control_object_;
   std::vector<std::vector<int>> gradient_objects_;
   std::vector<std::vector<int>> gradient_users_;   // units that add to a block's gradient, in the order of the backward
   std::vector<int> producer_;                      // a value: the first unit whose forward writes it; -1 for gradients
   std::vector<int> first_tensor_piece_;            // place of a block's first piece among all pieces
   std::deque<Chunk> queue_;                        // updates that are due, by phase
+  std::deque<Chunk> late_;                         // of blocks that are looked up
   std::vector<char> updated_;                      // blocks whose update of the step has been issued
 };
 
@@ -445,7 +556,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
       buffers[static_cast<int>(kind)] = add_state(graph.blocks[block], kind, tier, plan);
     }
     plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(choices.update != UpdateTime::in_next_forward
+    plan.gradient_buffer.push_back(update_of(choices, graph.blocks[block]) != UpdateTime::in_next_forward
                                        ? -1
                                        : add_resident(plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
                                                       gradient_bytes_per_element(choices.form) * graph.blocks[block].elements, 1));

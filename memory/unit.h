@@ -36,6 +36,7 @@ struct ParameterBlock {
   std::string name;
   std::vector<TensorPiece> pieces;         // by ascending `begin`, not overlapping; gaps are padding and stay unused
   std::int64_t elements = 0;               // P with padding; a multiple of kBlockElements
+  bool looked_up = false;                  // its rows are taken by token: the first block of a unit with a lookup
 };
 // So that every array of a block, at two bytes an element or more, is a multiple of kExtentAlignment.
 inline constexpr std::int64_t kBlockElements = 2048;
@@ -69,6 +70,13 @@ enum class ForwardRole : std::uint8_t {
   merged_into_backward,                    // nothing to do in the forward: backward computes loss and gradient at once
 };
 
+// The forward takes from the unit's first block no more than the rows of its tokens, and the backward nothing: rows that were
+// fetched ahead can stand for the block.
+struct RowLookup {
+  std::int64_t first = 0, rows = 0;        // tokens [first, first + rows); no rows: the unit looks nothing up
+  std::int64_t row_elements = 0;           // row i begins at element i * row_elements of the block
+};
+
 // A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.
 struct Unit {
   std::string name;
@@ -82,6 +90,7 @@ struct Unit {
   // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its forward
   // runs again just before its backward and writes these alone (other written values are passed as null).
   std::vector<int> saved;
+  RowLookup lookup;
   bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }
 };
 

@@ -21,7 +21,12 @@ class EmbeddingOps : public UnitOps {
 
   void forward(const UnitCall& call) override {
     E* x = value_of<E>(call, 0);
-    ops::embedding_forward(compute_.pool, compute_.rows, shape_.hidden, call.tokens, shape_.tile, weights_of<E>(call, 0), x);
+    const E* weights = weights_of<E>(call, 0);
+    if (call.lookup == LookupSource::block) {
+      ops::embedding_forward(compute_.pool, compute_.rows, shape_.hidden, call.tokens, shape_.tile, weights, x);
+    } else if (weights != nullptr) {
+      std::copy_n(weights, compute_.rows * shape_.hidden, x);
+    }
     if (shape_.position_rows >= 0) {
       ops::position_forward(compute_.pool, compute_.rows, shape_.hidden, compute_.sequence,
                             weights_of<E>(call, 1) + call.position * shape_.hidden, x);
@@ -77,6 +82,7 @@ Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, c
     Unit unit;
     unit.name = fmt::format("embedding tile {}", i);
     unit.blocks = {embedding.blocks[i]};
+    unit.lookup = {.first = tiles[i].first, .rows = tiles[i].rows, .row_elements = H};
     add_use(unit.forward, embedding.output.value, i == 0 ? Access::write : Access::update);
     add_use(unit.backward, embedding.output.gradient, Access::read);
     // A tile moves its share of the rows, and the backward touches its whole gradient.

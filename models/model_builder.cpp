@@ -98,6 +98,7 @@ StreamValue ModelBuilder::add_stream_value(const std::string& name, std::int64_t
 }
 
 void ModelBuilder::add_unit(Unit unit, std::unique_ptr<UnitOps> ops) {
+  if (unit.lookup.rows > 0) model_.graph.blocks[static_cast<std::size_t>(unit.blocks.front())].looked_up = true;
   model_.graph.units.push_back(std::move(unit));
   model_.ops.push_back(std::move(ops));
 }

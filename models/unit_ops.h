@@ -18,10 +18,14 @@ namespace spillway {
 enum class GradientMode : std::uint8_t { write, accumulate };  // write: first micro-batch of a step
 enum class ForwardPass : std::uint8_t { full, recompute };     // recompute: only Unit::saved is wanted; other outputs are null
 
+// What a unit with a lookup is given in place of its first block's weights: rows is [n, row_elements], the rows of `tokens`, or null
+// where the call of another unit copies them.
+enum class LookupSource : std::uint8_t { block, rows };
+
 // One call of one unit on one micro-batch. Pointers are 64-byte aligned.
 struct UnitCall {
   std::span<std::byte* const> values;         // in the order of Unit::forward or Unit::backward
-  std::span<const std::byte* const> weights;  // one a Unit::blocks: [P] in the graph's dtype
+  std::span<const std::byte* const> weights;  // one a Unit::blocks: [P] in the graph's dtype; backward: null for what is looked up
   std::span<float* const> gradients;          // one a Unit::gradient_blocks: [P]; backward only
   std::byte* workspace = nullptr;             // Unit::forward_workspace or ::backward_workspace bytes, contents undefined
   const std::int32_t* tokens = nullptr;       // [n]
@@ -33,6 +37,7 @@ struct UnitCall {
   float* logits = nullptr;      // [V]: where the head leaves the logits of one row; null where nobody asks for them
   std::int64_t logits_row = 0;  // that row, in [0, n)
   ForwardPass pass = ForwardPass::full;
+  LookupSource lookup = LookupSource::block;
 };
 
 // On the CPU the work is complete when a call returns. Calls of one object never run at the same time.

@@ -25,6 +25,10 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
       case Role::weights:
         bound.weights.push_back(address);
         break;
+      case Role::rows:
+        bound.weights.push_back(address);
+        bound.takes_rows = true;
+        break;
       case Role::gradient:
         bound.gradients.push_back(reinterpret_cast<float*>(address));
         if (gradients < 2) bound.gradient[gradients++] = address;
@@ -60,7 +64,7 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
 
 }  // namespace
 
-BoundProgram bind_program(const Plan& plan, const Program& program, const Arena& device,
+BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
                           const std::vector<std::unique_ptr<UnitOps>>& units) {
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
@@ -75,6 +79,7 @@ BoundProgram bind_program(const Plan& plan, const Program& program, const Arena&
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
     if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
     bind_operands(plan, program, device.data(), made);
+    if (op.kind == OpKind::fetch_rows) made.fetch = std::make_unique<BoundFetch>(plan, graph, op, device.data());
     if (op.kind == OpKind::update) bound.updates = place[id];
     if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }

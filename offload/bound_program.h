@@ -11,6 +11,7 @@
 #include "memory/plan.h"
 #include "models/unit_ops.h"
 #include "offload/buffer_guard.h"
+#include "offload/fetched_rows.h"
 
 namespace spillway {
 
@@ -40,9 +41,11 @@ struct BoundOp {
   std::vector<const std::byte*> weights;
   std::vector<float*> gradients;
   std::byte* workspace = nullptr;
+  bool takes_rows = false;  // its lookup, in place of the first block's weights
   // read, write
   std::vector<BoundSegment> segments;
-  // update, gradient_add, gradient_finish
+  std::unique_ptr<BoundFetch> fetch;  // fetch_rows
+  // update, update_rows, gradient_add, gradient_finish
   std::array<std::byte*, kStateKinds> state{};
   std::array<std::byte*, 2> gradient{};
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
@@ -58,7 +61,7 @@ struct BoundProgram {
 };
 
 // All must outlive the result.
-BoundProgram bind_program(const Plan& plan, const Program& program, const Arena& device,
+BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
                           const std::vector<std::unique_ptr<UnitOps>>& units);
 
 }  // namespace spillway

@@ -25,13 +25,15 @@ struct Executor::Impl {
     // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
     device.prefault(*given.pool);
     if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, device);
-    bound_step = bind_program(plan, plan.step, device, given.model->ops);
-    bound_flush = bind_program(plan, plan.flush, device, given.model->ops);
-    if (given.evaluation) bound_evaluate = bind_program(plan, plan.evaluate, device, given.evaluation->ops);
-    if (given.one_row) bound_one_row = bind_program(plan, plan.evaluate, device, given.one_row->ops);
+    bound_step = bind_program(plan, graph, plan.step, device, given.model->ops);
+    bound_flush = bind_program(plan, graph, plan.flush, device, given.model->ops);
+    if (given.evaluation) bound_evaluate = bind_program(plan, graph, plan.evaluate, device, given.evaluation->ops);
+    if (given.one_row) bound_one_row = bind_program(plan, graph, plan.evaluate, device, given.one_row->ops);
     const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
     if (given.store) {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
+      // Rows are fetched one by one, each of a few arrays.
+      if (plan.choices.fetches_rows) channel.max_segments = std::max(channel.max_segments, 8 * static_cast<int>(graph.rows));
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
       // State that does not outlive the process is not hashed: at a few GB/s that takes a twelfth of the processors' time.
@@ -41,6 +43,8 @@ struct Executor::Impl {
     if (given.durability) {
       SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)), "steps made durable every {} steps",
                      given.durability->interval);
+      SPILLWAY_CHECK(!plan.choices.fetches_rows || plan.choices.update == UpdateTime::in_next_forward,
+                     "steps made durable whose updates end in the next step for some blocks only");
       committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
                         runtime->make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
@@ -92,14 +96,16 @@ struct Executor::Impl {
     return run;
   }
 
+  // Whether the run, of a step, changes any state.
+  bool updates_in(const Run& run) const { return plan.choices.update != UpdateTime::in_next_forward || run.pending; }
+
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
-    const bool defers = plan.choices.update == UpdateTime::in_next_forward;
-    const bool updates = !defers || update_waits;
+    const bool defers = spillway::defers(plan.choices);
     run.speculates = speculates(plan.choices);
     run.pending = defers && update_waits;
     if (defers) run.update_settings = waiting_settings;
-    if (updates) run.slot_after = slot_to_write();
+    if (updates_in(run)) run.slot_after = slot_to_write();
     run.token_slot = run.index;
     slot = run.slot_after;
     if (defers) {
@@ -191,8 +197,7 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   }
   impl.runner->begin(run, impl.bound_step);
   // A step that may be taken back is not committed before it is certain.
-  const bool updates = impl.plan.choices.update != UpdateTime::in_next_forward || run.pending;
-  if (updates && !run.speculates) impl.schedule_commit(run);
+  if (impl.updates_in(run) && !run.speculates) impl.schedule_commit(run);
 }
 
 StepOutcome Executor::wait() {

@@ -40,8 +40,12 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::update:
       update(run, bound);
       return {};
+    case OpKind::update_rows:
+      update_rows(run, bound);
+      return {};
     case OpKind::read:
     case OpKind::write:
+    case OpKind::fetch_rows:
       break;
   }
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op.kind), name_of(op.lane));
@@ -55,6 +59,7 @@ void Operations::compute(const Run& run, const BoundOp& bound) const {
   call.loss_sum = losses() + op.micro_batch;
   call.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
   call.gradient_mode = op.micro_batch == 0 ? GradientMode::write : GradientMode::accumulate;
+  call.lookup = bound.takes_rows ? LookupSource::rows : LookupSource::block;
   call.pass = op.kind == OpKind::recompute ? ForwardPass::recompute : ForwardPass::full;
   if (run.logits) {
     call.position = run.logits->position;
@@ -93,24 +98,37 @@ std::string Operations::take_norm(Run& run) {
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }
 
-void Operations::update(Run& run, const BoundOp& bound) const {
-  if (run.is_stopped.load(std::memory_order_acquire)) return;
-  const StepSettings& step = run.update_settings;
+UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step) const {
   double scale = 1;
   if (run.known_factor) {
     scale = *run.known_factor;
   } else if (plan_.choices.update != UpdateTime::in_backward && plan_.choices.clip) {
     scale = factor()[1];
   }
-  run.updates_done.store(true, std::memory_order_relaxed);
-  optimizer_.update(bound, {.step = step.step,
-                            .lr = step.lr,
-                            .beta1 = step.beta1,
-                            .beta2 = step.beta2,
-                            .epsilon = step.epsilon,
-                            .weight_decay = step.weight_decay,
-                            .gradient_scale = scale,
-                            .seed = seed_});
+  return {.step = step.step,
+          .lr = step.lr,
+          .beta1 = step.beta1,
+          .beta2 = step.beta2,
+          .epsilon = step.epsilon,
+          .weight_decay = step.weight_decay,
+          .gradient_scale = scale,
+          .seed = seed_};
+}
+
+void Operations::update(Run& run, const BoundOp& bound) const {
+  if (run.is_stopped.load(std::memory_order_acquire)) return;
+  const bool waited = bound.op->condition == Condition::pending;
+  if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
+  optimizer_.update(bound, settings_of(run, waited ? run.update_settings : run.settings));
+}
+
+void Operations::update_rows(const Run& run, const BoundOp& bound) const {
+  const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, bound.op->micro_batch);
+  if (run.pending) {
+    optimizer_.update_rows(bound, row_tokens, settings_of(run, run.update_settings));
+  } else {
+    optimizer_.copy_rows(bound, row_tokens);
+  }
 }
 
 }  // namespace spillway

@@ -39,7 +39,9 @@ class Operations {
   void compute(const Run& run, const BoundOp& bound) const;
   std::string sum_losses(Run& run) const;
   std::string take_norm(Run& run);
+  UpdateSettings settings_of(const Run& run, const StepSettings& step) const;
   void update(Run& run, const BoundOp& bound) const;
+  void update_rows(const Run& run, const BoundOp& bound) const;
 
   const Plan& plan_;
   const UnitGraph& graph_;

@@ -2,6 +2,9 @@
 // Not here: AdamW's arithmetic (host_adamw.h), when they run (executor.h).
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +12,7 @@
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "offload/bound_program.h"
+#include "offload/host_adamw.h"
 
 namespace spillway {
 
@@ -31,9 +35,23 @@ class OptimizerOps {
   // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
   double norm(const double* sums);
   void update(const BoundOp& op, const UpdateSettings& settings) const;
+  // The weights of fetched rows [n, row_elements]: as the update of their blocks will leave them, and as they are.
+  void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const;
+  void copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const;
 
  private:
+  // Addresses of the first of some elements; `weight` is where its update goes.
+  struct Elements {
+    std::array<std::byte*, kStateKinds> state{};
+    const std::byte* gradient = nullptr;
+    std::byte* weight = nullptr;
+  };
+  void step(const AdamWSettings& settings, const AdamWRun& run, const Elements& at) const;
+  // Where an update_rows operation leaves a row.
+  std::byte* row_out(const BoundOp& op, std::size_t row) const;
+
   const UnitGraph& graph_;
+  const FetchedRows rows_;
   const StateForm form_;
   // The lane's own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;

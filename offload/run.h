@@ -26,7 +26,7 @@ struct Run {
   int token_slot = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
   StepSettings settings;                     // of this run's forward and backward
-  StepSettings update_settings;              // of the update that runs in it: of the step before where updates are deferred
+  StepSettings update_settings;              // of the update that waited for it, where one did; else the same
   std::optional<double> known_factor;        // a step run again after its norm came out above the clip threshold
   bool speculates = false;
   std::int64_t after_commit = 0;  // number of the commit that must be through before the run updates any state

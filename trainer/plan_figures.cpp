@@ -91,8 +91,8 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
     work[static_cast<int>(op.lane)] += op.lane == Lane::compute  ? flops_of(op.work)
                                        : op.lane == Lane::update ? op.work.bytes
                                                                  : static_cast<double>(op.bytes);
-    if (op.kind == OpKind::read) figures.nvme_read_bytes += op.bytes;
-    if (op.kind == OpKind::write) figures.nvme_written_bytes += op.bytes;
+    if (op.lane == Lane::nvme_read) figures.nvme_read_bytes += op.bytes;
+    if (op.lane == Lane::nvme_write) figures.nvme_written_bytes += op.bytes;
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     const double busy = prediction.busy_s[lane];

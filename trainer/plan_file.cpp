@@ -47,6 +47,7 @@ Json choices_json(const Choices& choices) {
           {"slots", choices.slots},
           {"lookahead", choices.lookahead},
           {"update_spread", choices.update_spread},
+          {"fetches_rows", choices.fetches_rows},
           {"update_chunk", choices.update_chunk},
           {"weight_tier", runs_of(choices.weight_tier)},
           {"optimizer_tier", runs_of(choices.optimizer_tier)},
@@ -280,6 +281,9 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
   choices.saved = fields.runs<Saved>("saved", graph.units.size(), {0, 1, 2});
   choices.boundary = fields.runs<Boundary>("boundary", graph.units.size(), {0, 1});
+  if (!fields.at("fetches_rows").is_boolean()) fields.refuse("fetches_rows", "is not true or false");
+  choices.fetches_rows = fields.at("fetches_rows").get<bool>();
+  if (choices.fetches_rows && !may_fetch_rows(graph, choices)) fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");
   if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
     throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file, choices.micro_batches,
                                  form_name(choices.form), choices.clip ? "on" : "off", request.micro_batches, form_name(request.form), request.clip ? "on" : "off"),

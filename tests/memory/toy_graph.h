@@ -46,6 +46,9 @@ inline UnitGraph toy_graph(const ToyShape& shape) {
     unit.forward = {{x, tile == 0 ? Access::write : Access::update}};
     unit.backward = {{dx, Access::read}};
     unit.forward_work.bytes = unit.backward_work.bytes = 1e5;
+    const std::int64_t rows = shape.vocabulary_elements / 64;
+    unit.lookup = {.first = tile * rows, .rows = rows, .row_elements = 64};
+    graph.blocks[embeddings[tile]].looked_up = true;
     graph.units.push_back(unit);
   }
   for (int layer = 0; layer < shape.layers; ++layer) {

@@ -161,8 +161,8 @@ TEST_F(ExecutorTest, BytesOfAStepAreThoseOfItsOperations) {
     small.train(3);
     Bytes read = 0, written = 0;
     for (const Op& op : small.plan().step.ops) {
-      if (op.kind == OpKind::read) read += op.bytes;
-      if (op.kind == OpKind::write) written += op.bytes;
+      if (op.lane == Lane::nvme_read) read += op.bytes;
+      if (op.lane == Lane::nvme_write) written += op.bytes;
     }
     EXPECT_GT(read, kMiB);
     EXPECT_EQ(small.last().nvme_read_bytes, read);

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
                                            Question{"llama_gqa", StateForm::fp32}, Question{"qwen3", StateForm::compact}),
                          ::testing::PrintToStringParamName());
 
-Choices random_choices(Choices choices, std::mt19937& random) {
+Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& random) {
   const auto one_of = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const auto tier = [&] { return one_of(2) == 0 ? Tier::device : Tier::nvme; };
   choices.order = one_of(2) == 0 ? Order::horizontal : Order::vertical;
@@ -97,7 +97,46 @@ Choices random_choices(Choices choices, std::mt19937& random) {
     std::fill(choices.weight_tier.begin(), choices.weight_tier.end(), Tier::nvme);
     std::fill(choices.optimizer_tier.begin(), choices.optimizer_tier.end(), Tier::nvme);
   }
+  choices.update_spread = one_of(3);
+  if (one_of(2) == 0) {
+    Choices fetching = choices;
+    for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+      if (graph.blocks[block].looked_up) fetching.weight_tier[block] = fetching.optimizer_tier[block] = fetching.gradient_tier[block] = Tier::nvme;
+    }
+    fetching.fetches_rows = may_fetch_rows(graph, fetching);
+    if (fetching.fetches_rows) return fetching;
+  }
   return choices;
+}
+
+// Rows for the lookups are fetched ahead, and their blocks are updated in the next forward: alone, or with all others.
+TEST_P(Equivalence, RowsFetchedAhead) {
+  const auto small = model();
+  for (const bool clip : {true, false}) {
+    const Result in_core = reference(*small, clip);
+    for (const UpdateTime update : {UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+      for (const Order order : {Order::horizontal, Order::vertical}) {
+        for (const int spread : {0, 1}) {
+          Choices fetching = choices(*small, spread, Tier::nvme, clip);
+          fetching.update = update;
+          fetching.order = order;
+          fetching.update_spread = spread;
+          fetching.slots = update == UpdateTime::in_next_forward ? 1 + spread : 1;
+          fetching.fetches_rows = true;
+          if (clip && update == UpdateTime::in_backward) {
+            EXPECT_FALSE(may_fetch_rows(graph_of(small->graphs(), fetching), fetching));  // a step could not be taken back
+            continue;
+          }
+          SCOPED_TRACE(fmt::format("clipping {}, update {}, {} order, spread {}", clip, name_of(update), name_of(order), spread));
+          const Plan plan = plan_of(*small, fetching);
+          const auto of_kind = [&](OpKind kind) { return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return op.kind == kind; }); };
+          EXPECT_EQ(of_kind(OpKind::update_rows), kMicroBatches);
+          EXPECT_EQ(of_kind(OpKind::fetch_rows), 2 * kMicroBatches);
+          expect_same(train(*small, plan), in_core);
+        }
+      }
+    }
+  }
 }
 
 // SPILLWAY_TRIALS=N tries more of them.
@@ -110,10 +149,11 @@ TEST_P(Equivalence, RandomPlacements) {
     const Result in_core = reference(*small, clip);
     for (int trial = 0; trial < trials; ++trial) {
       SCOPED_TRACE(fmt::format("trial {}, clipping {}", trial, clip));
-      const Plan plan = plan_of(*small, random_choices(choices(*small, trial % 2, Tier::nvme, clip), random));
+      const Choices start = choices(*small, trial % 2, Tier::nvme, clip);
+      const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
       EXPECT_GT(plan.peak[static_cast<int>(Tier::nvme)], 0);
-      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}", name_of(plan.choices.order), name_of(plan.choices.update),
-                               plan.choices.slots, plan.choices.lookahead, plan.choices.update_chunk));
+      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}, fetches rows: {}", name_of(plan.choices.order), name_of(plan.choices.update),
+                               plan.choices.slots, plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows));
       expect_same(train(*small, plan), in_core);
     }
   }
