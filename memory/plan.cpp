@@ -11,7 +11,7 @@ namespace spillway {
 std::string_view name_of(OpKind kind) {
   constexpr std::string_view names[] = {"read", "write",        "forward",         "recompute", "backward",
                                         "loss", "gradient_add", "gradient_finish", "norm",      "update",
-                                        "fetch_rows", "update_rows"};
+                                        "fetch_rows", "update_rows", "add_rows", "finish_rows"};
   return names[static_cast<int>(kind)];
 }
 std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
@@ -31,6 +31,14 @@ std::string state_array_name(const ParameterBlock& block, StateKind kind) {
 
 Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
+}
+
+bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices) {
+  if (!choices.fetches_rows) return false;
+  return std::any_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
+    return unit.lookup.rows == 0 &&
+           std::any_of(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), [&](int block) { return graph.blocks[block].looked_up; });
+  });
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {

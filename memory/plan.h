@@ -2,6 +2,8 @@
 // The planner makes it, the simulator predicts it, the executor runs it; a Plan is data and does nothing by itself.
 // Not here: how it is found (planner.h) or built (schedule.h), what the operations compute (models/).
 //
+// Legend: V vocabulary, N tokens of a step.
+//
 // Protocol. A lane runs its operations in program order, one after the other. An operation starts when every operation in its
 // `waits` is complete. Waits are derived from what operations access (waits.h), never written by hand: two operations of which
 // one writes a byte that the other touches are always ordered, within a step and from one step to the next.
@@ -86,6 +88,8 @@ enum class OpKind : std::uint8_t {
   update,           // optimizer on elements [element_begin, element_end) of a block
   fetch_rows,       // nvme -> device: of arrays of all looked-up blocks the rows of a micro-batch's tokens
   update_rows,      // the weights of fetched rows as the update that waits will make them; the state at rest stays
+  add_rows,         // gradients of a micro-batch's rows to the sums of the rows that the step's tokens touch
+  finish_rows,      // after the last micro-batch: those rows of tied blocks, and the sums of squares of these
 };
 std::string_view name_of(OpKind kind);
 
@@ -174,6 +178,12 @@ constexpr UpdateTime update_of(const Choices& choices, const ParameterBlock& blo
 }
 constexpr bool defers(const Choices& choices) { return choices.fetches_rows || choices.update == UpdateTime::in_next_forward; }
 
+// Whether the choices keep apart what lookups add to the gradients of tied blocks.
+bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices);
+struct TouchedRow {
+  std::int32_t token = 0, place = 0;
+};
+
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);
 // Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than a
@@ -190,6 +200,11 @@ struct Plan {
   int loss_buffer = -1;                 // double [micro_batches + 1]: sums of each micro-batch; the step's loss
   int norm_buffer = -1;                 // double [pieces]: sums of squares, in the order of blocks and pieces
   int factor_buffer = -1;               // double [2]: global norm, clip factor
+  // Where rows are fetched and the blocks are tied: what the lookup adds to their gradients is kept apart, row by row, so that the
+  // rest is complete, and can rest on NVMe, as soon as the head's backward is over.
+  int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients of rows as they wait, each at the first of its token's places
+  int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
+  int row_norm_buffer = -1;             // double [V]: sums of squares of all rows
   int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next
   int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1

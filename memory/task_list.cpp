@@ -28,6 +28,10 @@ class Builder {
     gradient_objects_.resize(graph.blocks.size());
     rounded_object_.assign(graph.blocks.size(), -1);
     value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
+    for (int unit = 0; unit < units(); ++unit) {
+      if (graph.units[unit].lookup.rows > 0) lookups_.push_back(unit);
+    }
+    rows_apart_ = keeps_rows_apart(graph, choices_);
     rows_object_.assign(static_cast<std::size_t>(choices_.micro_batches), -1);
     producer_.assign(graph.values.size(), -1);
     for (int unit = units() - 1; unit >= 0; --unit) {
@@ -243,19 +247,13 @@ class Builder {
 
   // What the lookups of a micro-batch want, before anything else of the step: each row as the update that waits will leave it.
   void fetch_rows(int mb) {
-    std::int64_t row_elements = 0;
-    std::vector<int> blocks;
-    for (const Unit& unit : graph_.units) {
-      if (unit.lookup.rows == 0) continue;
-      blocks.push_back(unit.blocks.front());
-      row_elements = unit.lookup.row_elements;
-    }
+    const std::int64_t row_elements = this->row_elements();
     const auto rows_of = [&](const std::string& name, Bytes bytes_of_row) {
       return add_object({.name = "rows." + name, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
     };
     std::array<int, kStateKinds> fetched{};
     const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, const std::string& name, const auto& home) {
-      for (const int block : blocks) at_rest(task, kind, home(block));
+      for (const int unit : lookups_) at_rest(task, kind, home(graph_.units[unit].blocks.front()));
       const int object = rows_of(name, row_window(row_elements * each));
       list_.objects[object].kind = kind;
       use(task, role, Access::write, object);
@@ -286,16 +284,72 @@ class Builder {
     use(task, Role::gradient, Access::read, gradient);
     const int rows = rows_of("lookup", row_elements * bytes_per_element(choices_.form, StateKind::weight));
     use(task, Role::value, Access::write, rows);
+    if (rows_apart_) read_waiting_rows(task);
     read_settled_loss(task);
     rows_object_[mb] = rows;
   }
 
-  // A resident buffer on NVMe, where it rests.
-  void at_rest(Task& task, StateKind kind, int resident) {
-    control(task, Access::read, resident, 0, plan_.resident[resident].bytes);
-    TaskOperand& operand = task.operands.back();
-    operand.role = Role::nvme;
-    operand.kind = kind;
+  std::int64_t row_elements() const { return graph_.units[lookups_.front()].lookup.row_elements; }
+
+  // A resident buffer where it rests.
+  void resident(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes) {
+    control(task, access, buffer, begin, bytes);
+    task.operands.back().role = role;
+  }
+  void resident(Task& task, Role role, Access access, int buffer) { resident(task, role, access, buffer, 0, plan_.resident[buffer].bytes); }
+  void at_rest(Task& task, StateKind kind, int buffer) {
+    resident(task, Role::nvme, Access::read, buffer);
+    task.operands.back().kind = kind;
+  }
+
+  bool is_apart(int block) const { return rows_apart_ && graph_.blocks[block].looked_up; }
+
+  void read_waiting_rows(Task& task) {
+    resident(task, Role::value, Access::read, plan_.row_gradient_buffer);
+    resident(task, Role::value, Access::read, plan_.touched_buffer);
+  }
+
+  int sums_of_rows(int& object, const char* name) {
+    if (object < 0) {
+      object = add_object({.name = name, .category = Category::gradients, .staged_category = Category::gradients,
+                           .bytes = choices_.micro_batches * graph_.rows * row_elements() * static_cast<Bytes>(sizeof(float))});
+    }
+    return object;
+  }
+
+  void add_rows(const Unit& lookup, int mb) {
+    Task& task = add(OpKind::add_rows, Lane::update);
+    task.op.micro_batch = mb;
+    task.op.work.bytes = 10.0 * static_cast<double>(graph_.rows * row_elements());
+    use(task, Role::value, Access::read, value(lookup.backward.front().value, mb));
+    use(task, Role::gradient, mb == 0 ? Access::write : Access::update, sums_of_rows(row_sums_object_, "rows.gradient"));
+  }
+
+  // The head has added all that it will to a tied block: with what the lookups add, rows that the step's tokens touch follow later.
+  void finish_apart(int block) {
+    const bool rounds = choices_.form == StateForm::compact;
+    const bool first = whole_rows_object_ < 0;
+    const RowLookup& lookup = graph_.units[*std::find_if(lookups_.begin(), lookups_.end(), [&](int unit) { return graph_.units[unit].blocks.front() == block; })].lookup;
+    const int rows = sums_of_rows(whole_rows_object_, "rows.whole_gradient"), sum = gradient(block, 0), waiting = waiting_gradient(block);
+    Task& task = add(OpKind::gradient_finish, Lane::update);
+    task.op.block = block;
+    task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(graph_.blocks[block].elements);
+    use(task, Role::gradient, Access::read, sum);
+    if (rounds) use(task, Role::gradient, Access::write, waiting);
+    use(task, Role::value, first ? Access::write : Access::update, rows);
+    constexpr Bytes word = sizeof(double);
+    resident(task, Role::value, Access::write, plan_.row_norm_buffer, lookup.first * word, lookup.rows * word);
+  }
+
+  void finish_rows() {
+    Task& task = add(OpKind::finish_rows, Lane::update);
+    task.op.work.bytes = 20.0 * static_cast<double>(choices_.micro_batches * graph_.rows * row_elements());
+    use(task, Role::value, Access::update, whole_rows_object_);
+    use(task, Role::value, Access::read, row_sums_object_);
+    resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
+    resident(task, Role::value, Access::write, plan_.touched_buffer);
+    resident(task, Role::value, Access::update, plan_.row_norm_buffer);
+    control(task, Access::update, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
   }
 
   // --- tasks of compute ---
@@ -343,7 +397,10 @@ class Builder {
     if (index == units() - 1 && graph_.units[index].role == ForwardRole::computes) loss(last_mb);
     const Unit& unit = graph_.units[index];
     const std::size_t quota = share_of_queue(phase_, last_mb - first_mb + 1);
+    const bool apart = rows_apart_ && unit.lookup.rows > 0;
     for (int mb = first_mb; mb <= last_mb; ++mb) {
+      if (apart && index == lookups_.front()) add_rows(unit, mb);
+      if (apart && unit.gradient_blocks.size() == 1) continue;
       if (choices_.saved[index] == Saved::recompute && !unit.saved.empty()) forward_task(index, mb, OpKind::recompute);
       Task& task = add(OpKind::backward, Lane::compute);
       task.op.unit = index;
@@ -352,6 +409,10 @@ class Builder {
       for (const ValueUse& wanted : unit.backward) use(task, Role::value, wanted.access, value(wanted.value, mb));
       weights(task, unit);
       for (const int block : unit.gradient_blocks) {
+        if (apart && is_apart(block)) {
+          list_.tasks.back().operands.push_back({.role = Role::gradient});
+          continue;
+        }
         const auto& users = gradient_users_[block];
         const int place = static_cast<int>(std::find(users.begin(), users.end(), index) - users.begin());
         const int object = gradient(block, place);
@@ -413,6 +474,11 @@ class Builder {
   void after_backward(int unit) {
     for (const int block : graph_.units[unit].gradient_blocks) {
       const auto& users = gradient_users_[block];
+      if (is_apart(block)) {
+        if (users.front() == unit) finish_apart(block);
+        if (unit == lookups_.front()) finish_rows();
+        continue;
+      }
       if (users.back() != unit) continue;  // another use of the tensor is still to come
       for (std::size_t use_index = 1; use_index < users.size(); ++use_index) {
         const int first = gradient(block, 0), other = gradient(block, static_cast<int>(use_index));
@@ -492,6 +558,7 @@ class Builder {
     use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);
     for (const int object : moved) use(task, Role::state, Access::update, object);
     use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+    if (is_apart(chunk.block)) read_waiting_rows(task);
     read_settled_loss(task);
   }
 
@@ -510,6 +577,9 @@ class Builder {
   TaskList list_;
   const Purpose purpose_;
   int phase_ = 0;
+  std::vector<int> lookups_;                       // units with one
+  bool rows_apart_ = false;                        // what lookups add to the gradients of their blocks is kept apart
+  int whole_rows_object_ = -1, row_sums_object_ = -1;  // fp32 [N, row_elements]: what the head added to the rows, and the lookups
   std::vector<int> rows_object_;                   // a micro-batch: its rows for the lookup that takes them first, else -1
   std::vector<int> weight_object_, rounded_object_, value_object_, control_object_;
   std::vector<std::vector<int>> gradient_objects_;
@@ -548,6 +618,18 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device, pieces * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
   plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  if (keeps_rows_apart(graph, choices)) {
+    std::int64_t vocabulary = 0, row_elements = 0;
+    for (const Unit& unit : graph.units) {
+      vocabulary += unit.lookup.rows;
+      row_elements = std::max(row_elements, unit.lookup.row_elements);
+    }
+    const std::int64_t tokens = choices.micro_batches * graph.rows;
+    plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
+                                            tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
+    plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device, (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
+    plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device, vocabulary * word, 1);
+  }
   if (choices.gives_logits) plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{};

@@ -35,8 +35,10 @@ class EmbeddingOps : public UnitOps {
 
   void backward(const UnitCall& call) override {
     const E* dx = value_of<E>(call, 0);
-    ops::embedding_backward(compute_.pool, compute_.rows, shape_.hidden, call.tokens, shape_.tile, dx, gradient_of(call, 0),
-                            store_of(call));
+    if (gradient_of(call, 0) != nullptr) {
+      ops::embedding_backward(compute_.pool, compute_.rows, shape_.hidden, call.tokens, shape_.tile, dx, gradient_of(call, 0),
+                              store_of(call));
+    }
     if (shape_.position_rows >= 0) {
       ops::position_backward(compute_.pool, compute_.rows, shape_.hidden, compute_.sequence, shape_.position_rows, dx,
                              gradient_of(call, 1), store_of(call));

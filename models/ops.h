@@ -191,6 +191,9 @@ bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x);
 Bytes sum_of_squares_scratch_bytes(std::int64_t elements);
 template <typename E>
 double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch);
+// sums[row] of x [rows, columns], each as sum_of_squares() takes it of a chunk.
+template <typename E>
+void row_squares(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const E* x, double* sums);
 // The sum along the fixed tree that every reduction here uses. Destroys `values`.
 double tree_sum(std::span<double> values);
 

@@ -26,7 +26,7 @@ enum class LookupSource : std::uint8_t { block, rows };
 struct UnitCall {
   std::span<std::byte* const> values;         // in the order of Unit::forward or Unit::backward
   std::span<const std::byte* const> weights;  // one a Unit::blocks: [P] in the graph's dtype; backward: null for what is looked up
-  std::span<float* const> gradients;          // one a Unit::gradient_blocks: [P]; backward only
+  std::span<float* const> gradients;          // one a Unit::gradient_blocks: [P]; backward only; null: kept apart, of a lookup
   std::byte* workspace = nullptr;             // Unit::forward_workspace or ::backward_workspace bytes, contents undefined
   const std::int32_t* tokens = nullptr;       // [n]
   const std::int32_t* targets = nullptr;      // [n], -100 where there is no loss

@@ -195,6 +195,7 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
     fill(mb, impl.operations.tokens(run.token_slot, mb), impl.operations.targets(run.token_slot, mb));
   }
+  impl.operations.note_tokens(run.token_slot);
   impl.runner->begin(run, impl.bound_step);
   // A step that may be taken back is not committed before it is certain.
   if (impl.updates_in(run) && !run.speculates) impl.schedule_commit(run);

@@ -25,6 +25,14 @@ FetchedRow FetchedRows::row_of(std::int32_t token) const {
   return {table.block, row * row_elements_};
 }
 
+std::int64_t FetchedRows::rows() const { return tables_.empty() ? 0 : tables_.back().lookup.first + tables_.back().lookup.rows; }
+
+const RowLookup& FetchedRows::lookup_of(int block) const {
+  const auto found = std::find_if(tables_.begin(), tables_.end(), [&](const Table& table) { return table.block == block; });
+  SPILLWAY_CHECK(found != tables_.end(), "block {} is not looked up", block);
+  return found->lookup;
+}
+
 Bytes FetchedRows::read_begin(const FetchedRow& row, Bytes each) const {
   const Bytes begin = row.element * each / kExtentAlignment * kExtentAlignment;
   return std::min(begin, graph_.blocks[static_cast<std::size_t>(row.block)].elements * each - read_bytes(each));

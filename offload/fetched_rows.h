@@ -26,7 +26,9 @@ class FetchedRows {
   explicit FetchedRows(const UnitGraph& graph);
 
   std::int64_t row_elements() const { return row_elements_; }
+  std::int64_t rows() const;  // of all tables
   FetchedRow row_of(std::int32_t token) const;
+  const RowLookup& lookup_of(int block) const;
   // Where the read for a row of an array with `each` bytes an element begins in the array: a multiple of kExtentAlignment, and
   // so far from the array's end that row_window() bytes lie before it.
   Bytes read_begin(const FetchedRow& row, Bytes each) const;

@@ -11,7 +11,11 @@
 namespace spillway {
 
 Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed)
-    : plan_(plan), graph_(graph), device_(device), seed_(seed), optimizer_(graph, plan.choices.form, threads) {}
+    : plan_(plan), graph_(graph), device_(device), seed_(seed), optimizer_(graph, plan.choices.form, threads), row_ops_(graph, plan.choices, optimizer_) {}
+
+void Operations::note_tokens(int token_slot) {
+  for (int mb = 0; mb < plan_.choices.micro_batches; ++mb) row_ops_.note_tokens(token_slot, mb, tokens(token_slot, mb));
+}
 
 std::span<std::int32_t> Operations::token_rows(int token_slot, int micro_batch, int which) const {
   auto* base = reinterpret_cast<std::int32_t*>(resident(plan_.token_buffer));
@@ -33,6 +37,10 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
       optimizer_.add_gradients(bound);
       return {};
     case OpKind::gradient_finish:
+      if (!bound.values.empty()) {
+        row_ops_.keep_apart(bound, run.token_slot);
+        return {};
+      }
       if (optimizer_.finish_gradient(bound, piece_sums())) return {};
       return fmt::format("a gradient of {} is not finite", graph_.blocks[op.block].name);
     case OpKind::norm:
@@ -43,6 +51,12 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::update_rows:
       update_rows(run, bound);
       return {};
+    case OpKind::add_rows:
+      row_ops_.add_rows(bound, run.token_slot);
+      return {};
+    case OpKind::finish_rows:
+      if (row_ops_.finish_rows(bound, run.token_slot, piece_sums())) return {};
+      return "a gradient of the embedding is not finite";
     case OpKind::read:
     case OpKind::write:
     case OpKind::fetch_rows:
@@ -125,9 +139,9 @@ void Operations::update(Run& run, const BoundOp& bound) const {
 void Operations::update_rows(const Run& run, const BoundOp& bound) const {
   const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, bound.op->micro_batch);
   if (run.pending) {
-    optimizer_.update_rows(bound, row_tokens, settings_of(run, run.update_settings));
+    row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings));
   } else {
-    optimizer_.copy_rows(bound, row_tokens);
+    row_ops_.copy_rows(bound, row_tokens);
   }
 }
 

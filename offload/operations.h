@@ -11,6 +11,7 @@
 #include "memory/plan.h"
 #include "offload/bound_program.h"
 #include "offload/optimizer_ops.h"
+#include "offload/row_ops.h"
 #include "offload/run.h"
 
 namespace spillway {
@@ -20,6 +21,8 @@ class Operations {
   // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding.
   Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed);
 
+  // Before a step whose tokens are in place begins.
+  void note_tokens(int token_slot);
   // Why the run must stop, where its loss or a gradient came out not finite; else empty.
   std::string execute(Run& run, const BoundOp& bound);
 
@@ -48,6 +51,7 @@ class Operations {
   std::byte* const device_;
   const std::uint64_t seed_;
   OptimizerOps optimizer_;
+  RowOps row_ops_;
 };
 
 }  // namespace spillway

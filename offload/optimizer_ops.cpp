@@ -5,6 +5,8 @@
 
 #include "memory/bfloat16.h"
 #include "models/ops.h"
+#include "offload/host_adamw.h"
+#include "offload/row_ops.h"
 
 namespace spillway {
 
@@ -15,7 +17,7 @@ OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
   for (const ParameterBlock& block : graph.blocks) {
     first_piece_.push_back(first_piece_.back() + static_cast<int>(block.pieces.size()));
     for (const TensorPiece& piece : block.pieces)
-      scratch = std::max(scratch, ops::sum_of_squares_scratch_bytes(piece.elements()));
+      scratch = std::max({scratch, ops::sum_of_squares_scratch_bytes(piece.elements()), piece.rows * static_cast<Bytes>(sizeof(double))});
   }
   tensor_sums_.resize(static_cast<std::size_t>(graph.tensors));
   scratch_.resize(static_cast<std::size_t>(scratch));
@@ -37,13 +39,22 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* sums) {
     double& sum = sums[place++];
     if (form_ == StateForm::compact) {
       ops::cast_from_float(pool_, piece.elements(), gradient + piece.begin, rounded + piece.begin);
-      sum = ops::sum_of_squares(pool_, piece.elements(), rounded + piece.begin, scratch_.data());
+      sum = sum_of_squares(op.op->block, piece, rounded + piece.begin);
     } else {
-      sum = ops::sum_of_squares(pool_, piece.elements(), gradient + piece.begin, scratch_.data());
+      sum = sum_of_squares(op.op->block, piece, gradient + piece.begin);
     }
     finite &= std::isfinite(sum);
   }
   return finite;
+}
+
+// Of what is looked up row by row: plans that keep touched rows apart know these last.
+template <typename E>
+double OptimizerOps::sum_of_squares(int block, const TensorPiece& piece, const E* gradient) {
+  if (!graph_.blocks[block].looked_up) return ops::sum_of_squares(pool_, piece.elements(), gradient, scratch_.data());
+  auto* sums = reinterpret_cast<double*>(scratch_.data());
+  ops::row_squares(pool_, piece.rows, piece.columns, gradient, sums);
+  return ops::tree_sum({sums, static_cast<std::size_t>(piece.rows)});
 }
 
 double OptimizerOps::norm(const double* sums) {
@@ -58,17 +69,6 @@ double OptimizerOps::norm(const double* sums) {
 }
 
 namespace {
-
-AdamWSettings adamw_of(const UpdateSettings& settings) {
-  return {.step = settings.step,
-          .lr = settings.lr,
-          .beta1 = settings.beta1,
-          .beta2 = settings.beta2,
-          .epsilon = settings.epsilon,
-          .weight_decay = settings.weight_decay,
-          .gradient_scale = settings.gradient_scale,
-          .seed = settings.seed};
-}
 
 template <typename T>
 T* as(std::byte* address) {
@@ -91,66 +91,61 @@ Fp32State fp32_state(std::byte* weight, const std::array<std::byte*, kStateKinds
 
 }  // namespace
 
-void OptimizerOps::step(const AdamWSettings& settings, const AdamWRun& run, const Elements& at) const {
+void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const {
+  const AdamWSettings adamw{.step = settings.step,
+                            .lr = settings.lr,
+                            .beta1 = settings.beta1,
+                            .beta2 = settings.beta2,
+                            .epsilon = settings.epsilon,
+                            .weight_decay = settings.weight_decay,
+                            .gradient_scale = settings.gradient_scale,
+                            .seed = settings.seed};
+  const auto& pieces = graph_.blocks[block].pieces;
+  const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const TensorPiece& of) { return begin < of.begin + of.elements(); });
+  const AdamWRun run{.block = static_cast<std::uint64_t>(block), .begin = begin, .count = count, .decay = piece->decay};
   std::byte* const weight = at.state[static_cast<int>(StateKind::weight)];
   switch (form_) {
     case StateForm::exact:
-      host_adamw(pool_, settings, run, source_of(split_state<float>(weight, at.state)), as<float>(at.gradient),
-                 split_state<float>(at.weight, at.state));
+      host_adamw(pool_, adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(at.gradient), split_state<float>(at.weight, at.state));
       break;
     case StateForm::compact:
-      host_adamw(pool_, settings, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(at.gradient),
+      host_adamw(pool_, adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(at.gradient),
                  split_state<BFloat16>(at.weight, at.state));
       break;
     case StateForm::fp32:
-      host_adamw(pool_, settings, run, source_of(fp32_state(weight, at.state)), as<float>(at.gradient), fp32_state(at.weight, at.state));
+      host_adamw(pool_, adamw, run, source_of(fp32_state(weight, at.state)), as<float>(at.gradient), fp32_state(at.weight, at.state));
       break;
   }
 }
 
 void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings) const {
+  const int block = op.op->block;
   const std::int64_t chunk_begin = op.op->element_begin, chunk_end = op.op->element_end;
-  for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) {
-    const std::int64_t begin = std::max(chunk_begin, piece.begin), end = std::min(chunk_end, piece.begin + piece.elements());
-    if (begin >= end) continue;
+  const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
     const std::int64_t first = begin - chunk_begin;  // the operands begin with the chunk
-    Elements at{.gradient = op.gradient[0] + first * gradient_bytes_per_element(form_)};
+    Elements at{.gradient = gradient != nullptr ? gradient : op.gradient[0] + first * gradient_bytes_per_element(form_)};
     for (int kind = 0; kind < kStateKinds; ++kind)
       at.state[kind] = op.state[kind] + first * bytes_per_element(form_, static_cast<StateKind>(kind));
     at.weight = at.state[static_cast<int>(StateKind::weight)];
-    step(adamw_of(settings), {.block = static_cast<std::uint64_t>(op.op->block), .begin = begin, .count = end - begin, .decay = piece.decay}, at);
+    step(settings, block, begin, end - begin, at);
+  };
+  for (const TensorPiece& piece : graph_.blocks[block].pieces) {
+    std::int64_t begin = std::max(chunk_begin, piece.begin);
+    const std::int64_t end = std::min(chunk_end, piece.begin + piece.elements());
+    if (!op.values.empty()) {  // gradients of some rows are kept apart
+      const RowLookup& lookup = rows_.lookup_of(block);
+      const std::int64_t H = lookup.row_elements;
+      const WaitingRows waiting(op, 0, H * gradient_bytes_per_element(form_));
+      for (const TouchedRow& row : waiting.touched()) {
+        const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin), to = std::min(end, row_begin + H);
+        if (from >= to) continue;
+        if (begin < from) run(begin, from, nullptr);
+        run(from, to, waiting.gradient(row) + (from - row_begin) * gradient_bytes_per_element(form_));
+        begin = to;
+      }
+    }
+    if (begin < end) run(begin, end, nullptr);
   }
-}
-
-void OptimizerOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const {
-  const AdamWSettings adamw = adamw_of(settings);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const FetchedRow row = rows_.row_of(tokens[i]);
-    const auto fetched = [&](std::byte* windows, Bytes each) {
-      return each == 0 ? nullptr : windows + static_cast<Bytes>(i) * rows_.read_bytes(each) + rows_.within(row, each);
-    };
-    Elements at{.gradient = fetched(op.gradient[0], gradient_bytes_per_element(form_)), .weight = row_out(op, i)};
-    for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = fetched(op.state[kind], bytes_per_element(form_, static_cast<StateKind>(kind)));
-    step(adamw,
-         {.block = static_cast<std::uint64_t>(row.block),
-          .begin = row.element,
-          .count = rows_.row_elements(),
-          .decay = graph_.blocks[row.block].pieces.front().decay},
-         at);
-  }
-}
-
-void OptimizerOps::copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const {
-  const Bytes each = bytes_per_element(form_, StateKind::weight);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const std::byte* window = op.state[static_cast<int>(StateKind::weight)] + static_cast<Bytes>(i) * rows_.read_bytes(each);
-    std::copy_n(window + rows_.within(rows_.row_of(tokens[i]), each), rows_.row_elements() * each, row_out(op, i));
-  }
-}
-
-std::byte* OptimizerOps::row_out(const BoundOp& op, std::size_t row) const {
-  return op.values[0] + static_cast<Bytes>(row) * rows_.row_elements() * bytes_per_element(form_, StateKind::weight);
 }
 
 }  // namespace spillway

@@ -12,7 +12,7 @@
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "offload/bound_program.h"
-#include "offload/host_adamw.h"
+#include "offload/fetched_rows.h"
 
 namespace spillway {
 
@@ -35,20 +35,22 @@ class OptimizerOps {
   // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
   double norm(const double* sums);
   void update(const BoundOp& op, const UpdateSettings& settings) const;
-  // The weights of fetched rows [n, row_elements]: as the update of their blocks will leave them, and as they are.
-  void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const;
-  void copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const;
 
- private:
-  // Addresses of the first of some elements; `weight` is where its update goes.
+  // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in place.
   struct Elements {
     std::array<std::byte*, kStateKinds> state{};
     const std::byte* gradient = nullptr;
     std::byte* weight = nullptr;
   };
-  void step(const AdamWSettings& settings, const AdamWRun& run, const Elements& at) const;
-  // Where an update_rows operation leaves a row.
-  std::byte* row_out(const BoundOp& op, std::size_t row) const;
+  // AdamW on elements [begin, begin + count) of a piece of a block.
+  void step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
+
+  const ThreadPool& pool() const { return pool_; }
+  int first_piece(int block) const { return first_piece_[static_cast<std::size_t>(block)]; }  // its place among all blocks' pieces
+
+ private:
+  template <typename E>
+  double sum_of_squares(int block, const TensorPiece& piece, const E* gradient);
 
   const UnitGraph& graph_;
   const FetchedRows rows_;

@@ -23,7 +23,7 @@ template <typename E>
 struct ReduceKernels {
   decltype(&ops::column_sums<E>) column_sums;
   decltype(&ops::all_finite<E>) all_finite;
-  void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, const E* x, double* partial /*[chunks]*/);
+  void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial /*[chunks]*/);
 };
 }  // namespace spillway::ops
 #endif
@@ -56,18 +56,21 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
 
 // In fp32 over stretches short enough not to lose digits, then in double.
 template <typename E>
-void chunk_squares(const ThreadPool& pool, std::int64_t elements, const E* x, double* partial) {
+void chunk_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial) {
   constexpr std::int64_t kStretch = 1024;
-  pool.parallel_for((elements + kSquareChunk - 1) / kSquareChunk, [&](std::int64_t chunk, int) HWY_ATTR {
-    const std::int64_t end = std::min(elements, (chunk + 1) * kSquareChunk);
-    double sum = 0.0;
-    for (std::int64_t first = chunk * kSquareChunk; first < end; first += kStretch) {
-      sum += static_cast<double>(sum_vectors(std::min(kStretch, end - first), [&](std::int64_t i, auto part) HWY_ATTR {
-        const Float v = load(x + first + i, part);
-        return hn::Mul(v, v);
-      }));
+  const std::int64_t chunks = (elements + chunk - 1) / chunk, together = std::max<std::int64_t>(1, kSquareChunk / chunk);
+  pool.parallel_for((chunks + together - 1) / together, [&](std::int64_t task, int) HWY_ATTR {
+    for (std::int64_t at = task * together; at < std::min(chunks, (task + 1) * together); ++at) {
+      const std::int64_t end = std::min(elements, (at + 1) * chunk);
+      double sum = 0.0;
+      for (std::int64_t first = at * chunk; first < end; first += kStretch) {
+        sum += static_cast<double>(sum_vectors(std::min(kStretch, end - first), [&](std::int64_t i, auto part) HWY_ATTR {
+          const Float v = load(x + first + i, part);
+          return hn::Mul(v, v);
+        }));
+      }
+      partial[at] = sum;
     }
-    partial[chunk] = sum;
   });
 }
 
@@ -123,14 +126,20 @@ bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
 template <typename E>
 double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch) {
   auto* partial = reinterpret_cast<double*>(scratch);
-  best<E>().chunk_squares(pool, elements, x, partial);
+  best<E>().chunk_squares(pool, elements, kSquareChunk, x, partial);
   return tree_sum({partial, static_cast<std::size_t>((elements + kSquareChunk - 1) / kSquareChunk)});
+}
+
+template <typename E>
+void row_squares(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const E* x, double* sums) {
+  best<E>().chunk_squares(pool, rows * columns, columns, x, sums);
 }
 
 #define SPILLWAY_INSTANTIATE(E)                                                                                  \
   template void column_sums(const ThreadPool&, std::int64_t, std::int64_t, const E*, float*, Store, std::byte*); \
   template bool all_finite(const ThreadPool&, std::int64_t, const E*);                                           \
-  template double sum_of_squares(const ThreadPool&, std::int64_t, const E*, std::byte*);
+  template double sum_of_squares(const ThreadPool&, std::int64_t, const E*, std::byte*);                         \
+  template void row_squares(const ThreadPool&, std::int64_t, std::int64_t, const E*, double*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)
 #undef SPILLWAY_INSTANTIATE

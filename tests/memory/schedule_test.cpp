@@ -75,11 +75,11 @@ TEST(Schedule, EveryCombinationIsValid) {
 
 TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
   // What is computed, on which micro-batch, in which order, must not depend on where bytes rest or when they move.
-  // Lookups apart: where rows are fetched, one call copies them all.
+  // Lookups apart: where rows are fetched, one call copies them all, and their gradients are added up row by row.
   const auto arithmetic = [](const Plan& plan, const UnitGraph& graph) {
     std::vector<std::string> steps;
     for (const Op& op : plan.step.ops) {
-      if (op.kind == OpKind::forward && graph.units[op.unit].lookup.rows > 0) continue;
+      if (op.unit >= 0 && graph.units[op.unit].lookup.rows > 0) continue;
       if (op.lane == Lane::compute && op.kind != OpKind::recompute) steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
     }
     return steps;
