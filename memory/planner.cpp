@@ -230,7 +230,7 @@ class Search {
           if (trial_seconds && *trial_seconds < best_seconds) best_seconds = *trial_seconds, best = trial;
         }
       };
-      improve(&Outline::fetches_rows, std::array{true});
+      improve(&Outline::fetches_rows, std::array{false});
       improve(&Outline::lookahead, std::array{0, 2, 4});
       improve(&Outline::fill, std::array{Fill::optimizer_first, Fill::nothing});
       improve(&Outline::update_spread, std::array{0, 2});

@@ -248,11 +248,11 @@ class Builder {
   // What the lookups of a micro-batch want, before anything else of the step: each row as the update that waits will leave it.
   void fetch_rows(int mb) {
     const std::int64_t row_elements = this->row_elements();
-    const auto rows_of = [&](const std::string& name, Bytes bytes_of_row) {
-      return add_object({.name = "rows." + name, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
+    const auto rows_of = [&](std::string_view name, Bytes bytes_of_row) {
+      return add_object({.name = {"rows", name}, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
     };
     std::array<int, kStateKinds> fetched{};
-    const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, const std::string& name, const auto& home) {
+    const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, std::string_view name, const auto& home) {
       for (const int unit : lookups_) at_rest(task, kind, home(graph_.units[unit].blocks.front()));
       const int object = rows_of(name, row_window(row_elements * each));
       list_.objects[object].kind = kind;
@@ -268,11 +268,11 @@ class Builder {
       for (const StateKind kind : kKinds) {
         const Bytes each = bytes_per_element(choices_.form, kind);
         if (each == 0 || (kind == StateKind::weight) != (condition == Condition::always)) continue;
-        fetched[static_cast<int>(kind)] = fetch(task, kind, Role::memory, each, std::string(name_of_kind(kind)),
+        fetched[static_cast<int>(kind)] = fetch(task, kind, Role::memory, each, name_of_kind(kind),
                                                 [&](int block) { return plan_.state_buffer[block][static_cast<int>(kind)]; });
       }
       if (condition == Condition::always) continue;
-      gradient = fetch(task, StateKind::weight, Role::gradient, gradient_bytes_per_element(choices_.form), "gradient",
+      gradient = fetch(task, StateKind::weight, Role::gradient, gradient_bytes_per_element(choices_.form), ".gradient",
                        [&](int block) { return plan_.gradient_buffer[block]; });
     }
     Task& task = add(OpKind::update_rows, Lane::update);
@@ -282,7 +282,7 @@ class Builder {
       if (bytes_per_element(choices_.form, kind) > 0) use(task, Role::state, Access::update, fetched[static_cast<int>(kind)]);
     }
     use(task, Role::gradient, Access::read, gradient);
-    const int rows = rows_of("lookup", row_elements * bytes_per_element(choices_.form, StateKind::weight));
+    const int rows = rows_of(".lookup", row_elements * bytes_per_element(choices_.form, StateKind::weight));
     use(task, Role::value, Access::write, rows);
     if (rows_apart_) read_waiting_rows(task);
     read_settled_loss(task);
@@ -309,9 +309,9 @@ class Builder {
     resident(task, Role::value, Access::read, plan_.touched_buffer);
   }
 
-  int sums_of_rows(int& object, const char* name) {
+  int sums_of_rows(int& object, std::string_view name) {
     if (object < 0) {
-      object = add_object({.name = name, .category = Category::gradients, .staged_category = Category::gradients,
+      object = add_object({.name = {"rows", name}, .category = Category::gradients, .staged_category = Category::gradients,
                            .bytes = choices_.micro_batches * graph_.rows * row_elements() * static_cast<Bytes>(sizeof(float))});
     }
     return object;
@@ -322,7 +322,7 @@ class Builder {
     task.op.micro_batch = mb;
     task.op.work.bytes = 10.0 * static_cast<double>(graph_.rows * row_elements());
     use(task, Role::value, Access::read, value(lookup.backward.front().value, mb));
-    use(task, Role::gradient, mb == 0 ? Access::write : Access::update, sums_of_rows(row_sums_object_, "rows.gradient"));
+    use(task, Role::gradient, mb == 0 ? Access::write : Access::update, sums_of_rows(row_sums_object_, ".gradient"));
   }
 
   // The head has added all that it will to a tied block: with what the lookups add, rows that the step's tokens touch follow later.
@@ -330,7 +330,7 @@ class Builder {
     const bool rounds = choices_.form == StateForm::compact;
     const bool first = whole_rows_object_ < 0;
     const RowLookup& lookup = graph_.units[*std::find_if(lookups_.begin(), lookups_.end(), [&](int unit) { return graph_.units[unit].blocks.front() == block; })].lookup;
-    const int rows = sums_of_rows(whole_rows_object_, "rows.whole_gradient"), sum = gradient(block, 0), waiting = waiting_gradient(block);
+    const int rows = sums_of_rows(whole_rows_object_, ".whole_gradient"), sum = gradient(block, 0), waiting = waiting_gradient(block);
     Task& task = add(OpKind::gradient_finish, Lane::update);
     task.op.block = block;
     task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(graph_.blocks[block].elements);

@@ -37,6 +37,11 @@ std::string activations(const Choices& choices) {
   return text;
 }
 
+std::string update_words(const Choices& choices) {
+  const bool apart = choices.fetches_rows && choices.update != UpdateTime::in_next_forward;
+  return fmt::format("{}{}", name_of(choices.update), apart ? ", of the embedding in-next-forward" : "");
+}
+
 }  // namespace
 
 std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
@@ -45,7 +50,7 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   const Prediction& prediction = run.outcome.prediction;
   const UnitGraph& graph = model.of(plan).graph;
   std::string text = fmt::format("{} parameters, {} threads; {} order, update {}\n", graph.parameters, model.pool().threads(),
-                                 name_of(choices.order), name_of(choices.update));
+                                 name_of(choices.order), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier), where(choices.optimizer_tier), activations(choices));
   for (const Tier tier : {Tier::device, Tier::nvme}) {
     const Bytes peak = plan.peak[static_cast<int>(tier)];
@@ -73,7 +78,7 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
                                 with_commas(graph.parameters), active, name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
                                 with_commas(graph.rows * choices.micro_batches), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
           {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
-          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order), name_of(choices.update),
+          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order), update_words(choices),
                                   where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
 }
 

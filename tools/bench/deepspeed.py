@@ -135,7 +135,7 @@ def compare(arguments, shape_text, directory):
         for state in arguments.state:
             with common.temporary_directory(nvme) as store:
                 flags = common.spillway_flags(model, data, micro_batch, batch, sequence, "--clip-grad", 0, "--device-memory", arguments.device_memory, "--nvme",
-                                              store, "--state", state)
+                                              store, "--state", state, "--durability", "checkpoint")  # as there
                 ours[state].join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up, arguments.timeout, arguments.threads))
                 print(f"{shape_text} spillway {state}: {', '.join(f'{seconds:.1f}' for seconds in ours[state].step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
     tokens = batch * sequence

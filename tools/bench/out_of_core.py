@@ -103,7 +103,7 @@ class Comparison:
         flags = common.spillway_flags(case.model, self.data[case.model], case.micro_batch, case.global_batch, 512, "--clip-grad", 0, "--state", case.state,
                                       "--data-order", "sequential", "--profile", self.profile, *case.flags)
         if case.device_memory != "in core":
-            flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
+            flags += ["--device-memory", case.device_memory, "--nvme", self.nvme, "--durability", "checkpoint"]
         return flags
 
     def measure_disk(self, case):
