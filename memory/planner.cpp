@@ -68,16 +68,15 @@ class Search {
   std::string refuse() const {
     if (!has_disk() && forced_off_device())
       return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
-    if (request_.update && speculates(*request_.update, request_.clip)) {
-      if (request_.parameter_tier == Tier::device || request_.optimizer_tier == Tier::device || !has_disk() ||
-          request_.durability == Durability::checkpoint) {
-        return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
-               "all "
-               "parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "
-               "--durability step), or clipping be off (--clip-grad 0)";
-      }
+    if (request_.update && speculates(*request_.update, request_.clip) && !may_take_back()) {
+      return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
+             "all parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "
+             "--durability step), or clipping be off (--clip-grad 0)";
     }
     return {};
+  }
+  bool may_take_back() const {
+    return has_disk() && slots() == 2 && request_.parameter_tier != Tier::device && request_.optimizer_tier != Tier::device;
   }
 
   // --- what there is to choose from ---
@@ -120,7 +119,8 @@ class Search {
       updates = {*request_.update};
     } else {
       updates = {UpdateTime::after};
-      if (!request_.clip) updates.push_back(UpdateTime::in_backward);
+      // With clipping the step runs twice where it acts: worth a try where that is rare.
+      if (!request_.clip || (request_.expected_clip_rate < 1 && may_take_back())) updates.push_back(UpdateTime::in_backward);
       updates.push_back(UpdateTime::in_next_forward);
     }
     std::vector<Outline> outlines;

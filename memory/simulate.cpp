@@ -91,7 +91,11 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   std::array<double, kLanes> left{};
   active.fill(-1);
   double now = 0;
+  // A step that may be taken back is over before the next begins.
+  const bool apart = speculates(plan.choices);
+  int complete = 0;
   const auto ready = [&](int id) {
+    if (apart && complete < id / count * count) return false;
     for (const Wait& wait : program.ops[id % count].waits) {
       const int other = (id / count + wait.step) * count + wait.op;
       if (other >= 0 && !done[other]) return false;
@@ -129,6 +133,7 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
       if (left[lane] > 1e-12) continue;
       spans[active[lane]].end_s = now;
       done[active[lane]] = 1;
+      ++complete;
       active[lane] = -1;
     }
   }

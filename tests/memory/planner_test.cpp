@@ -89,6 +89,29 @@ TEST(Planner, RefusesWhatCannotBeExact) {
   for (const Tier tier : outcome.plan->choices.weight_tier) EXPECT_EQ(tier, Tier::nvme);
 }
 
+// Where clipping is rare and a step can be taken back, updates are weighed before the norm is known.
+TEST(Planner, SpeculatesWhereClippingIsRare) {
+  const Graphs graphs;
+  PlanRequest request{.budgets = {.device = 8 * kMiB, .nvme = kGiB}, .parameter_tier = Tier::nvme, .optimizer_tier = Tier::nvme};
+  MachineProfile slow_disk = machine();
+  for (double MachineProfile::*rate : {&MachineProfile::nvme_read_bytes, &MachineProfile::nvme_write_bytes, &MachineProfile::nvme_mixed_read_bytes,
+                                       &MachineProfile::nvme_mixed_write_bytes}) {
+    slow_disk.*rate /= 8;
+  }
+  const PlanOutcome often = make_plan(graphs.candidates(), slow_disk, request);
+  request.expected_clip_rate = 0.01;
+  const PlanOutcome rarely = make_plan(graphs.candidates(), slow_disk, request);
+  ASSERT_TRUE(often.plan && rarely.plan);
+  EXPECT_NE(often.plan->choices.update, UpdateTime::in_backward);
+  EXPECT_EQ(rarely.plan->choices.update, UpdateTime::in_backward);
+  EXPECT_EQ(rarely.plan->choices.slots, 2);
+  EXPECT_LT(1.01 * rarely.prediction.step_s, often.prediction.step_s);
+  request.durability = Durability::checkpoint;  // one slot
+  const PlanOutcome in_place = make_plan(graphs.candidates(), slow_disk, request);
+  ASSERT_TRUE(in_place.plan);
+  EXPECT_NE(in_place.plan->choices.update, UpdateTime::in_backward);
+}
+
 TEST(Planner, WhatItSaysIsNeededFits) {
   const Graphs graphs;
   PlanRequest request{.budgets = {.device = kMiB / 2, .nvme = kGiB}, .micro_batches = 2};
