@@ -8,7 +8,7 @@ import struct
 import time
 import unittest
 
-from harness import CommandTest, Golden, Run, arguments, begin, finish, run, send_signal, wait_for_steps
+from harness import SANITIZED, CommandTest, Golden, Run, arguments, begin, file_system_of, finish, run, send_signal, wait_for_steps
 
 STEPS = 40
 PLANS = [
@@ -382,6 +382,23 @@ class Durability(CommandTest):
         done = self.train(self.with_directories(self.flags(**PLANS[0]), directories))
         planned = done.plan["nvme_per_step"]["written_bytes"]
         self.assertEqual({record["nvme_written_bytes"] for record in done.log[1:]}, {planned})
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own files are counted, too")
+    def test_bytes_written_as_the_kernel_counts_them(self):
+        """Operations, records and copies together: within 1 % of the plan."""
+        kind = file_system_of(self.directory)
+        if kind in ("tmpfs", "ramfs", "overlay"):
+            self.skipTest(f"{self.directory} is on {kind}: its writes are not counted")
+        few, many = 3, 63  # differ by a whole number of intervals
+        for plan in (PLANS[0], PLANS[1], {**PLANS[2], "durability_interval": 2}, PLANS[3], {**PLANS[4], "durability_interval": 1}):
+            with self.subTest(plan=str(plan)):
+                short, long = (self.train(self.with_directories(self.flags(**plan, train_iters=steps, lr_decay_iters=many, log_interval=100, clip_grad=0), self.nvme()))
+                               for steps in (few, many))
+                kept = long.plan["durability"]
+                planned = long.plan["nvme_per_step"]["written_bytes"] + kept["written_bytes_per_step"]
+                counted = (long.outcome.written_bytes - short.outcome.written_bytes) / (many - few)
+                print(f"a step, planned: {planned:.0f} bytes written; counted by the kernel: {counted:.0f}")
+                self.assertAlmostEqual(counted / planned, 1, delta=0.01)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ class Run:
     plan: dict = dataclasses.field(default_factory=dict)   # spillway: plan.json without the operations
     read_bytes: int = 0                                    # by the process from disks, a step
     written_bytes: int = 0
+    written_bytes_all: int = 0                             # by it in all measured steps
     start_s: float = 0                                     # from the program's start to its first step
 
     def median_s(self):
@@ -131,6 +132,7 @@ class Run:
         self.loss += other.loss
         self.log += other.log
         self.plan = self.plan or other.plan
+        self.written_bytes_all += other.written_bytes_all
         self.peak_resident_bytes = max(self.peak_resident_bytes, other.peak_resident_bytes)
         self.read_bytes, self.written_bytes, self.start_s = other.read_bytes, other.written_bytes, other.start_s
         return self
@@ -183,6 +185,7 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
                     if before_cpu is not None and len(run.loss) > warm_up:
                         run.cpu_s.append(cpu - before_cpu)
                         run.read_bytes, run.written_bytes = io[0] - before_io[0], io[1] - before_io[1]
+                        run.written_bytes_all += run.written_bytes
                     before_cpu, before_io = cpu, io
                 if len(run.loss) > warm_up:
                     run.step_s.append(record["step_s"])
