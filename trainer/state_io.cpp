@@ -16,6 +16,7 @@
 #include "models/safetensors_writer.h"
 #include "models/weights_io.h"
 #include "offload/host_adamw.h"
+#include "trainer/state_conversion.h"
 
 namespace spillway {
 namespace {
@@ -100,23 +101,80 @@ void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   writer.finish();
 }
 
+namespace {
+
+// A checkpoint's arrays in the form that they have there.
+class StoredState {
+ public:
+  StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted) : path_(file), graph_(graph), reader_(file), file_(PosixFile::open_to_read(file)), form_(wanted) {
+    const auto has = [&](StateKind kind, ElementType type) {
+      const StoredTensor* tensor = reader_.find(state_array_name(graph_.blocks.front(), kind));
+      return tensor != nullptr && tensor->type == type;
+    };
+    // What is neither is refused for not being in the form that is wanted.
+    if (has(StateKind::weight, ElementType::f32)) {
+      form_ = StateForm::fp32;
+    } else if (has(StateKind::low, ElementType::u16)) {
+      form_ = has(StateKind::m, ElementType::bf16) ? StateForm::compact : StateForm::exact;
+    }
+  }
+
+  StateForm form() const noexcept { return form_; }
+
+  void read(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) const {
+    const std::string name = state_array_name(graph_.blocks[block], kind);
+    const StoredTensor* tensor = reader_.find(name);
+    const ElementType wanted = type_of(form_, kind);
+    if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph_.blocks[block].elements) {
+      throw InputError(fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", path_,
+                                   tensor == nullptr ? "nothing" : fmt::format("{} elements of {}", tensor->elements, name_of(tensor->type)), name,
+                                   graph_.blocks[block].elements, name_of(wanted)),
+                       "Load it with the model that it was saved with.");
+    }
+    file_.read(tensor->offset + begin * bytes_per_element(form_, kind), data);
+  }
+
+ private:
+  const std::string path_;
+  const UnitGraph& graph_;
+  const SafetensorsReader reader_;
+  const PosixFile file_;
+  StateForm form_;
+};
+
+void load_converted(const StoredState& stored, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  constexpr Bytes place = 4 * kChunk;
+  const Arena staging(2 * kStateKinds * place, "state on its way into another form");
+  std::array<const std::byte*, kStateKinds> in{};
+  std::array<std::byte*, kStateKinds> out{};
+  for (int kind = 0; kind < kStateKinds; ++kind) {
+    in[static_cast<std::size_t>(kind)] = staging.data() + kind * place;
+    out[static_cast<std::size_t>(kind)] = staging.data() + (kStateKinds + kind) * place;
+  }
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    for (std::int64_t begin = 0; begin < graph.blocks[block].elements; begin += kChunk) {
+      const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
+      for (const StateKind kind : kKinds) {
+        if (const Bytes each = bytes_per_element(stored.form(), kind); each > 0) stored.read(block, kind, begin, bytes_of(staging, static_cast<int>(kind) * place, elements * each));
+      }
+      convert_state(stored.form(), in, plan.choices.form, out, elements);
+      for (const StateKind kind : kKinds) {
+        const Bytes each = bytes_per_element(plan.choices.form, kind);
+        if (each > 0) executor.write_state(block, kind, begin, bytes_of(staging, (kStateKinds + static_cast<int>(kind)) * place, elements * each));
+      }
+    }
+  }
+}
+
+}  // namespace
+
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
-  const SafetensorsReader reader(file);
-  const PosixFile data_file = PosixFile::open_to_read(file);
+  const StoredState stored(file, graph, plan.choices.form);
+  if (stored.form() != plan.choices.form) return load_converted(stored, executor, plan, graph);
   const Arena staging(4 * kChunk, "state on its way in");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-    const std::string name = state_array_name(graph.blocks[block], kind);
-    const StoredTensor* tensor = reader.find(name);
-    const ElementType wanted = type_of(plan.choices.form, kind);
-    if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph.blocks[block].elements) {
-      throw InputError(fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", file,
-                                   tensor == nullptr ? "nothing" : fmt::format("{} elements of {}", tensor->elements, name_of(tensor->type)), name,
-                                   graph.blocks[block].elements, name_of(wanted)),
-                       "Load it with the model, --dtype and --state that it was saved with.");
-    }
-    const Bytes each = bytes_per_element(plan.choices.form, kind);
-    const auto data = bytes_of(staging, 0, elements * each);
-    data_file.read(tensor->offset + begin * each, data);
+    const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
+    stored.read(block, kind, begin, data);
     executor.write_state(block, kind, begin, data);
   });
 }

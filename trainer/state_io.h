@@ -19,7 +19,7 @@ void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& gra
 // One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the same
 // model and state form reads it. The executor must be idle, with no update pending.
 void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
-// InputError where the file is of another model or state form; IoError where it is damaged.
+// State of another form is converted (state_conversion.h). InputError where the file is of another model; IoError where it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 
 // Whether every weight is a finite number. The executor must be idle, with no update pending.

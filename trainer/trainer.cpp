@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "memory/error.h"
+#include "models/posix_file.h"
 #include "trainer/checkpoint.h"
 #include "trainer/csv_log.h"
 #include "trainer/data.h"
@@ -25,6 +26,7 @@
 #include "trainer/progress.h"
 #include "trainer/run_directory.h"
 #include "trainer/sampling.h"
+#include "trainer/state_conversion.h"
 #include "trainer/step_loop.h"
 #include "trainer/tensorboard.h"
 
@@ -55,6 +57,7 @@ class TrainingRun {
     if (!options_.log.csv.empty()) csv_.emplace(options_.log.csv, first_step);
     if (!options_.log.tensorboard.empty()) tensorboard_.emplace(options_.log.tensorboard, first_step);
     for (const std::string& note : model_.model().config.notes) progress_.message("note: " + note);
+    for (const std::string& change : changes_) progress_.message("note: " + change);
     const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
     std::array<TierUse, kTiers> tiers;
     for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
@@ -118,10 +121,12 @@ class TrainingRun {
   void find_state_to_go_on_with() {
     const std::string& run = options_.checkpoint.load;
     if (run.empty()) return;
+    const std::string settings = run + "/run.json";
+    changes_ = changes_of_bits(options_from_json_text(read_text_file(settings, kMiB), settings), options_);
     if (durable_) {
-      if (durable_->record.model != model_hash(compiled_.graph) || durable_->record.form != static_cast<std::uint32_t>(plan_.choices.form)) {
-        throw InputError(fmt::format("--load {}: the state in {} is of another model, or in another form", run, durable_->link.directories.front()),
-                         "Load it with the model, --dtype and --state that the run was begun with.");
+      if (durable_->record.model != model_hash(compiled_.graph)) {
+        throw InputError(fmt::format("--load {}: the state in {} is of another model", run, durable_->link.directories.front()),
+                         "Load it with the model that the run was begun with.");
       }
     }
     if (!checkpoint_steps(run).empty()) loaded_ = newest_checkpoint(run);
@@ -292,6 +297,7 @@ class TrainingRun {
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
   std::optional<DurableState> superseded_;  // a store of which a checkpoint has all
   std::uint64_t store_id_ = 0;              // of the store that outlives the process; 0: none does
+  std::vector<std::string> changes_;        // where it goes on otherwise than it began
   std::int64_t first_step_ = 0;             // the step to go on from
   std::int64_t saved_step_ = 0;             // of which the run directory, or what was loaded, has a checkpoint
   Timeline last_timeline_;

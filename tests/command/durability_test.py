@@ -119,6 +119,14 @@ class Durability(CommandTest):
                 self.assertIn("becomes a checkpoint first", outcome.out)
                 self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
 
+    def test_gone_on_with_in_another_form(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        outcome = self.go_on(flags, dtype="fp32")
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("note: --dtype fp32 instead of bf16: the state is taken over to the bit", outcome.out)
+        self.assertLess(abs(Run(flags["save"]).log[-1]["loss"] - self.whole(lr_decay_iters=STEPS).log[-1]["loss"]), 0.1)
+        self.assertEqual([os.listdir(directory) for directory in directories], [[], []])
+
     def test_into_another_run_directory(self):
         flags, directories = self.killed_with_state(PLANS[0])
         fork = self.fresh()

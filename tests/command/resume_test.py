@@ -54,6 +54,26 @@ class Resume(CommandTest):
                     self.check_same(on, whole)
                     self.assertNotEqual(on.choices(), half.choices())
 
+    def test_what_changes_the_bits_is_said(self):
+        """Another micro-batch, dtype or form of state goes on, close to what it was, and says what is no longer the same."""
+        whole = self.whole()
+        half = self.train(self.flags(train_iters=6, lr_decay_iters=STEPS))
+        for change, words in (({"micro_batch_size": 3}, "gradients are summed in other groups"), ({"dtype": "fp32"}, "the state is taken over to the bit"),
+                              ({"state": "compact"}, "moments are rounded to bf16"), ({"global_batch_size": 6}, "the data go on where they would be"),
+                              ({"device_memory": "64MiB", "order": "vertical", "update": "in-next-forward", "nvme": self.nvme, **ON_NVME}, None)):
+            with self.subTest(change=str(change)):
+                on = self.train({"load": half.path, "train_iters": STEPS, **change})
+                notes = [line for line in on.outcome.out.splitlines() if line.startswith("note: --")]
+                if words is None:
+                    self.assertEqual(notes, [])
+                    self.assertEqual(on.state(), whole.state())
+                else:
+                    self.assertIn(words, " ".join(notes))
+                    self.assertEqual(len(notes), 1)
+                    if "global_batch_size" not in change:
+                        for ours, theirs in zip(on.log, whole.log[6:]):
+                            self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=0.05)
+
     def test_into_another_directory(self):
         whole, half = self.whole(), self.train(self.flags(train_iters=7, lr_decay_iters=STEPS))
         on = self.train({"load": half.path, "train_iters": STEPS})
