@@ -360,7 +360,7 @@ std::vector<Flag> make_table() {
       "load", "DIR", F::text, "go on with this run directory; its run.json is read before --config and flags",
       SET { o.checkpoint.load = v.text(); }, GET { return text_json(o.checkpoint.load); });
   add(
-      "save-interval", "N", F::integer, "steps between checkpoints; 0: at the end only",
+      "save-interval", "N", F::integer, "steps between checkpoints, copied beside training where steps are durable; 0: at the end only",
       SET { o.checkpoint.save_interval = steps(v, 0); }, GET { return o.checkpoint.save_interval; });
   add(
       "keep-last", "N", F::integer, "checkpoints kept; 0: all", SET { o.checkpoint.keep_last = steps(v, 0); },

@@ -13,6 +13,7 @@
 #include "models/strict_json.h"
 #include "trainer/host.h"
 #include "trainer/json_place.h"
+#include "trainer/plan_choices.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
 
@@ -170,58 +171,6 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
 
 namespace {
 
-// Reads with names of keys in every complaint.
-class Fields {
- public:
-  Fields(const nlohmann::json& json, std::string file) : json_(json), file_(std::move(file)) {}
-
-  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    throw InputError(fmt::format("{}: choices.{} {}", file_, key, why), "Make the file with `spillway plan --format json --out FILE`.");
-  }
-  const nlohmann::json& at(const std::string& key) const {
-    const auto found = json_.find(key);
-    if (found == json_.end()) refuse(key, "is missing");
-    return *found;
-  }
-  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const {
-    const nlohmann::json& value = at(key);
-    if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
-      refuse(key, fmt::format("is {}, not an integer from {} to {}", value.dump(), least, most));
-    }
-    return value.get<std::int64_t>();
-  }
-  template <typename T>
-  T one_of(const std::string& key, std::initializer_list<std::pair<std::string_view, T>> names) const {
-    const nlohmann::json& value = at(key);
-    for (const auto& [name, meaning] : names) {
-      if (value.is_string() && value.get<std::string>() == name) return meaning;
-    }
-    refuse(key, fmt::format("is {}", value.dump()));
-  }
-  template <typename T>
-  std::vector<T> runs(const std::string& key, std::size_t size, std::initializer_list<int> allowed) const {
-    std::vector<T> values;
-    const nlohmann::json& runs = at(key);
-    if (!runs.is_array()) refuse(key, "is not an array");
-    for (const nlohmann::json& run : runs) {
-      if (!run.is_array() || run.size() != 2 || !run[0].is_number_integer() || !run[1].is_number_integer()) refuse(key, fmt::format("has the entry {}", run.dump()));
-      const std::int64_t value = run[0].get<std::int64_t>(), count = run[1].get<std::int64_t>();
-      if (std::find(allowed.begin(), allowed.end(), value) == allowed.end() || count < 1 || count > static_cast<std::int64_t>(size - values.size())) {
-        refuse(key, fmt::format("has the entry {}", run.dump()));
-      }
-      values.insert(values.end(), static_cast<std::size_t>(count), static_cast<T>(value));
-    }
-    if (values.size() != size) refuse(key, fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
-    return values;
-  }
-
- private:
-  const nlohmann::json& json_;
-  std::string file_;
-};
-
-constexpr std::string_view kEdited = "The file was edited or is of another model, batch or version: plan again.";
-
 // The first entry of `found` that is not as in `made`.
 void refuse_difference(const nlohmann::json& found, const nlohmann::json& made, const JsonPlace& place) {
   if (made.is_object()) {
@@ -237,7 +186,7 @@ void refuse_difference(const nlohmann::json& found, const nlohmann::json& made, 
 
 // A plan runs as it is compiled, whatever a file says of its operations; a file that says otherwise is not run at all.
 void refuse_other_operations(const nlohmann::json& json, const std::string& file, const Plan& plan, const UnitGraph& graph) {
-  const JsonPlace whole(json, file, kEdited), ops = whole.at("ops");
+  const JsonPlace whole(json, file, kPlanWasEdited), ops = whole.at("ops");
   const std::size_t count = plan.step.ops.size();
   for (std::size_t id = 0; id < std::min(ops.size(), count); ++id) {
     const JsonPlace place = ops.at(id);
@@ -254,36 +203,8 @@ void refuse_other_operations(const nlohmann::json& json, const std::string& file
 
 PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request) {
   const nlohmann::json json = parse_strict_json(read_text_file(file, Bytes{1} << 28), file, 1 << 27);
-  if (!json.is_object() || !json.contains("choices") || !json["choices"].is_object() || !json.contains("tiers")) {
-    throw InputError(fmt::format("{}: not a plan that fits: it has no choices", file), "Make the file with `spillway plan --format json --out FILE`.");
-  }
-  const Fields fields(json["choices"], file);
-  Choices choices;
-  choices.graph = fields.one_of<int>("graph", {{"tiled", 0}, {"fused", 1}});
+  Choices choices = choices_of(json, file, graphs);
   const UnitGraph& graph = graph_of(graphs, choices);
-  const JsonPlace parameters = JsonPlace(json, file, kEdited).at("model").at("parameters");
-  if (parameters.integer(1, INT64_MAX) != graph.parameters) {
-    parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX), graph.parameters));
-  }
-  choices.order = fields.one_of<Order>("order", {{"horizontal", Order::horizontal}, {"vertical", Order::vertical}});
-  choices.update = fields.one_of<UpdateTime>("update", {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
-  choices.form = fields.one_of<StateForm>("state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
-  choices.micro_batches = static_cast<int>(fields.integer("micro_batches", 1, 1 << 20));
-  if (!fields.at("clip").is_boolean()) fields.refuse("clip", "is not true or false");
-  choices.clip = fields.at("clip").get<bool>();
-  choices.slots = static_cast<int>(fields.integer("slots", 1, 2));
-  choices.lookahead = static_cast<int>(fields.integer("lookahead", 0, 1 << 20));
-  choices.update_spread = static_cast<int>(fields.integer("update_spread", 0, 1 << 20));
-  choices.update_chunk = fields.integer("update_chunk", kBlockElements, std::int64_t{1} << 40);
-  if (choices.update_chunk % kBlockElements != 0) fields.refuse("update_chunk", fmt::format("is no multiple of {}", kBlockElements));
-  choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), {0, 2});
-  choices.optimizer_tier = fields.runs<Tier>("optimizer_tier", graph.blocks.size(), {0, 2});
-  choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
-  choices.saved = fields.runs<Saved>("saved", graph.units.size(), {0, 1, 2});
-  choices.boundary = fields.runs<Boundary>("boundary", graph.units.size(), {0, 1});
-  if (!fields.at("fetches_rows").is_boolean()) fields.refuse("fetches_rows", "is not true or false");
-  choices.fetches_rows = fields.at("fetches_rows").get<bool>();
-  if (choices.fetches_rows && !may_fetch_rows(graph, choices)) fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");
   if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
     throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file, choices.micro_batches,
                                  form_name(choices.form), choices.clip ? "on" : "off", request.micro_batches, form_name(request.form), request.clip ? "on" : "off"),
@@ -301,7 +222,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
     const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
     if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
       throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch", file, tier, peak.dump(), plan.peak[t]),
-                       std::string(kEdited));
+                       std::string(kPlanWasEdited));
     }
   }
   refuse_other_operations(json, file, plan, graph);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "memory/plan.h"
 #include "memory/unit.h"
 
 namespace spillway {
