@@ -424,7 +424,7 @@ class Refusals(CommandTest):
                 run_.state_file().write_bytes(damaged)
                 self.expect_any({"load": run_.path, "save": run_.path, "train_iters": 4}, (2, 4), fragment)
         run_.state_file().write_bytes(good)
-        for changes in ({"dtype": "bf16"}, {"model": GOLDEN / "qwen3"}):
+        for changes in ({"model": GOLDEN / "qwen3"}, {"model": GOLDEN / "qwen3", "dtype": "bf16"}):
             with self.subTest(**{name: str(value) for name, value in changes.items()}):
                 self.expect_any({"load": run_.path, "save": self.fresh(), "train_iters": 4, **changes}, (2,), "state.safetensors")
         (run_.path / "run.json").write_text("{")
