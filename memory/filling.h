@@ -29,7 +29,7 @@ struct Outline {
   std::int64_t update_chunk = 0;
   int lookahead = 1, update_spread = 1;
   Fill fill = Fill::saved_first;
-  bool fetches_rows = true;  // where they may be
+  bool fetches_rows = false;  // of lookups, where they may be
 
   // Whether the same is computed in the same order and the same activations are kept, whenever updates come.
   bool computes_alike(const Outline& other) const {

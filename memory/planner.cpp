@@ -136,7 +136,8 @@ class Search {
                                 .slots = slots(),
                                 .update_chunk = pace == Pace::tight ? least_chunk() : chunk(),
                                 .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
-                                .update_spread = pace == Pace::tight ? 0 : 1});
+                                .update_spread = pace == Pace::tight ? 0 : 1,
+                                .fetches_rows = pace != Pace::tight});  // they take some room
           }
         }
       }
@@ -230,7 +231,7 @@ class Search {
           if (trial_seconds && *trial_seconds < best_seconds) best_seconds = *trial_seconds, best = trial;
         }
       };
-      improve(&Outline::fetches_rows, std::array{false});
+      improve(&Outline::fetches_rows, std::array{false, true});
       improve(&Outline::lookahead, std::array{0, 2, 4});
       improve(&Outline::fill, std::array{Fill::optimizer_first, Fill::nothing});
       improve(&Outline::update_spread, std::array{0, 2});
