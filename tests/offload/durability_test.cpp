@@ -1,14 +1,18 @@
 // Steps made durable while training goes on, on a disk that loses power or fails at any request: what is found afterwards is the
 // state of a step, to the bit, and training goes on from it as if nothing had been.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <random>
 
 #include "memory/error.h"
 #include "nvme/content_hash.h"
+#include "tests/nvme/faulty_queue.h"
 #include "tests/nvme/simulated_disk.h"
 #include "tests/offload/small_training.h"
 
@@ -108,8 +112,9 @@ class Durability : public ::testing::Test {
     std::int64_t began_at = 0;
     std::int64_t certain = -1;  // a step that is durable for certain; -1: none
     bool complete = false;
+    std::string error;
   };
-  Attempt attempt(const Case& of, SimulatedDisk& disk, bool goes_on) {
+  Attempt attempt(const Case& of, SimulatedDisk& disk, bool goes_on, const std::function<void(StoreOptions&)>& change = {}) {
     Attempt result;
     try {
       const Plan plan = plan_for(of);
@@ -125,6 +130,7 @@ class Durability : public ::testing::Test {
       options.orphans = {11};
       options.content = goes_on ? StoreContent::existing : StoreContent::fresh;
       disk.attach(options);
+      if (change) change(options);
       Store store(options);
       store.keep();
       durability.identity = identify_store(directories());
@@ -156,7 +162,8 @@ class Durability : public ::testing::Test {
       small.executor().make_durable(kSteps);
       result.certain = kSteps;
       result.complete = true;
-    } catch (const IoError&) {
+    } catch (const IoError& error) {
+      result.error = error.what();
     }
     return result;
   }
@@ -256,6 +263,41 @@ TEST_F(Durability, every_request_failing_in_turn) {
     EXPECT_FALSE(failed.complete) << "request " << at;
     go_on(of, failed);
     ASSERT_FALSE(HasFailure()) << "request " << at;
+  }
+}
+
+// A request that never comes back is named after the time-out, whoever made it, and the last durable step is there.
+TEST_F(Durability, requests_that_hang) {
+  for (const std::size_t which : {0, 1, 5}) {
+    const Case of = cases()[which];
+    const long events = events_of_a_whole_run(of);
+    for (const long at : {events / 3, events / 2, events - 12}) {
+      SimulatedDisk disk(files());
+      std::atomic<long> requests{0};
+      const FaultPlan hang{.fault = [&](const IoRequest&, int) { return ++requests == at ? Fault{Fault::Kind::lost, 0} : Fault{}; }};
+      const Attempt hung = attempt(of, disk, false, [&](StoreOptions& options) {
+        options.timeout = std::chrono::milliseconds(300);
+        options.decorate = [&](std::unique_ptr<IoQueue> inner) { return std::make_unique<FaultyQueue>(std::move(inner), hang); };
+      });
+      if (requests < at) continue;  // syncs are events, too
+      EXPECT_FALSE(hung.complete);
+      EXPECT_THAT(hung.error, ::testing::ContainsRegex("(read|write) of [0-9]+ bytes at offset [0-9]+ of .*spillway-store.bin.*no answer for 300 ms")) << of.name << " at " << at;
+      go_on(of, hung);
+      ASSERT_FALSE(HasFailure()) << of.name << ", request " << at;
+    }
+  }
+}
+
+// Short, late and reordered results are nobody's loss.
+TEST_F(Durability, results_that_are_short_late_and_out_of_order) {
+  for (const Case& of : cases()) {
+    SimulatedDisk disk(files());
+    const FaultPlan plan{.fault = [](const IoRequest&, int count) { return count % 5 == 0 ? Fault{Fault::Kind::short_result, 4096} : count % 7 == 0 ? Fault{Fault::Kind::error, EAGAIN} : Fault{}; },
+                         .reorder = true, .seed = 3};
+    const Attempt run = attempt(of, disk, false, [&](StoreOptions& options) {
+      options.decorate = [&](std::unique_ptr<IoQueue> inner) { return std::make_unique<FaultyQueue>(std::move(inner), plan); };
+    });
+    EXPECT_TRUE(run.complete) << of.name << ": " << run.error;
   }
 }
 
