@@ -55,7 +55,8 @@ struct Executor::Impl {
                    LaneRunner::Around{.readers = readers ? &*readers : nullptr,
                                       .writers = writers ? &*writers : nullptr,
                                       .extents = extents ? &*extents : nullptr,
-                                      .committer = committer ? &*committer : nullptr},
+                                      .committer = committer ? &*committer : nullptr,
+                                      .updates_held = &updates_held},
                    std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
   }
 
@@ -71,7 +72,7 @@ struct Executor::Impl {
   // Of a run that has begun, and whose updates hold.
   void schedule_commit(const Run& run) {
     const std::int64_t step = run.update_settings.step;
-    if (!committer || holds > 0 || step % options.durability->interval != 0) return;
+    if (!committer || holds.load() > 0 || step % options.durability->interval != 0) return;
     schedule_commit({.step = step,
                      .slot = run.slot_after,
                      .updates = run.base[static_cast<int>(Lane::update)] + run.program->updates,
@@ -168,7 +169,8 @@ struct Executor::Impl {
   bool two_slots = false;
 
   double last_end_s = 0;
-  int holds = 0;                    // of the state that is durable: see DurableHold
+  std::atomic<int> holds{0};         // of the state that is durable: nothing else becomes so meanwhile
+  std::atomic<int> updates_held{0};  // holds of state that is not
   int durable_slot = -1;            // of the last step that is durable, or is to be
   std::int64_t durable_step = -1;   // that step
   std::int64_t last_commit = 0;     // its number
@@ -249,16 +251,18 @@ void Executor::flush() {
   impl.update_waits = false;
 }
 
-DurableHold Executor::make_durable(std::int64_t step) {
+StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
-  impl.runner->check_idle("making a step durable");
-  SPILLWAY_CHECK(impl.committer && !impl.update_waits, "step {} cannot be made durable", step);
+  impl.runner->check_idle("holding the state");
+  SPILLWAY_CHECK(!impl.update_waits, "the state after step {} cannot be held: an update is pending", step);
+  const std::span<const std::byte> arena(impl.device.data(), static_cast<std::size_t>(impl.device.bytes()));
+  if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
   impl.acknowledge();
   if (impl.durable_step != step) impl.schedule_commit({.step = step, .slot = impl.slot});
   impl.committer->wait(impl.last_commit);
   impl.runner->throw_if_failed();
-  return DurableHold(impl.holds);
+  return StateHold(impl.holds, impl.plan, arena);
 }
 
 double Executor::evaluate(const FillTokens& fill) {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "memory/parallel.h"
 #include "memory/plan.h"
@@ -17,6 +16,7 @@
 #include "models/unit_ops.h"
 #include "nvme/store.h"
 #include "offload/committer.h"
+#include "offload/state_hold.h"
 
 namespace spillway {
 
@@ -61,21 +61,6 @@ struct StepOutcome {
   Timeline timeline;
 };
 
-// While it lives, the state that Executor::make_durable() made durable stays in the store as it is: steps that follow are written beside
-// it and not made durable, so that it can be read at leisure. Lives no longer than the executor.
-class DurableHold {
- public:
-  explicit DurableHold(int& holds) noexcept : holds_(&holds) { ++holds; }
-  ~DurableHold() {
-    if (holds_ != nullptr) --*holds_;
-  }
-  DurableHold(DurableHold&& other) noexcept : holds_(std::exchange(other.holds_, nullptr)) {}
-  DurableHold& operator=(DurableHold&&) = delete;
-
- private:
-  int* holds_;
-};
-
 class Executor {
  public:
   explicit Executor(const ExecutorOptions& options);
@@ -94,11 +79,12 @@ class Executor {
   // nothing more runs. Where the plan defers the update, that of this step has not run yet.
   StepOutcome wait();
 
-  // Makes the present state durable as that after `step` steps. Only with ExecutorOptions::durability, and while no step is under way;
-  // before the first step, unless the store holds the state. From then on every interval-th step becomes durable by itself, once
-  // the caller has come back with submit() or wait() after wait() returned it, and before anything overwrites the last one that is.
-  // Not to be held where steps may be taken back, which takes both slots.
-  DurableHold make_durable(std::int64_t step);
+  // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no update
+  // pending. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the store holds
+  // the state. From then on every interval-th step becomes durable by itself, once the caller has come back with submit() or wait()
+  // after wait() returned it, and before anything overwrites the last one that is. Not to be held where steps may be taken back,
+  // which takes both slots; without durability only where all state rests on the device.
+  StateHold hold_state(std::int64_t step);
 
   // Applies an update that waits for the next forward. Only while no step is under way.
   void flush();

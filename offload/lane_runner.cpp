@@ -114,7 +114,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
     hold(run, op);
     try {
       if (!skipped(run, op)) {
-        if (op.op->kind == OpKind::update && around_.committer != nullptr) around_.committer->wait(run.after_commit);
+        if (op.op->kind == OpKind::update) wait_until_state_may_change(run);
         std::string reason = operations_.execute(run, op);
         if (!reason.empty()) stop(run, std::move(reason));
       }
@@ -172,6 +172,11 @@ void LaneRunner::wait_until_ready(const Run& run, const BoundOp& op) const {
   for (const BoundWait& wait : op.waits) {
     if (applies(run, wait)) progress_.wait(wait.lane, target(run, wait));
   }
+}
+
+void LaneRunner::wait_until_state_may_change(const Run& run) const {
+  if (around_.committer != nullptr) around_.committer->wait(run.after_commit);
+  for (int held = around_.updates_held->load(); held > 0; held = around_.updates_held->load()) around_.updates_held->wait(held);
 }
 
 bool LaneRunner::skipped(const Run& run, const BoundOp& op) const {

@@ -32,6 +32,7 @@ class LaneRunner {
     StoreChannel* writers = nullptr;
     StateExtents* extents = nullptr;
     const Committer* committer = nullptr;
+    const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
   };
   LaneRunner(Operations& operations, const Around& around, std::size_t most_operations);
   ~LaneRunner();
@@ -66,6 +67,7 @@ class LaneRunner {
   void run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops);
   bool ready(const Run& run, const BoundOp& op) const;
   void wait_until_ready(const Run& run, const BoundOp& op) const;
+  void wait_until_state_may_change(const Run& run) const;
   bool skipped(const Run& run, const BoundOp& op) const;
   static void hold(const Run& run, const BoundOp& op);
   static void release(const Run& run, const BoundOp& op);

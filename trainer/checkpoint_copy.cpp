@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "trainer/checkpoint.h"
-#include "trainer/durable_store.h"
 
 namespace spillway {
 namespace {
@@ -12,14 +11,15 @@ struct Dropped {};
 
 }  // namespace
 
-CheckpointCopy::CheckpointCopy(const RunDirectory& directory, std::int64_t step, Store& store, const StoreIdentity& identity, DurableHold hold)
-    : step_(step), hold_(std::move(hold)), thread_([this, &directory, &store, identity] {
+CheckpointCopy::CheckpointCopy(const RunDirectory& directory, std::int64_t step, StateHold hold, CopyPace pace, Write write)
+    : step_(step), hold_(std::move(hold)), hurried_(pace == CopyPace::updates_wait), thread_([this, &directory, write = std::move(write)] {
         try {
-          copy(directory, store, identity);
+          run(directory, write);
         } catch (const Dropped&) {
         } catch (...) {
           error_ = std::current_exception();
         }
+        hold_.reset();
         complete_.store(true, std::memory_order_release);
       }) {}
 
@@ -34,12 +34,11 @@ void CheckpointCopy::finish() {
   if (error_) std::rethrow_exception(error_);
 }
 
-void CheckpointCopy::copy(const RunDirectory& directory, Store& store, const StoreIdentity& identity) const {
+void CheckpointCopy::run(const RunDirectory& directory, const Write& write) const {
   auto began = std::chrono::steady_clock::now();
   write_checkpoint(directory, step_, [&](const std::string& file) {
-    copy_durable_state(store, identity, file, [&] {
+    write(*hold_, file, [&] {
       if (dropped_.load()) throw Dropped();
-      // Half of the time is left to training's own reads and writes, until somebody waits.
       if (!hurried_.load()) std::this_thread::sleep_for(std::chrono::steady_clock::now() - began);
       began = std::chrono::steady_clock::now();
     });

@@ -1,24 +1,31 @@
-// A checkpoint that is copied out of the run's own store while training goes on: the state is durable there and held (see DurableHold),
-// so that steps neither wait for the copy nor change what it reads. Meanwhile a kill goes back to that very state.
+// A checkpoint that is copied while training goes on, of state that is held meanwhile (offload/state_hold.h): out of the run's own store
+// where steps are durable, and then a kill goes back to that very state; else out of device memory.
 // Not here: checkpoints written while training waits (checkpoint.h).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 
-#include "nvme/store.h"
-#include "offload/executor.h"
+#include "offload/state_hold.h"
 #include "trainer/run_directory.h"
 
 namespace spillway {
 
+// Whether updates wait for the end of the copy, or half of the time is left to training's own reads and writes.
+enum class CopyPace : std::uint8_t { updates_wait, nobody_waits };
+
 class CheckpointCopy {
  public:
-  // Starts at once. Both must outlive the copy.
-  CheckpointCopy(const RunDirectory& directory, std::int64_t step, Store& store, const StoreIdentity& identity, DurableHold hold);
+  // Writes the state that is held into a file; calls `between` now and then, which may throw.
+  using Write = std::function<void(const StateHold& held, const std::string& file, const std::function<void()>& between)>;
+
+  // Starts at once, and lets go of the state when it is through. The directory must outlive the copy.
+  CheckpointCopy(const RunDirectory& directory, std::int64_t step, StateHold hold, CopyPace pace, Write write);
   // Drops what is not finished; nothing stays behind.
   ~CheckpointCopy();
 
@@ -28,11 +35,11 @@ class CheckpointCopy {
   void finish();
 
  private:
-  void copy(const RunDirectory& directory, Store& store, const StoreIdentity& identity) const;
+  void run(const RunDirectory& directory, const Write& write) const;
 
   const std::int64_t step_;
-  const DurableHold hold_;
-  std::atomic<bool> complete_{false}, hurried_{false}, dropped_{false};
+  std::optional<StateHold> hold_;
+  std::atomic<bool> complete_{false}, hurried_, dropped_{false};
   std::exception_ptr error_;
   std::thread thread_;  // last: it uses the others
 };

@@ -84,19 +84,37 @@ void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& gra
   // Moments begin at zero, as the store's fresh files and the arena's fresh pages do.
 }
 
-void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+namespace {
+
+std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) {
   std::vector<TensorToWrite> tensors;
   for (const ParameterBlock& block : graph.blocks) {
     for (const StateKind kind : kKinds) {
       if (bytes_per_element(plan.choices.form, kind) > 0) tensors.push_back({state_array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
     }
   }
-  SafetensorsWriter writer(file, tensors);
+  return tensors;
+}
+
+}  // namespace
+
+void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+  SafetensorsWriter writer(file, tensors_of(plan, graph));
   const Arena staging(4 * kChunk, "state on its way out");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
     executor.read_state(block, kind, begin, data);
     writer.append(state_array_name(graph.blocks[block], kind), data);
+  });
+  writer.finish();
+}
+
+void save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between) {
+  SafetensorsWriter writer(file, tensors_of(plan, graph));
+  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
+    const Bytes each = bytes_per_element(plan.choices.form, kind);
+    writer.append(state_array_name(graph.blocks[block], kind), held.on_device(block, kind).subspan(static_cast<std::size_t>(begin * each), static_cast<std::size_t>(elements * each)));
+    between();
   });
   writer.finish();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "memory/plan.h"
@@ -19,6 +20,8 @@ void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& gra
 // One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the same
 // model and state form reads it. The executor must be idle, with no update pending.
 void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
+// The same of a state that is held, all of it on the device; `between` is called after each piece, and may throw.
+void save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between);
 // State of another form is converted (state_conversion.h). InputError where the file is of another model; IoError where it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 

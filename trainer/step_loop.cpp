@@ -1,5 +1,6 @@
 #include "trainer/step_loop.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/durability.h"
@@ -29,6 +30,11 @@ std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, c
   return std::make_unique<Store>(std::move(store));
 }
 
+bool rests_on_device(const Plan& plan) {
+  const auto on_device = [](Tier tier) { return tier == Tier::device; };
+  return std::ranges::all_of(plan.choices.weight_tier, on_device) && std::ranges::all_of(plan.choices.optimizer_tier, on_device);
+}
+
 }  // namespace
 
 StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log,
@@ -53,14 +59,22 @@ void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
     initialise_state(*executor_, plan_, graph, model_.model(), options_.model.seed);
   }
   if (!durable_) return;
-  executor_->make_durable(checkpoint ? checkpoint->step : 0);
+  executor_->hold_state(checkpoint ? checkpoint->step : 0);
   store_->keep();
 }
 
 std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directory, std::int64_t step) {
-  if (!durable_ || speculates(plan_.choices)) return nullptr;
+  if (durable_ ? speculates(plan_.choices) : !rests_on_device(plan_)) return nullptr;
   executor_->flush();
-  return std::make_unique<CheckpointCopy>(directory, step, *store_, durability_->identity, executor_->make_durable(step));
+  StateHold hold = executor_->hold_state(step);
+  if (!durable_) {
+    return std::make_unique<CheckpointCopy>(directory, step, std::move(hold), CopyPace::updates_wait, [this](const StateHold& held, const std::string& file, const auto& between) {
+      save_held_state(held, plan_, model_.of(plan_).graph, file, between);
+    });
+  }
+  return std::make_unique<CheckpointCopy>(directory, step, std::move(hold), CopyPace::nobody_waits, [this](const StateHold&, const std::string& file, const auto& between) {
+    copy_durable_state(*store_, durability_->identity, file, between);
+  });
 }
 
 void StepLoop::give_up_store() noexcept {

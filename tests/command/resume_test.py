@@ -149,6 +149,17 @@ class Resume(CommandTest):
         # A checkpoint on the way is the state of a run that ends there.
         self.assertEqual(run_.state(5), self.train(self.flags(train_iters=5, lr_decay_iters=STEPS)).state())
 
+    def test_checkpoints_beside_training_in_core(self):
+        """Copied out of device memory while the next step computes: updates wait for the copy, and nothing else."""
+        ends = {steps: self.train(self.flags(train_iters=steps, lr_decay_iters=STEPS, clip_grad=0)).state() for steps in (4, 7)}
+        for update in ("after", "in-backward", "in-next-forward"):
+            for dtype in ("bf16", "fp32"):
+                with self.subTest(update=update, dtype=dtype):
+                    run_ = self.train(self.flags(save_interval=1, update=update, dtype=dtype, clip_grad=0))
+                    self.assertEqual(run_.steps(), list(range(1, STEPS + 1)))
+                    if dtype == "bf16":
+                        self.assertEqual({steps: run_.state(steps) for steps in ends}, ends)
+
     def test_a_run_that_is_complete(self):
         whole = self.train(self.flags())
         before = whole.result()

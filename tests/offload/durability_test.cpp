@@ -146,7 +146,7 @@ class Durability : public ::testing::Test {
         EXPECT_EQ(digest(small.state()), states(of).at(static_cast<std::size_t>(result.began_at))) << of.name << ", step " << result.began_at;
       } else {
         small.load_weights();
-        small.executor().make_durable(0);
+        small.executor().hold_state(0);
         result.certain = 0;
       }
       if (!of.clip) small.set_clip(0);
@@ -159,7 +159,7 @@ class Durability : public ::testing::Test {
         result.certain = std::max(result.certain, before / of.interval * of.interval);
       }
       EXPECT_EQ(digest(small.state()), states(of).at(kSteps)) << of.name << " from step " << result.began_at;
-      small.executor().make_durable(kSteps);
+      small.executor().hold_state(kSteps);
       result.certain = kSteps;
       result.complete = true;
     } catch (const IoError& error) {
@@ -227,14 +227,14 @@ TEST_F(Durability, a_state_that_is_held_stays_while_steps_go_on) {
     durability.identity = identify_store(directories());
     SmallTraining small(model_, plan, store, durability);
     small.load_weights();
-    small.executor().make_durable(0);
+    small.executor().hold_state(0);
     if (!of.clip) small.set_clip(0);
     std::uint64_t held = 0;
     {
       small.submit(1);
       small.executor().wait();
       small.executor().flush();
-      const DurableHold hold = small.executor().make_durable(1);
+      const StateHold hold = small.executor().hold_state(1);
       held = digest_of_record(store, durability.identity, 1);
       for (std::int64_t step = 2; step <= kSteps; ++step) {
         small.submit(step);
@@ -243,7 +243,7 @@ TEST_F(Durability, a_state_that_is_held_stays_while_steps_go_on) {
       }
     }
     EXPECT_EQ(digest(small.state()), states(of).at(kSteps));
-    small.executor().make_durable(kSteps);
+    small.executor().hold_state(kSteps);
     EXPECT_NE(digest_of_record(store, durability.identity, kSteps), held);
   }
 }
