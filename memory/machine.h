@@ -12,7 +12,9 @@ namespace spillway {
 struct MachineProfile {
   std::string name;
   int threads = 1;
-  double gemm_bf16_flops = 0, gemm_fp32_flops = 0;            // at the shapes of training, not the peak
+  double gemm_bf16_flops = 0, gemm_fp32_flops = 0;            // of products with many rows, at the shapes of training
+  // A product takes as long as if it had so many rows more: its weights are read, packed or written however few rows there are.
+  double gemm_bf16_extra_rows = 0, gemm_fp32_extra_rows = 0;
   double attention_bf16_flops = 0, attention_fp32_flops = 0;  // causal pairs only, forward and backward together
   double memory_bytes = 0;                                    // read + written by a pass over memory
   double update_bytes = 0;                                    // read + written by the host optimizer
@@ -22,6 +24,9 @@ struct MachineProfile {
   // Speeds, as shares of their own rates, of compute and of the host optimizer when both run: one on a machine where they share
   // no cores.
   double shared_compute = 0.5, shared_update = 0.6;
+  // The same of lanes beside the drive, which takes memory bandwidth and the processors' time: one where they share neither.
+  double compute_beside_read = 1, compute_beside_write = 1, update_beside_read = 1, update_beside_write = 1;
+  double read_beside_compute = 1, write_beside_compute = 1;
   // Of machines with devices of their own; 0 where a profile does not say.
   double upload_bytes = 0, download_bytes = 0;                // copies to the device and from it
   double network_bytes = 0;                                   // that collectives move into a device and out of it
@@ -29,7 +34,7 @@ struct MachineProfile {
   int devices = 0;
 };
 
-// Seconds that the work takes alone.
-double seconds_of(const MachineProfile& machine, DType dtype, const struct Work& work);
+// Seconds that work of a unit takes alone.
+double seconds_of(const MachineProfile& machine, const struct UnitGraph& graph, const struct Work& work);
 
 }  // namespace spillway

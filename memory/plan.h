@@ -4,7 +4,8 @@
 //
 // Legend: V vocabulary, N tokens of a step.
 //
-// Protocol. A lane runs its operations in program order, one after the other. An operation starts when every operation in its
+// Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way, so that
+// the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
 // `waits` is complete. Waits are derived from what operations access (waits.h), never written by hand: two operations of which
 // one writes a byte that the other touches are always ordered, within a step and from one step to the next.
 #pragma once
@@ -112,6 +113,9 @@ struct Operand {
   int buffer = -1;                      // index into Plan::resident, or Plan::resident.size() + index into Program::buffers; -1: null
   Bytes begin = 0, bytes = 0;           // range within the buffer
 };
+
+// Operations of an NVMe lane that have started and are not complete, at most.
+inline constexpr int kMovesUnderWay = 8;
 
 struct Wait {
   int op = -1;

@@ -7,10 +7,14 @@
 
 namespace spillway {
 
-double seconds_of(const MachineProfile& machine, DType dtype, const Work& work) {
-  const bool single = dtype == DType::float32;
+double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const Work& work) {
+  const bool single = graph.dtype == DType::float32;
   double seconds = 0;
-  if (work.gemm_flops > 0) seconds += work.gemm_flops / (single ? machine.gemm_fp32_flops : machine.gemm_bf16_flops);
+  if (work.gemm_flops > 0) {
+    const double extra_rows = single ? machine.gemm_fp32_extra_rows : machine.gemm_bf16_extra_rows;
+    const double flops = work.gemm_flops * (1 + extra_rows / static_cast<double>(std::max<std::int64_t>(graph.rows, 1)));
+    seconds += flops / (single ? machine.gemm_fp32_flops : machine.gemm_bf16_flops);
+  }
   if (work.attention_flops > 0) seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);
   if (work.bytes > 0) seconds += work.bytes / machine.memory_bytes;
   return seconds;
@@ -18,31 +22,32 @@ double seconds_of(const MachineProfile& machine, DType dtype, const Work& work) 
 
 namespace {
 
-constexpr int kCompute = static_cast<int>(Lane::compute), kUpdate = static_cast<int>(Lane::update);
-constexpr int kRead = static_cast<int>(Lane::nvme_read), kWrite = static_cast<int>(Lane::nvme_write);
-
 // Seconds of the operation's work at its lane's own rate.
-double alone(const Op& op, const MachineProfile& machine, DType dtype) {
+double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph) {
   switch (op.lane) {
     case Lane::nvme_read: return static_cast<double>(op.bytes) / machine.nvme_read_bytes;
     case Lane::nvme_write: return static_cast<double>(op.bytes) / machine.nvme_write_bytes;
     case Lane::update: return op.work.bytes / machine.update_bytes;
-    default: return seconds_of(machine, dtype, op.work);
+    default: return seconds_of(machine, graph, op.work);
   }
 }
 
 struct Pair {
-  int first, second;
+  Lane first, second;
   double first_speed, second_speed;  // of each while both run
 };
 
 // A machine without NVMe has no rates for it, and a plan for it no such operations.
 double share_of(double mixed, double alone) { return alone > 0 ? mixed / alone : 1; }
 
-std::array<Pair, 2> pairs_of(const MachineProfile& machine) {
-  return {{{kCompute, kUpdate, machine.shared_compute, machine.shared_update},
-           {kRead, kWrite, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
-            share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)}}};
+std::array<Pair, 6> pairs_of(const MachineProfile& machine) {
+  return {{{Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
+           {Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
+            share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)},
+           {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
+           {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},
+           {Lane::update, Lane::nvme_read, machine.update_beside_read, 1},
+           {Lane::update, Lane::nvme_write, machine.update_beside_write, 1}}};
 }
 
 // Two lanes that slow each other need at least this long: together where that gains, else one after the other.
@@ -53,6 +58,134 @@ double bound_of(double first_s, double second_s, const Pair& pair) {
   return first_s + second_s - together * gain;
 }
 
+enum class Steps : std::uint8_t { overlap, apart };
+
+// The lanes as they run a program over and over: each one operation at a time, except that a drive has several moves under way,
+// which share its rate by their sizes and complete in order.
+class Lanes {
+ public:
+  // `work_s`: of each operation, at its lane's own rate.
+  Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, Steps steps)
+      : program_(program),
+        pairs_(pairs_of(machine)),
+        work_s_(work_s),
+        count_(static_cast<int>(program.ops.size())),
+        steps_(steps),
+        done_(program.ops.size() * static_cast<std::size_t>(rounds)),
+        spans_(done_.size()) {
+    for (int id = 0; id < count_; ++id) lane_of(program.ops[id].lane).operations.push_back(id);
+    for (State& lane : lanes_) lane.total = lane.operations.size() * static_cast<std::size_t>(rounds);
+    lane_of(Lane::nvme_read).room = lane_of(Lane::nvme_write).room = kMovesUnderWay;
+  }
+
+  // Of every operation of every round.
+  const std::vector<Span>& run() {
+    do {
+      for (State& lane : lanes_) start(lane);
+    } while (advance());
+    for (int lane = 0; lane < kLanes; ++lane)
+      SPILLWAY_CHECK(lanes_[lane].next == lanes_[lane].total, "the plan's waits form a circle at lane {}", lane);
+    return spans_;
+  }
+
+ private:
+  struct UnderWay {
+    int id = -1;
+    double left = 1;  // share of its work
+  };
+  struct State {
+    std::vector<int> operations;
+    std::size_t next = 0, total = 0;
+    int room = 1;
+    std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
+    int count = 0;
+    double shared_s = 0;  // work of those under way that are not at their end
+  };
+  State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
+
+  bool ready(int id) const {
+    if (steps_ == Steps::apart && completed_ < id / count_ * count_) return false;
+    for (const Wait& wait : program_.ops[id % count_].waits) {
+      const int other = (id / count_ + wait.step) * count_ + wait.op;
+      if (other >= 0 && !done_[other]) return false;
+    }
+    return true;
+  }
+
+  void start(State& lane) {
+    for (; lane.count < lane.room && lane.next < lane.total; ++lane.next) {
+      const int round = static_cast<int>(lane.next / lane.operations.size());
+      const int id = round * count_ + lane.operations[lane.next % lane.operations.size()];
+      if (!ready(id)) return;
+      lane.under_way[lane.count++] = {id, 1};
+      lane.shared_s += work_s_[id % count_];
+      spans_[id].begin_s = now_s_;
+    }
+  }
+
+  // To the next end of an operation's work; false where nothing is under way.
+  bool advance() {
+    std::array<double, kLanes> speed;
+    speed.fill(1);
+    for (const Pair& pair : pairs_) {
+      if (lane_of(pair.first).count == 0 || lane_of(pair.second).count == 0) continue;
+      speed[static_cast<int>(pair.first)] *= pair.first_speed;
+      speed[static_cast<int>(pair.second)] *= pair.second_speed;
+    }
+    double step_s = std::numeric_limits<double>::infinity();
+    for (int l = 0; l < kLanes; ++l) {
+      const State& lane = lanes_[l];
+      for (int i = 0; i < lane.count; ++i) {
+        if (lane.under_way[i].left > 0) step_s = std::min(step_s, lane.under_way[i].left * lane.shared_s / speed[l]);
+      }
+    }
+    if (step_s == std::numeric_limits<double>::infinity()) return false;
+    now_s_ += step_s;
+    for (int l = 0; l < kLanes; ++l) {
+      if (lanes_[l].count > 0) progress(lanes_[l], step_s * speed[l]);
+    }
+    return true;
+  }
+
+  void progress(State& lane, double seconds) {
+    constexpr double instant_s = 1e-12;
+    const double share = seconds / lane.shared_s;
+    double shared_s = 0;
+    for (int i = 0; i < lane.count; ++i) {
+      UnderWay& move = lane.under_way[i];
+      if (move.left <= 0) continue;
+      const double work_s = work_s_[move.id % count_];
+      move.left -= share;
+      if (move.left * work_s <= instant_s) {
+        move.left = 0;
+      } else {
+        shared_s += work_s;
+      }
+    }
+    lane.shared_s = shared_s;
+    int completed = 0;
+    for (; completed < lane.count && lane.under_way[completed].left <= 0; ++completed) {
+      const int id = lane.under_way[completed].id;
+      spans_[id].end_s = now_s_;
+      done_[id] = 1;
+      ++completed_;
+    }
+    std::move(lane.under_way.begin() + completed, lane.under_way.begin() + lane.count, lane.under_way.begin());
+    lane.count -= completed;
+  }
+
+  const Program& program_;
+  const std::array<Pair, 6> pairs_;
+  const std::vector<double>& work_s_;
+  const int count_;
+  const Steps steps_;
+  std::array<State, kLanes> lanes_;
+  std::vector<char> done_;
+  int completed_ = 0;
+  std::vector<Span> spans_;
+  double now_s_ = 0;
+};
+
 }  // namespace
 
 Bound bound_of(const std::array<double, kLanes>& busy_s, const MachineProfile& machine) {
@@ -61,9 +194,9 @@ Bound bound_of(const std::array<double, kLanes>& busy_s, const MachineProfile& m
     if (busy_s[lane] > bound.seconds) bound = {busy_s[lane], static_cast<Lane>(lane)};
   }
   for (const Pair& pair : pairs_of(machine)) {
-    const double first = busy_s[pair.first], second = busy_s[pair.second];
+    const double first = busy_s[static_cast<int>(pair.first)], second = busy_s[static_cast<int>(pair.second)];
     const double seconds = bound_of(first, second, pair);
-    if (seconds > bound.seconds) bound = {seconds, static_cast<Lane>(first >= second ? pair.first : pair.second)};
+    if (seconds > bound.seconds) bound = {seconds, first >= second ? pair.first : pair.second};
   }
   return bound;
 }
@@ -74,72 +207,14 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   const Program& program = plan.step;
   const int count = static_cast<int>(program.ops.size());
   Prediction prediction;
-  std::array<std::vector<int>, kLanes> lanes;
   std::vector<double> work(count);
   for (int id = 0; id < count; ++id) {
-    const int lane = static_cast<int>(program.ops[id].lane);
-    lanes[lane].push_back(id);
-    work[id] = alone(program.ops[id], machine, graph.dtype) + machine.operation_s;
-    prediction.busy_s[lane] += work[id];
+    work[id] = alone(program.ops[id], machine, graph) + machine.operation_s;
+    prediction.busy_s[static_cast<int>(program.ops[id].lane)] += work[id];
   }
-  const auto pairs = pairs_of(machine);
-
-  std::vector<char> done(static_cast<std::size_t>(count) * kRounds, 0);
-  std::vector<Span> spans(static_cast<std::size_t>(count) * kRounds);
-  std::array<std::size_t, kLanes> next{};
-  std::array<int, kLanes> active;
-  std::array<double, kLanes> left{};
-  active.fill(-1);
-  double now = 0;
   // A step that may be taken back is over before the next begins.
-  const bool apart = speculates(plan.choices);
-  int complete = 0;
-  const auto ready = [&](int id) {
-    if (apart && complete < id / count * count) return false;
-    for (const Wait& wait : program.ops[id % count].waits) {
-      const int other = (id / count + wait.step) * count + wait.op;
-      if (other >= 0 && !done[other]) return false;
-    }
-    return true;
-  };
-  for (;;) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (active[lane] >= 0 || lanes[lane].empty() || next[lane] >= lanes[lane].size() * kRounds) continue;
-      const int round = static_cast<int>(next[lane] / lanes[lane].size());
-      const int id = round * count + lanes[lane][next[lane] % lanes[lane].size()];
-      if (!ready(id)) continue;
-      active[lane] = id;
-      left[lane] = work[id % count];
-      spans[id].begin_s = now;
-      ++next[lane];
-    }
-    std::array<double, kLanes> speed;
-    speed.fill(1);
-    for (const Pair& pair : pairs) {
-      if (active[pair.first] >= 0 && active[pair.second] >= 0) {
-        speed[pair.first] = pair.first_speed;
-        speed[pair.second] = pair.second_speed;
-      }
-    }
-    double advance = std::numeric_limits<double>::infinity();
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (active[lane] >= 0) advance = std::min(advance, left[lane] / speed[lane]);
-    }
-    if (advance == std::numeric_limits<double>::infinity()) break;
-    now += advance;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (active[lane] < 0) continue;
-      left[lane] -= advance * speed[lane];
-      if (left[lane] > 1e-12) continue;
-      spans[active[lane]].end_s = now;
-      done[active[lane]] = 1;
-      ++complete;
-      active[lane] = -1;
-    }
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    SPILLWAY_CHECK(next[lane] == lanes[lane].size() * kRounds, "the plan's waits form a circle at lane {}", lane);
-  }
+  Lanes lanes(program, machine, work, kRounds, speculates(plan.choices) ? Steps::apart : Steps::overlap);
+  const std::vector<Span>& spans = lanes.run();
   std::array<double, kRounds> end{};
   for (std::size_t id = 0; id < spans.size(); ++id) end[id / count] = std::max(end[id / count], spans[id].end_s);
   // Two steps, because a step may end early at the expense of the next.

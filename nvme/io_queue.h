@@ -53,7 +53,7 @@ class IoQueue {
   virtual void submit(std::span<const IoRequest> requests) = 0;
   // Collects up to completions.size() completions and returns how many; waits for the first one until `timeout`, then returns 0.
   // A timeout of zero only looks.
-  virtual int wait(std::span<IoCompletion> completions, std::chrono::milliseconds timeout) = 0;
+  virtual int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) = 0;
   virtual int depth() const noexcept = 0;
   virtual IoQueueKind kind() const noexcept = 0;
 };

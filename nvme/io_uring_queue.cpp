@@ -79,7 +79,7 @@ class IoUringQueue final : public IoQueue {
     flush();
   }
 
-  int wait(std::span<IoCompletion> completions, std::chrono::milliseconds timeout) override {
+  int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) override {
     int count = 0;
     const int room = static_cast<int>(completions.size());
     while (count < room && !failed_.empty()) {

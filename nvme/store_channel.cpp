@@ -58,10 +58,10 @@ IoTicket StoreChannel::Impl::start(IoDirection direction, std::span<const IoSegm
   return static_cast<IoTicket>(last_ticket_);
 }
 
-bool StoreChannel::Impl::poll(IoTicket ticket) {
+bool StoreChannel::Impl::poll(IoTicket ticket, std::chrono::microseconds limit) {
   throw_if_failed();
   const Operation& operation = find(ticket);
-  collect(std::chrono::milliseconds(0));
+  collect(operation.complete() ? std::chrono::microseconds(0) : limit);
   issue();
   return operation.complete();
 }
@@ -138,7 +138,7 @@ void StoreChannel::Impl::advance_until_something_completes() {
   issue();
 }
 
-void StoreChannel::Impl::collect(std::chrono::milliseconds limit) {
+void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
   const int count = queue_->wait(completions_, limit);
   // All of them are booked before any is judged: an error must not lose the others.
   int broken = -1;
@@ -235,7 +235,7 @@ StoreChannel& StoreChannel::operator=(StoreChannel&&) noexcept = default;
 IoTicket StoreChannel::start(IoDirection direction, std::span<const IoSegment> segments) {
   return impl_->start(direction, segments);
 }
-bool StoreChannel::poll(IoTicket ticket) { return impl_->poll(ticket); }
+bool StoreChannel::poll(IoTicket ticket, std::chrono::microseconds limit) { return impl_->poll(ticket, limit); }
 void StoreChannel::wait(IoTicket ticket) { impl_->wait(ticket); }
 void StoreChannel::read(std::span<const IoSegment> segments) { wait(start(IoDirection::read, segments)); }
 void StoreChannel::write(std::span<const IoSegment> segments) { wait(start(IoDirection::write, segments)); }

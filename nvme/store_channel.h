@@ -46,9 +46,9 @@ class StoreChannel {
   // segments are copied; their memory must stay until wait() returned. Operations complete in any order: two that touch the same
   // bytes of the store, one of them writing, must not be in flight together.
   IoTicket start(IoDirection direction, std::span<const IoSegment> segments);
-  // Advances what can be advanced without waiting; true when the operation is complete (wait() is still due, and returns at
-  // once).
-  bool poll(IoTicket ticket);
+  // Advances what can be advanced without waiting, or waits until `limit` for something to complete; true when the operation is
+  // complete (wait() is still due, and returns at once).
+  bool poll(IoTicket ticket, std::chrono::microseconds limit = std::chrono::microseconds(0));
   // Returns when the operation is complete: what was read is in memory, what was written is with the device (durable after
   // Store::sync()). Every ticket is waited for exactly once, in any order.
   void wait(IoTicket ticket);

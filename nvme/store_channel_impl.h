@@ -30,7 +30,7 @@ struct StoreChannel::Impl {
   Impl(const ChannelContext& context, const StoreChannelOptions& options, std::unique_ptr<IoQueue> queue);
 
   IoTicket start(IoDirection direction, std::span<const IoSegment> segments);
-  bool poll(IoTicket ticket);
+  bool poll(IoTicket ticket, std::chrono::microseconds limit);
   void wait(IoTicket ticket);
 
   IoQueueKind kind() const noexcept { return queue_->kind(); }
@@ -60,7 +60,7 @@ struct StoreChannel::Impl {
   // Cuts segments into requests until the depth is reached, and submits them.
   void issue();
   void advance_until_something_completes();
-  void collect(std::chrono::milliseconds limit);
+  void collect(std::chrono::microseconds limit);
   // Puts a request that came back, but not whole, into the batch again; or fails.
   void resume(int slot, Bytes result);
   void submit_batch();

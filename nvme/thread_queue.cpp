@@ -105,7 +105,7 @@ class ThreadQueue final : public IoQueue {
     for (std::size_t i = 0; i < requests.size(); ++i) shared_->work.notify_one();
   }
 
-  int wait(std::span<IoCompletion> completions, std::chrono::milliseconds timeout) override {
+  int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) override {
     if (in_flight_ == 0 || completions.empty()) return 0;
     std::unique_lock lock(shared_->mutex);
     shared_->done.wait_for(lock, timeout, [&] { return !shared_->completions.empty(); });

@@ -9,6 +9,9 @@
 namespace spillway {
 namespace {
 
+// Between looks whether the next operation may start: short beside a move of the smallest unit, long beside a look.
+constexpr std::chrono::microseconds kGlance(200);
+
 std::array<Lane, 4> lanes_in_use() { return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update}; }
 
 // A wait on the run before means something only where that was of the same program.
@@ -143,10 +146,20 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     release(run, ops[index]);
     progress_.complete(lane);
   };
+  const auto oldest_completes_soon = [&] {
+    try {
+      return moves.oldest_completes_within(kGlance);
+    } catch (...) {
+      return true;  // finishing it says why
+    }
+  };
   for (int index = 0; index < static_cast<int>(ops.size()); ++index) {
     const BoundOp& op = ops[index];
-    // What is under way is completed first where the next operation must wait: it may be what others, and so it, wait for.
-    while (moves.under_way() > 0 && (moves.full() || !ready(run, op))) complete_oldest();
+    // Where the next operation must wait, what is under way is seen to: it may be what others, and so it, wait for. But as soon as
+    // the next may start, it does: a drive with little to do at a time is slow.
+    while (moves.under_way() > 0 && (moves.full() || !ready(run, op))) {
+      if (moves.full() || oldest_completes_soon()) complete_oldest();
+    }
     wait_until_ready(run, op);
     run.spans[op.id].begin_s = seconds_now();
     note_peak(run, lane, op);

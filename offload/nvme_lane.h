@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <span>
 
 #include "memory/error.h"
+#include "memory/plan.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
 #include "offload/state_extents.h"
@@ -21,7 +23,7 @@ class NvmeLane {
       : channel_(channel), extents_(extents), direction_(direction) {}
 
   int under_way() const noexcept { return count_; }
-  bool full() const noexcept { return count_ == kMost; }
+  bool full() const noexcept { return count_ == kMovesUnderWay; }
   // Index, as given to start(), of the operation that finish_oldest() completes.
   int oldest() const noexcept { return entries_[first_].index; }
 
@@ -48,14 +50,20 @@ class NvmeLane {
         });
       }
     }
-    entries_[(first_ + count_++) % kMost] = entry;
+    entries_[(first_ + count_++) % kMovesUnderWay] = entry;
+  }
+
+  // Whether it is complete; waits so long for that at most.
+  bool oldest_completes_within(std::chrono::microseconds limit) {
+    const Entry& entry = entries_[first_];
+    return entry.skipped || channel_->poll(entry.ticket, limit);
   }
 
   // Waits for it, and says whether it moved anything. Throws what the store throws; the operation counts as finished all the
   // same.
   bool finish_oldest() {
     const Entry entry = entries_[first_];
-    first_ = (first_ + 1) % kMost;
+    first_ = (first_ + 1) % kMovesUnderWay;
     --count_;
     if (entry.skipped) return false;
     channel_->wait(entry.ticket);
@@ -69,7 +77,6 @@ class NvmeLane {
   }
 
  private:
-  static constexpr int kMost = 8;
   static constexpr std::size_t kMostSegments = 8;
   struct Entry {
     int index = 0;
@@ -95,7 +102,7 @@ class NvmeLane {
   StoreChannel* channel_;
   StateExtents* extents_;
   IoDirection direction_;
-  std::array<Entry, kMost> entries_{};
+  std::array<Entry, kMovesUnderWay> entries_{};
   int first_ = 0, count_ = 0;
 };
 

@@ -13,8 +13,8 @@ using PerLane = std::array<double, kLanes>;
 double flops_of(const Work& work) { return work.gemm_flops + work.attention_flops; }
 
 // What a lane's busy time is proportional to.
-double weight_of(const Op& op, const MachineProfile& machine, DType dtype) {
-  if (op.lane == Lane::compute) return seconds_of(machine, dtype, op.work);
+double weight_of(const Op& op, const MachineProfile& machine, const UnitGraph& graph) {
+  if (op.lane == Lane::compute) return seconds_of(machine, graph, op.work);
   return op.lane == Lane::update ? op.work.bytes : static_cast<double>(op.bytes);
 }
 
@@ -35,7 +35,7 @@ std::optional<double> tokens_until_compute_binds(const PlannedRun& run, const Un
   const int micro_batches = plan.choices.micro_batches;
   PerLane all{}, repeated{};
   for (const Op& op : plan.step.ops) {
-    const double weight = weight_of(op, run.machine, graph.dtype);
+    const double weight = weight_of(op, run.machine, graph);
     all[static_cast<int>(op.lane)] += weight;
     if (repeats_with_micro_batches(op, plan)) repeated[static_cast<int>(op.lane)] += weight;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "memory/error.h"
 #include "nvme/store.h"
@@ -46,10 +47,16 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   Sampling sampling;
   if (effort == ProbeEffort::thorough) sampling = {.samples = 25, .least_samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
   ProbeResult result;
-  result.measurements = measure_compute(pool, sampling);
+  const auto add = [&](std::vector<Measurement> measurements) {
+    for (Measurement& measurement : measurements) result.measurements.push_back(std::move(measurement));
+  };
+  add(measure_compute(pool, sampling));
+  std::optional<DiskMoves> disk;
   if (!directories.empty()) {
-    for (Measurement& measurement : measure_disk(directories, sampling)) result.measurements.push_back(std::move(measurement));
+    disk.emplace(directories, sampling.disk_bytes, 2 * sampling.pass_s);
+    add(measure_disk(*disk, sampling));
   }
+  add(measure_beside(pool, disk ? &*disk : nullptr, sampling));
   result.profile.name = host_name();
   result.profile.threads = pool.threads();
   for (const Measurement& measurement : result.measurements) {
@@ -70,16 +77,28 @@ MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool) {
   return profile;
 }
 
+namespace {
+
+struct ShownIn {
+  double unit;
+  const char* word;
+  bool whole;
+};
+
+ShownIn shown_in(std::string_view figure) {
+  if (figure.starts_with("shared_") || figure.find("_beside_") != figure.npos) return {0.01, "%", true};
+  if (figure.ends_with("_rows")) return {1, "rows", false};
+  return {1e9, figure.ends_with("flops") ? "GFLOP/s" : "GB/s", false};
+}
+
+}  // namespace
+
 std::string probe_table(const ProbeResult& result) {
   std::string table = fmt::format("{}, {} threads\n\n  {:<24}{:>14}{:>14}{:>14}{:>10}{:>9}\n", result.profile.name,
                                   result.profile.threads, "figure", "middle", "least", "most", "varied by", "samples");
   for (const Measurement& m : result.measurements) {
-    const bool share = m.name.starts_with("shared_");
-    const double unit = share ? 0.01 : 1e9;
-    const char* word = share ? "%" : m.name.ends_with("flops") ? "GFLOP/s" : "GB/s";
-    const auto shown = [&](double value) {
-      return fmt::format("{:.{}f} {}", value / unit, value / unit < 100 && !share ? 2 : 0, word);
-    };
+    const ShownIn in = shown_in(m.name);
+    const auto shown = [&](double value) { return fmt::format("{:.{}f} {}", value / in.unit, value / in.unit < 100 && !in.whole ? 2 : 0, in.word); };
     table += fmt::format("  {:<24}{:>14}{:>14}{:>14}{:>8.0f} %{:>9}\n", m.of.empty() ? m.name : "  " + m.of, shown(m.middle),
                          shown(m.least), shown(m.most), 100 * (m.most - m.least) / m.middle, m.samples);
   }

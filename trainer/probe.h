@@ -13,7 +13,7 @@ namespace spillway {
 
 enum class ProbeEffort : std::uint8_t { quick, thorough };  // a few seconds, or about a minute
 
-// A figure and how its samples lay: per second of work, or a share.
+// A figure and how its samples lay: per second of work, a share, seconds, or rows.
 struct Measurement {
   std::string name;  // as in the profile
   double middle = 0, least = 0, most = 0;
@@ -27,7 +27,7 @@ struct ProbeResult {
 };
 
 // Measures matrix products, attention, passes over memory, the host optimizer, these beside one another, and the given directories.
-// Takes less than 64 MiB of memory at a time and has given it back when it returns.
+// Takes less than 112 MiB of memory at a time and has given it back when it returns.
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort);
 
 // The profile of `--profile`, else the one kept for this host, number of threads and directories, else a quick probe, which is kept.

@@ -2,86 +2,49 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <thread>
 
 #include "memory/arena.h"
-#include "memory/error.h"
 #include "models/attention_ops.h"
-#include "models/ops.h"
-#include "offload/host_adamw.h"
 #include "trainer/probe_measure.h"
+#include "trainer/probe_work.h"
 
 namespace spillway {
 namespace {
 
-void fill(std::byte* data, Bytes bytes, DType dtype) {
-  const std::int64_t elements = bytes / size_of(dtype);
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const float value = 0.01f * static_cast<float>((i * 37) % 101 - 50);
-    if (dtype == DType::float32) {
-      reinterpret_cast<float*>(data)[i] = value;
-    } else {
-      reinterpret_cast<BFloat16*>(data)[i] = split_master(value).high;
-    }
-  }
-}
-
-// The three products of a linear layer: n rows, `in` and `out` features.
-class Products {
- public:
-  Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out)
-      : pool_(pool),
-        engine_(pool.threads()),
-        forward_(ops::linear_forward(dtype, n, in, out)),
-        input_(ops::linear_input_gradient(dtype, n, in, out, dtype)),
-        weight_(ops::linear_weight_gradient(dtype, n, in, out, ops::Store::write)),
-        x_(round_up(n * in * 4, 64)),
-        w_(round_up(in * out * 4, 64)),
-        y_(round_up(n * out * 4, 64)),
-        arena_(x_ + 2 * w_ + y_ +
-                   std::max({engine_.scratch_bytes(forward_), engine_.scratch_bytes(input_), engine_.scratch_bytes(weight_)}),
-               "probe of matrix products"),
-        flops_(6.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out)) {
-    fill(arena_.at(0), x_, dtype), fill(arena_.at(x_), w_, dtype), fill(arena_.at(x_ + w_), y_, dtype);
-  }
-
-  void run() {
-    std::byte *x = arena_.at(0), *w = arena_.at(x_), *y = arena_.at(x_ + w_), *dw = arena_.at(x_ + w_ + y_),
-              *scratch = arena_.at(x_ + 2 * w_ + y_);
-    engine_.run(pool_, forward_, {.a = x, .b = w, .c = y}, scratch);
-    engine_.run(pool_, input_, {.a = y, .b = w, .c = x}, scratch);
-    engine_.run(pool_, weight_, {.a = y, .b = x, .c = dw}, scratch);
-  }
-  double flops() const noexcept { return flops_; }
-
- private:
-  const ThreadPool& pool_;
-  ops::MatmulEngine engine_;
-  ops::GemmSpec forward_, input_, weight_;
-  Bytes x_, w_, y_;
-  Arena arena_;
-  double flops_;
-};
-
-// Small and large layers, each as often as it takes for both to weigh by their work: the figure, and each class of shapes.
+// Small and large layers, each as often as it takes for both to weigh by their work, with many rows and with few: what a product
+// costs for each row, and besides. Shows each class of shapes, too.
 void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dtype, const std::string& name,
                       std::vector<Measurement>& measurements) {
-  constexpr std::array<std::array<std::int64_t, 3>, 3> shapes = {{{512, 576, 1536}, {512, 1024, 2048}, {512, 2048, 2048}}};
-  std::vector<double> seconds(static_cast<std::size_t>(sampling.samples));
+  constexpr std::array<std::array<std::int64_t, 2>, 3> layers = {{{576, 1536}, {1024, 2048}, {2048, 2048}}};
+  constexpr std::array<std::int64_t, 2> rows = {512, 64};
+  std::array<std::vector<double>, 2> seconds;
+  std::array<double, 2> flops{};
   std::vector<Measurement> classes;
-  double flops = 0;
-  for (const auto& [n, in, out] : shapes) {  // one at a time, for the sake of memory
-    Products layer(pool, dtype, n, in, out);
-    const std::vector<double> each = seconds_of_each(sampling, [&] { layer.run(); });
-    seconds.resize(std::min(seconds.size(), each.size()));
-    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] += each[i];
-    flops += layer.flops();
-    classes.push_back(measured(name, layer.flops(), each));
-    classes.back().of = fmt::format("{} x {} x {}", n, in, out);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (const auto& [in, out] : layers) {  // one at a time, for the sake of memory
+      Products layer(pool, dtype, rows[r], in, out, Weights::cold);
+      std::vector<double> each = seconds_of_each(sampling, [&] { layer.run(); });
+      // Disturbed samples are put together with disturbed ones: the middle is then that of the middles.
+      std::ranges::sort(each);
+      if (flops[r] == 0) seconds[r].resize(each.size());
+      seconds[r].resize(std::min(seconds[r].size(), each.size()));
+      for (std::size_t i = 0; i < seconds[r].size(); ++i) seconds[r][i] += each[i];
+      flops[r] += layer.flops();
+      classes.push_back(measured(name + "_flops", layer.flops(), each));
+      classes.back().of = fmt::format("{} x {} x {}", rows[r], in, out);
+    }
   }
-  measurements.push_back(measured(name, flops, seconds));
+  std::vector<double> rates, extra_rows;
+  for (std::size_t i = 0; i < std::min(seconds[0].size(), seconds[1].size()); ++i) {
+    // On a busy machine few rows may seem to cost as much as many.
+    const double between = std::max(seconds[0][i] - seconds[1][i], seconds[0][i] / 8);
+    rates.push_back((flops[0] - flops[1]) / between);
+    const double per_row = between / static_cast<double>(rows[0] - rows[1]);
+    extra_rows.push_back(std::max(1e-3, seconds[1][i] / per_row - static_cast<double>(rows[1])));
+  }
+  measurements.push_back(middle_of(name + "_flops", std::move(rates)));
   for (Measurement& part : classes) measurements.push_back(std::move(part));
+  measurements.push_back(middle_of(name + "_extra_rows", std::move(extra_rows)));
 }
 
 template <typename E>
@@ -98,8 +61,8 @@ Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::str
   E *qkv = at(0), *dqkv = at(1), *o = at(2), *d_o = at(3);
   auto* lse = reinterpret_cast<float*>(arena.at(4 * matrix));
   std::byte* work = arena.at(4 * matrix + rows * 8 * 4);
-  fill(arena.at(0), matrix, dtype);
-  fill(arena.at(3 * matrix), matrix, dtype);
+  fill_for_probe(arena.at(0), matrix, dtype);
+  fill_for_probe(arena.at(3 * matrix), matrix, dtype);
   const auto work_once = [&] {
     const ops::AttentionInputs<E> in{{qkv, row}, {qkv + q, row}, {qkv + q + kv, row}};
     ops::attention_forward<E>(pool, shape, in, {o, q}, lse, work);
@@ -111,73 +74,19 @@ Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::str
   return measured(std::move(name), 7 * 2.0 * pairs * 64 * 8, seconds_of_each(sampling, work_once));
 }
 
-// State and gradient of `elements` parameters: 16 bytes each.
-class Update {
- public:
-  Update(const ThreadPool& pool, std::int64_t elements)
-      : pool_(pool), elements_(elements), arena_(16 * elements, "probe of memory") {
-    arena_.prefault(pool);
-  }
-  void run() {
-    const ExactState state{reinterpret_cast<BFloat16*>(arena_.at(0)), reinterpret_cast<std::int16_t*>(arena_.at(2 * elements_)),
-                           array(4), array(8)};
-    host_adamw(pool_, {.lr = 1e-4}, {.count = elements_}, source_of(state), array(12), state);
-  }
-  void pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
-  double update_bytes() const { return 28.0 * static_cast<double>(elements_); }
-  double pass_bytes() const { return 12.0 * static_cast<double>(elements_); }
-
- private:
-  float* array(Bytes bytes_before) const { return reinterpret_cast<float*>(arena_.at(bytes_before * elements_)); }
-  const ThreadPool& pool_;
-  std::int64_t elements_;
-  Arena arena_;
-};
-
-// Speeds of products and of updates beside one another, as shares of their speeds alone.
-void measure_shared(const ThreadPool& pool, const Sampling& sampling, std::vector<Measurement>& measurements) {
-  Products layer(pool, DType::bfloat16, 512, 1024, 1024);
-  const ThreadPool update_pool(pool.threads(), PoolPriority::high);  // as the update lane has
-  Update update(update_pool, 2 << 20);                               // 32 MiB
-  const double products_alone_per_s = measured("", 1, seconds_of_each(sampling, [&] { layer.run(); })).middle,
-               updates_alone_per_s = measured("", 1, seconds_of_each(sampling, [&] { update.run(); })).middle;
-  std::vector<double> compute_shares, update_shares;
-  for (int pass = 0; pass < sampling.passes; ++pass) {
-    std::atomic<bool> stop{false};
-    double updates_per_s = 0;
-    std::thread other([&] {
-      int updates = 0;
-      const double seconds = seconds_of([&] {
-        for (; !stop.load(std::memory_order_relaxed) || updates == 0; ++updates) update.run();
-      });
-      updates_per_s = updates / seconds;
-    });
-    int runs = 0;
-    double seconds = 0;
-    for (; seconds < sampling.pass_s; ++runs) seconds += seconds_of([&] { layer.run(); });
-    stop.store(true);
-    other.join();
-    compute_shares.push_back(std::clamp(runs / seconds / products_alone_per_s, 0.05, 1.0));
-    update_shares.push_back(std::clamp(updates_per_s / updates_alone_per_s, 0.05, 1.0));
-  }
-  measurements.push_back(middle_of("shared_compute", compute_shares));
-  measurements.push_back(middle_of("shared_update", update_shares));
-}
-
 }  // namespace
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling) {
   std::vector<Measurement> measurements;
-  measure_products(pool, sampling, DType::bfloat16, "gemm_bf16_flops", measurements);
-  measure_products(pool, sampling, DType::float32, "gemm_fp32_flops", measurements);
+  measure_products(pool, sampling, DType::bfloat16, "gemm_bf16", measurements);
+  measure_products(pool, sampling, DType::float32, "gemm_fp32", measurements);
   measurements.push_back(attention<BFloat16>(pool, sampling, "attention_bf16_flops"));
   measurements.push_back(attention<float>(pool, sampling, "attention_fp32_flops"));
   {
-    Update update(pool, 3 << 20);  // 48 MiB: beyond the caches
+    Update update(pool, 6 << 20);  // 96 MiB: beyond the caches
     measurements.push_back(measured("memory_bytes", update.pass_bytes(), seconds_of_each(sampling, [&] { update.pass(); })));
     measurements.push_back(measured("update_bytes", update.update_bytes(), seconds_of_each(sampling, [&] { update.run(); })));
   }
-  measure_shared(pool, sampling, measurements);
   return measurements;
 }
 

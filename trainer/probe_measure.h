@@ -7,11 +7,12 @@
 
 #include "memory/parallel.h"
 #include "trainer/probe.h"
+#include "trainer/probe_work.h"
 
 namespace spillway {
 
 struct Sampling {
-  int samples = 5;              // of each figure, after one that is thrown away
+  int samples = 9;              // of each figure, after one that is thrown away
   int least_samples = 3;        // where they take long
   double figure_s = 0.15;       // what long is
   double pass_s = 0.15;         // a disk pass, or two lanes side by side, lasts at most so long
@@ -26,6 +27,8 @@ Measurement measured(std::string name, double amount, const std::vector<double>&
 Measurement middle_of(std::string name, std::vector<double> values);
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling);
-std::vector<Measurement> measure_disk(const std::vector<NvmeDirectory>& directories, const Sampling& sampling);
+std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling);
+// Speeds of lanes beside one another, as shares of their speeds alone. `disk` may be null.
+std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk, const Sampling& sampling);
 
 }  // namespace spillway

@@ -53,7 +53,7 @@ class FaultyQueue final : public IoQueue {
     }
   }
 
-  int wait(std::span<IoCompletion> completions, std::chrono::milliseconds timeout) override {
+  int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) override {
     if (completions.empty()) return 0;
     // Reordering needs all of them at hand; else what is there is enough.
     while (inner_in_flight_ > 0 && (plan_.reorder || ready_.empty())) {

@@ -105,7 +105,7 @@ class SimulatedDisk {
         inner_->submit({&request, 1});
       }
     }
-    int wait(std::span<IoCompletion> completions, std::chrono::milliseconds timeout) override {
+    int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) override {
       if (completions.empty()) return 0;
       if (!failed_.empty()) {
         completions[0] = failed_.back();

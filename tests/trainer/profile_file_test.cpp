@@ -44,6 +44,19 @@ TEST(ProfileFile, WhatIsWrittenIsRead) {
   EXPECT_EQ(again.devices, 3);
 }
 
+// Profiles from before these were measured.
+TEST(ProfileFile, WhatLanesLoseBesideOthersMayBeLeftOut) {
+  const MachineProfile machine = profile_from_json(made_up().dump(), "p");
+  EXPECT_EQ(machine.gemm_bf16_extra_rows, 0);
+  EXPECT_EQ(machine.compute_beside_read, 1);
+  json profile = made_up();
+  profile["gemm_bf16_extra_rows"] = 20, profile["compute_beside_read"] = 0.875, profile["write_beside_compute"] = 0.5;
+  const MachineProfile again = profile_from_json(to_json_text(profile_from_json(profile.dump(), "p")), "again");
+  EXPECT_EQ(again.gemm_bf16_extra_rows, 20);
+  EXPECT_EQ(again.compute_beside_read, 0.875);
+  EXPECT_EQ(again.write_beside_compute, 0.5);
+}
+
 TEST(ProfileFile, WithoutADriveAllItsRatesAreZero) {
   json profile = made_up();
   for (const char* key : {"nvme_read_bytes", "nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes"})
@@ -75,6 +88,10 @@ TEST(ProfileFile, EachBadEntryIsNamed) {
   refused("operation_s", 20, "operation_s is 20");
   refused("threads", 1.5, "threads is 1.5");
   refused("threads", std::int64_t{1} << 33, "threads is ");
+  refused("gemm_bf16_extra_rows", -1, "gemm_bf16_extra_rows is -1");
+  refused("gemm_bf16_extra_rows", 1e9, "gemm_bf16_extra_rows is 1000000000");
+  refused("compute_beside_read", 0, "compute_beside_read is 0");
+  refused("write_beside_compute", 2, "write_beside_compute is 2");
   refused("nvme_mixed_read_bytes", 9e9, "nvme_mixed_read_bytes is 9000000000, faster than nvme_read_bytes alone");
   refused("uplod_bytes", 1e9, "uplod_bytes is no key of a profile");
   refused("upload_bytes", -5, "upload_bytes is -5");

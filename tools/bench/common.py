@@ -119,6 +119,8 @@ class Run:
     written_bytes: int = 0
     written_bytes_all: int = 0                             # by it in all measured steps
     start_s: float = 0                                     # from the program's start to its first step
+    operations: list = dataclasses.field(default_factory=list)  # spillway: plan.json's, of a run that was let to its end
+    spans: list = dataclasses.field(default_factory=list)       # recorded, one an operation
 
     def median_s(self):
         return statistics.median(self.step_s)
@@ -149,10 +151,10 @@ def stop_child(child):
     child.wait()
 
 
-def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None):
+def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None, to_its_end=False):
     """Runs a program until it has done so many steps; next_step gives the record of a step, or None where there is none yet.
 
-    The program is killed after its last measured step: what it would save is of no interest and would disturb what comes next.
+    The program is killed after its last measured step: what it would save is mostly of no interest and would disturb what comes next.
     With fewer threads than the machine has, it is held on so many processors.
     """
     run = Run()
@@ -190,6 +192,8 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
                 if len(run.loss) > warm_up:
                     run.step_s.append(record["step_s"])
                     run.log.append(record)
+            if to_its_end:
+                child.wait(timeout=timeout_s)
         finally:
             stop_child(child)
     return run
@@ -226,18 +230,21 @@ def spillway_flags(model, data, micro_batch, global_batch, sequence, *more):
             "--seq-length", sequence, *more]
 
 
-def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None):
-    """`spillway train` for warm_up + steps steps."""
+def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False):
+    """`spillway train` for warm_up + steps steps; with the timeline of the last one, the run is let to its end."""
     with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
         saved = pathlib.Path(run_directory) / "saved"
         # One step more than measured: the run is stopped in it, before it saves.
+        iterations = steps + warm_up + (0 if with_timeline else 2)
         # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
         durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
-        command = [program.resolve(), "train", *flags, *durability, "--train-iters", steps + warm_up + 2, "--lr-decay-style", "constant", "--save", saved]
+        command = [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style", "constant", "--save", saved]
         run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"), steps, warm_up, timeout_s,
-                     threads)
+                     threads, with_timeline)
         run.plan = json.loads((saved / "plan.json").read_text())
-        run.plan.pop("ops", None)
+        operations = run.plan.pop("ops", None)
+        if with_timeline:
+            run.operations, run.spans = operations, json.loads((saved / "timeline.json").read_text())["spans"]
         return run
 
 
@@ -251,16 +258,25 @@ def plan(program, flags, directory):
     return json.loads(path.read_text())
 
 
-def machine_profile(program, directory, nvme=None):
-    """The profile that spillway measures in a minute: a disk's rate over seconds is not that of its first moment."""
+def machine_profile(program, directory, nvme=None, thorough=True):
+    """The profile that spillway measures, in a minute or in seconds: a disk's rate over seconds is not that of its first moment."""
     path = directory / "profile.json"
-    command = [program.resolve(), "probe", "--thorough", "--format", "json", "--out", path, *(["--nvme", nvme] if nvme else [])]
+    command = [program.resolve(), "probe", *(["--thorough"] if thorough else []), "--format", "json", "--out", path, *(["--nvme", nvme] if nvme else [])]
     with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
         done = subprocess.run([str(word) for word in command], env={**os.environ, "XDG_CACHE_HOME": cache}, cwd=directory, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"spillway probe: exit code {done.returncode}:\n{done.stdout[-2000:]}")
     return path
+
+
+def fio(file, block, depth, *flags):
+    """fio's jobs on the file, direct by io_uring; its buffers are on huge pages, as ours are: on small pages a block has more pieces than a
+    request to the disk may have."""
+    command = ["fio", f"--filename={file}", "--ioengine=io_uring", "--direct=1", f"--bs={block}", f"--iodepth={depth}", "--thread", "--output-format=json", *flags]
+    environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(done.stdout[done.stdout.index("{"):])["jobs"]
 
 
 def print_table(rows):

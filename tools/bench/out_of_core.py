@@ -14,10 +14,8 @@ before and right after the training that it is compared with. Without fio the bo
 
 import argparse
 import dataclasses
-import json
 import os
 import shutil
-import subprocess
 import sys
 
 import common
@@ -73,11 +71,7 @@ class DiskAlone:
         self.fio("--rw=write", f"--size={self.FILE_BYTES}")
 
     def fio(self, *flags):
-        command = ["fio", "--name=mix", f"--filename={self.file}", "--ioengine=io_uring", "--direct=1", f"--bs={self.BLOCK}", f"--iodepth={self.DEPTH}",
-                   "--thread", "--output-format=json", *flags]
-        environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-        return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+        return common.fio(self.file, self.BLOCK, self.DEPTH, "--name=mix", *flags)[0]
 
     def bytes_per_s(self, read_bytes, written_bytes):
         share = round(100 * read_bytes / (read_bytes + written_bytes))

@@ -8,14 +8,13 @@ The two take turns, because disks are noisy; medians are compared. Needs fio and
 
 import argparse
 import json
-import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import common
+
 AIM = 0.90
 
 
@@ -33,19 +32,14 @@ def ours(arguments, directory, load, queue):
 
 def fio(arguments, directory, load):
     half = arguments.bytes // 2 // arguments.block * arguments.block
-    common = [f"--filename={directory}/spillway-store.bin", "--ioengine=io_uring", "--direct=1", f"--bs={arguments.block}",
-              f"--iodepth={arguments.depth}", "--registerfiles=1", "--fixedbufs=1", "--time_based", f"--runtime={arguments.seconds}",
-              "--thread", "--output-format=json", "--invalidate=0", "--norandommap"]
     # The mix is two jobs, as it is two lanes in the store: each has the whole depth and half of the file.
     jobs = {
         "read": ["--name=read", "--rw=read", f"--size={arguments.bytes}"],
         "write": ["--name=write", "--rw=write", f"--size={arguments.bytes}"],
         "mix": ["--name=read", "--rw=read", f"--size={half}", "--name=write", "--rw=write", f"--offset={half}", f"--size={half}"],
     }[load]
-    # fio gets its buffers on huge pages, as ours are: on small pages a block has more pieces than a request to the disk may have.
-    environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    done = subprocess.run(["fio", *common, *jobs], check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    result = json.loads(done.stdout[done.stdout.index("{"):])["jobs"]
+    result = common.fio(f"{directory}/spillway-store.bin", arguments.block, arguments.depth, "--registerfiles=1", "--fixedbufs=1", "--time_based",
+                        f"--runtime={arguments.seconds}", "--invalidate=0", "--norandommap", *jobs)
     moved = sum(job[way]["io_bytes"] for job in result for way in ("read", "write"))
     elapsed = max(job[way]["runtime"] for job in result for way in ("read", "write")) / 1e3
     cpu = sum((job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / 1e3 for job in result)
@@ -54,7 +48,7 @@ def fio(arguments, directory, load):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvme", default=str(ROOT / "build"), metavar="DIR")
+    parser.add_argument("--nvme", default=str(common.ROOT / "build"), metavar="DIR")
     parser.add_argument("--bytes", type=int, default=4 << 30)
     parser.add_argument("--block", type=int, default=2 << 20)
     parser.add_argument("--depth", type=int, default=16)
@@ -63,7 +57,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queue", choices=["io_uring", "threads"], default="io_uring")
-    parser.add_argument("--program", default=str(ROOT / "build/release/bench/store_bench"))
+    parser.add_argument("--program", default=str(common.ROOT / "build/release/bench/store_bench"))
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     if arguments.quick:

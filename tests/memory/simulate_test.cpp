@@ -1,0 +1,96 @@
+// The simulator on programs of a few operations, whose times are known by hand.
+#include "memory/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "memory/error.h"
+
+namespace spillway {
+namespace {
+
+constexpr double kNear = 1e-9;
+
+MachineProfile machine() {
+  MachineProfile machine;
+  machine.gemm_bf16_flops = machine.gemm_fp32_flops = machine.attention_bf16_flops = machine.attention_fp32_flops = 1e9;
+  machine.memory_bytes = machine.update_bytes = 1e9;
+  machine.nvme_read_bytes = machine.nvme_write_bytes = machine.nvme_mixed_read_bytes = machine.nvme_mixed_write_bytes = 1e9;
+  machine.operation_s = 0;
+  machine.shared_compute = machine.shared_update = 1;
+  return machine;
+}
+
+// Of so many milliseconds alone.
+Op op(Lane lane, double ms, std::vector<Wait> waits = {}) {
+  Op made;
+  made.lane = lane;
+  made.waits = std::move(waits);
+  (lane == Lane::update ? made.work.bytes : made.work.gemm_flops) = ms * 1e6;
+  made.bytes = static_cast<Bytes>(ms * 1e6);
+  return made;
+}
+
+// Steps that do not overlap: every operation waits for all of the step before.
+Prediction predict(std::vector<Op> ops, const MachineProfile& profile = machine(), std::int64_t rows = 1) {
+  for (Op& op : ops) {
+    for (int other = 0; other < std::ssize(ops); ++other) op.waits.push_back({other, -1});
+  }
+  Plan plan;
+  plan.step.ops = std::move(ops);
+  UnitGraph graph;
+  graph.rows = rows;
+  return simulate(plan, graph, profile);
+}
+
+TEST(Simulate, ALaneRunsOneOperationAfterTheOther) {
+  const Prediction prediction = predict({op(Lane::compute, 2), op(Lane::compute, 3)});
+  EXPECT_NEAR(prediction.step_s, 5e-3, kNear);
+  EXPECT_NEAR(prediction.timeline.spans[1].begin_s, 2e-3, kNear);
+  EXPECT_EQ(prediction.binding_lane, Lane::compute);
+}
+
+TEST(Simulate, AProductCostsItsExtraRows) {
+  MachineProfile profile = machine();
+  profile.gemm_bf16_extra_rows = 32;
+  EXPECT_NEAR(predict({op(Lane::compute, 2)}, profile, 64).step_s, 3e-3, kNear);
+  EXPECT_NEAR(predict({op(Lane::compute, 2)}, profile, 32 * 1000).step_s, 2.002e-3, kNear);
+  profile.gemm_bf16_extra_rows = 0;
+  EXPECT_NEAR(predict({op(Lane::compute, 2)}, profile, 64).step_s, 2e-3, kNear);
+}
+
+TEST(Simulate, MovesUnderWayShareTheDriveAndCompleteInOrder) {
+  // The small one has had its share after two of three milliseconds, but completes behind the large one.
+  Prediction prediction = predict({op(Lane::nvme_read, 3), op(Lane::nvme_read, 1)});
+  EXPECT_NEAR(prediction.step_s, 4e-3, kNear);
+  EXPECT_NEAR(prediction.timeline.spans[0].end_s, prediction.timeline.spans[1].end_s, kNear);
+  EXPECT_NEAR(prediction.timeline.spans[0].begin_s, prediction.timeline.spans[1].begin_s, kNear);
+  // What waits for the first of many does not have it sooner than those that are under way with it.
+  std::vector<Op> ops;
+  for (int i = 0; i < kMovesUnderWay; ++i) ops.push_back(op(Lane::nvme_read, 1));
+  ops.push_back(op(Lane::compute, 2, {{0, 0}}));
+  prediction = predict(ops);
+  EXPECT_NEAR(prediction.timeline.spans.back().begin_s, 1e-3 * kMovesUnderWay, kNear);
+}
+
+TEST(Simulate, LanesSlowEachOther) {
+  MachineProfile profile = machine();
+  profile.shared_compute = 0.5, profile.compute_beside_read = 0.8, profile.compute_beside_write = 0.9;
+  profile.read_beside_compute = 0.5;
+  EXPECT_NEAR(predict({op(Lane::compute, 1), op(Lane::update, 4)}, profile).timeline.spans[0].end_s, 2e-3, kNear);
+  const Prediction beside_reads = predict({op(Lane::nvme_read, 4), op(Lane::compute, 4)}, profile);
+  EXPECT_NEAR(beside_reads.timeline.spans[1].end_s, 5e-3, kNear);    // all of it beside the read
+  EXPECT_NEAR(beside_reads.timeline.spans[0].end_s, 6.5e-3, kNear);  // 2.5 ms of it beside compute
+  // Three at once: each of the others slows.
+  const Prediction all = predict({op(Lane::compute, 1), op(Lane::nvme_read, 9), op(Lane::nvme_write, 9), op(Lane::update, 9)}, profile);
+  EXPECT_NEAR(all.timeline.spans[0].end_s - all.timeline.spans[0].begin_s, 1e-3 / (0.5 * 0.8 * 0.9), kNear);
+  // No schedule is faster than the bound says.
+  EXPECT_LE(beside_reads.bound_s, beside_reads.step_s + kNear);
+  EXPECT_LE(all.bound_s, all.step_s + kNear);
+}
+
+TEST(Simulate, WaitsThatFormACircleAreNoPlan) {
+  EXPECT_ANY_THROW(predict({op(Lane::compute, 1, {{1, 0}}), op(Lane::update, 1, {{0, 0}})}));
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The planner's choice against every combination that one could force instead: all of them run.
+
+    tools/bench/forced_combinations.py [--nvme DIR] [--profile FILE] [--shapes NAME ...] [--steps N] [--each-tier]
+
+For each shape the planner chooses freely, and then order, update, activations and the tiers of parameters and optimizer state (both at
+once; --each-tier: each by itself, too) are forced in every way that fits; the choice is to take at most 1.05 of the fastest of them. Combinations that make the same plan run
+once. The free choice runs at the beginning, in the middle and at the end, because disks and shared machines change their rate.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import statistics
+import sys
+
+import common
+
+AIM = 1.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    name: str
+    model: str
+    micro_batches: int
+    sequences: int  # of a micro-batch
+    tokens: int
+    device_memory: str
+    flags: tuple = ()
+
+
+# Small enough that all combinations are run in minutes, and bound by different lanes.
+SHAPES = [
+    Shape("disk", "smollm2-135m", 2, 1, 64, "256MiB", ("--clip-grad", 0)),
+    Shape("balanced", "gpt2", 2, 1, 256, "384MiB", ("--clip-grad", 0, "--state", "compact")),
+    Shape("clipped", "smollm2-135m", 2, 1, 128, "512MiB"),
+]
+ORDERS = ("horizontal", "vertical")
+UPDATES = ("after", "in-backward", "in-next-forward")
+ACTIVATIONS = ("device", "recompute", "nvme")
+PARAMETERS, OPTIMIZER = ("--parameter-tier", "nvme"), ("--optimizer-tier", "nvme")
+
+
+def combinations(each_tier):
+    """As flags; what is not forced is left to the planner."""
+    tiers = ((), PARAMETERS + OPTIMIZER) + ((PARAMETERS, OPTIMIZER) if each_tier else ())
+    return [("--order", order, "--update", update, "--activation-tier", activations, *tier)
+            for order, update, activations, tier in itertools.product(ORDERS, UPDATES, ACTIVATIONS, tiers)]
+
+
+class Comparison:
+    def __init__(self, arguments, directory, nvme):
+        self.arguments, self.directory, self.nvme = arguments, directory, nvme
+        self.profile = arguments.profile or common.machine_profile(arguments.spillway, directory, nvme, thorough=False)
+
+    def flags(self, shape, forced):
+        data = self.directory / f"{shape.name}.jsonl"
+        if not data.exists():
+            common.write_tokens(data, common.model_config(shape.model), shape.tokens, 16)
+        return common.spillway_flags(shape.model, data, shape.sequences, shape.sequences * shape.micro_batches, shape.tokens, "--profile", self.profile,
+                                     "--device-memory", shape.device_memory, "--nvme", self.nvme, "--durability", "checkpoint", *shape.flags, *forced)
+
+    def plan(self, shape, forced):
+        """The plan, or None where there is none that fits or is exact."""
+        try:
+            plan = common.plan(self.arguments.spillway, self.flags(shape, forced), self.directory)
+        except RuntimeError as error:
+            # 2: refused, as speculation without a second slot is; 3: does not fit.
+            if "exit code 2:" in str(error) or "exit code 3:" in str(error):
+                return None
+            raise
+        return plan if plan["fits"] else None
+
+    def run(self, shape, forced):
+        arguments = self.arguments
+        return common.train(arguments.spillway, self.flags(shape, forced), self.directory, arguments.steps, arguments.warm_up, arguments.timeout)
+
+
+def compare(comparison, shape):
+    chosen_plan = comparison.plan(shape, ())
+    if chosen_plan is None:
+        common.fail(f"{shape.name}: nothing fits")
+    plans, refused = {}, 0
+    for forced in combinations(comparison.arguments.each_tier):
+        plan = comparison.plan(shape, forced)
+        if plan is None:
+            refused += 1
+        else:  # the same operations are the same plan, whatever flags led to it
+            plans.setdefault(json.dumps(plan["ops"]), (forced, plan["predicted"]["step_s"]))
+    chosen = comparison.run(shape, ())
+    others = []
+    for place, (forced, predicted_s) in enumerate(plans.values()):
+        if place == len(plans) // 2:
+            chosen.join(comparison.run(shape, ()))
+        run = comparison.run(shape, forced)
+        others.append({"flags": forced, "median_step_s": run.median_s(), "predicted_s": predicted_s, "step_s": run.step_s})
+    chosen.join(comparison.run(shape, ()))
+    others.sort(key=lambda other: other["median_step_s"])
+    choices = chosen_plan["choices"]
+    return {"shape": shape.name, "combinations": len(combinations(comparison.arguments.each_tier)), "model": shape.model, "device_memory": shape.device_memory, "chosen": choices, "flags": chosen_plan["flags"],
+            "predicted_s": chosen_plan["predicted"]["step_s"], "chosen_step_s": chosen.step_s, "chosen_s": chosen.median_s(), "best": others[0],
+            "ratio": chosen.median_s() / others[0]["median_step_s"], "refused": refused, "forced": others, "load_average": os.getloadavg()[0]}
+
+
+def show(result):
+    print(f"{result['shape']}: {result['model']} in {result['device_memory']}; {len(result['forced'])} plans of "
+          f"{result['combinations']} combinations, {result['refused']} do not fit or cannot be exact")
+    rows = [("plan", "predicted", "recorded", "of the choice")]
+    rows.append(("the planner's choice", f"{result['predicted_s']:.3f} s", f"{result['chosen_s']:.3f} s", "1.00"))
+    for other in result["forced"]:
+        words = " ".join(word.removeprefix("--") for word in other["flags"])
+        rows.append((words, f"{other['predicted_s']:.3f} s", f"{other['median_step_s']:.3f} s", f"{other['median_step_s'] / result['chosen_s']:.2f}"))
+    common.print_table(rows)
+    print(f"  the choice: {' '.join(map(str, result['flags'])) if isinstance(result['flags'], list) else result['flags']}")
+    print(f"  over the best of all: {result['ratio']:.3f}, at most {AIM} is asked: {common.verdict(result['ratio'], AIM, at_least=False)}; "
+          f"median of all forced over the best: {statistics.median(o['median_step_s'] for o in result['forced']) / result['best']['median_step_s']:.2f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common.add_common_flags(parser)
+    parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
+    parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
+    parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=[shape.name for shape in SHAPES])
+    parser.add_argument("--each-tier", action="store_true", help="force the tiers of parameters and of optimizer state one by one, too")
+    parser.add_argument("--steps", type=int, default=3, help="measured steps a run (3)")
+    parser.add_argument("--warm-up", type=int, default=1, help="steps before them (1)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
+    arguments = parser.parse_args()
+    common.check_program(arguments)
+    results = []
+    with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
+        comparison = Comparison(arguments, directory, nvme)
+        try:
+            for shape in SHAPES:
+                if shape.name in arguments.shapes:
+                    results.append(compare(comparison, shape))
+                    show(results[-1])
+        finally:
+            common.save_result("forced_combinations", {"results": results})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

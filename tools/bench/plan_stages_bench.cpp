@@ -1,0 +1,119 @@
+// What a plan costs to make, stage by stage, for models of 10 to 1,000 layers: `ns_an_operation` stays about the same where a stage
+// takes time in proportion to the operations of the plan; `times_least` compares it with that of the smallest model. Everything rests on
+// NVMe, which makes the most operations. The whole search, which builds many plans, is planning_bench.cpp.
+// Usage: plan_stages_bench [--benchmark_...]
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory/packing.h"
+#include "memory/parallel.h"
+#include "memory/schedule.h"
+#include "memory/simulate.h"
+#include "memory/waits.h"
+#include "models/build.h"
+#include "models/catalogue/catalogue.h"
+#include "trainer/profile_file.h"
+
+namespace spillway {
+namespace {
+
+constexpr int kMicroBatches = 2;
+
+struct Outline {
+  const char* name;
+  Order order;
+  UpdateTime update;
+};
+constexpr Outline kOutlines[] = {{"in_next_forward", Order::vertical, UpdateTime::in_next_forward},
+                                 {"horizontal_after", Order::horizontal, UpdateTime::after}};
+
+class Model {
+ public:
+  explicit Model(int layers) : pool_(1), engine_(1) {
+    ModelConfig config = catalogue_config("smollm2-135m");
+    config.layers = layers;
+    config.windows.resize(static_cast<std::size_t>(layers));
+    model_ = build_model(config, {DType::bfloat16, 1, 128, HeadMode::tiled, pool_, engine_});
+  }
+  const UnitGraph& graph() const { return model_.graph; }
+
+ private:
+  ThreadPool pool_;
+  ops::MatmulEngine engine_;
+  CompiledModel model_;
+};
+
+Choices choices_of(const UnitGraph& graph, const Outline& outline) {
+  Choices choices;
+  choices.order = outline.order;
+  choices.update = outline.update;
+  choices.micro_batches = kMicroBatches;
+  choices.clip = false;
+  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) tiers->assign(graph.blocks.size(), Tier::nvme);
+  choices.saved.assign(graph.units.size(), Saved::spill);
+  choices.boundary.assign(graph.units.size(), Boundary::spill);
+  return choices;
+}
+
+double cpu_seconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Of the smallest model, by stage.
+using Least = std::map<std::string, double>;
+
+void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline, const std::shared_ptr<Least>& least) {
+  const Choices choices = choices_of(model->graph(), outline);
+  const auto plan = std::make_shared<Plan>(build_schedule(model->graph(), choices));
+  pack(*plan);
+  derive_waits(*plan);
+  const auto machine = std::make_shared<MachineProfile>(profile_named("laptop"));
+  const std::map<std::string, std::function<void()>> stages = {
+      {"build_schedule", [=] { benchmark::DoNotOptimize(build_schedule(model->graph(), choices)); }},
+      {"pack", [=] { pack(*plan); }},
+      {"derive_waits", [=] { derive_waits(*plan); }},
+      {"simulate", [=] { benchmark::DoNotOptimize(simulate(*plan, model->graph(), *machine)); }},
+      {"validate", [=] { validate(*plan, model->graph()); }},
+  };
+  for (const auto& [stage, work] : stages) {
+    const std::string name = fmt::format("{}/{}", outline.name, stage);
+    benchmark::RegisterBenchmark(fmt::format("{}/layers:{}", name, layers).c_str(), [=, work = work](benchmark::State& state) {
+      // CPU seconds, and the best of all repetitions: others on the machine only ever make a stage slower.
+      double best_s = 1e9;
+      for ([[maybe_unused]] auto _ : state) {
+        const double begin_s = cpu_seconds();
+        work();
+        best_s = std::min(best_s, cpu_seconds() - begin_s);
+      }
+      const double operations = static_cast<double>(plan->step.ops.size());
+      const double each_s = best_s / operations;
+      const double least_s = least->emplace(name, each_s).first->second;
+      state.counters["operations"] = operations;
+      state.counters["ns_an_operation"] = each_s * 1e9;
+      state.counters["times_least"] = each_s / least_s;
+    })->Unit(benchmark::kMillisecond)->Iterations(layers < 100 ? 50 : 8);
+  }
+}
+
+}  // namespace
+}  // namespace spillway
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  const auto least = std::make_shared<spillway::Least>();
+  for (const int layers : {10, 32, 100, 320, 1000}) {
+    const auto model = std::make_shared<spillway::Model>(layers);
+    for (const spillway::Outline& outline : spillway::kOutlines) spillway::add(model, layers, outline, least);
+  }
+  benchmark::RunSpecifiedBenchmarks();
+}

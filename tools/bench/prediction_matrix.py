@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Step time predicted against step time recorded, over many kinds of runs: one profile, one simulator.
+
+    tools/bench/prediction_matrix.py [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
+
+The machine is probed once; every run is planned from that profile, trained, and the median of its steps compared with what its plan
+predicted (within 10 % is asked). Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each
+time of the update; several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded: where the
+prediction comes from.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+
+import common
+
+AIM = 0.10
+SEQUENCE = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    model: str
+    batch: str                 # micro-batches x sequences of each x tokens
+    device_memory: str = ""    # none: in core
+    flags: tuple = ()
+
+    def name(self):
+        words = " ".join(str(word).removeprefix("--") for word in self.flags)
+        return " ".join(filter(None, (self.model, self.batch, self.device_memory or "in core", words)))
+
+
+IN_BACKWARD = ("--clip-grad", 0, "--update", "in-backward")
+AFTER = ("--clip-grad", 0, "--update", "after")
+NEXT = ("--update", "in-next-forward")  # with clipping
+COMPACT, FP32 = ("--state", "compact"), ("--dtype", "fp32")
+CASES = [
+    Case("smollm2-135m", "1x4x512", "", AFTER),
+    Case("smollm2-135m", "1x1x64", "", AFTER),
+    Case("smollm2-135m", "1x1x64", "", IN_BACKWARD + COMPACT),
+    Case("smollm2-135m", "1x2x256", "", FP32),
+    Case("gpt2", "2x2x512", "", IN_BACKWARD),
+    Case("qwen2.5-0.5b", "1x1x256", "", IN_BACKWARD),
+    Case("smollm2-135m", "1x4x512", "512MiB", IN_BACKWARD),
+    Case("smollm2-135m", "4x1x512", "512MiB", NEXT + ("--order", "vertical")),
+    Case("smollm2-135m", "4x1x512", "512MiB", AFTER + ("--order", "horizontal")),
+    Case("smollm2-135m", "1x1x128", "256MiB", AFTER),
+    Case("smollm2-135m", "1x1x128", "256MiB", IN_BACKWARD),
+    Case("smollm2-135m", "1x1x512", "256MiB", NEXT + COMPACT),
+    Case("smollm2-135m", "1x8x512", "1GiB", IN_BACKWARD + ("--activation-tier", "nvme")),
+    Case("gpt2-medium", "1x1x512", "512MiB", IN_BACKWARD + COMPACT),
+    Case("smollm2-360m", "1x1x256", "512MiB", NEXT),
+    Case("qwen2.5-0.5b", "1x2x512", "1GiB", IN_BACKWARD),
+]
+
+
+class Matrix:
+    def __init__(self, arguments, directory, nvme):
+        self.arguments, self.directory, self.nvme = arguments, directory, nvme
+        self.profile = arguments.profile or common.machine_profile(arguments.spillway, directory, nvme, arguments.thorough)
+
+    def flags(self, case):
+        micro_batches, sequences, tokens = map(int, case.batch.split("x"))
+        data = self.directory / f"{case.model}-{tokens}.jsonl"
+        if not data.exists():
+            common.write_tokens(data, common.model_config(case.model), tokens, 16)
+        flags = common.spillway_flags(case.model, data, sequences, sequences * micro_batches, tokens, "--profile", self.profile, *case.flags)
+        return flags + (["--device-memory", case.device_memory, "--nvme", self.nvme] if case.device_memory else [])
+
+    def measure(self, case):
+        arguments = self.arguments
+        run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout,
+                           with_timeline=arguments.lanes)
+        predicted, recorded = run.plan["predicted"], run.median_s()
+        result = {"case": case.name(), "step_s": run.step_s, "median_step_s": recorded, "predicted_s": predicted["step_s"], "ratio": predicted["step_s"] / recorded,
+                "binding_lane": predicted["binding_lane"], "bound_s": predicted["bound_s"], "start_s": run.start_s, "load_average": os.getloadavg()[0],
+                "choices": run.plan.get("choices"), "lane_seconds": lane_seconds(run)}
+        print(f"{case.name()}: predicted {predicted['step_s']:.3f} s, recorded {recorded:.3f} s, {result['ratio']:.3f}; start {run.start_s:.1f} s", flush=True)
+        for kind, (planned, took) in result["lane_seconds"].items():
+            print(f"    {kind:32} {planned:8.3f} s planned {took:8.3f} s recorded {planned / took if took else 0:8.3f}", flush=True)
+        return result
+
+
+def error_of(result):
+    return abs(result["ratio"] - 1)
+
+
+def print_results(results):
+    rows = [("case", "predicted", "recorded", "least to most", "predicted/recorded", "within 10 %", "bound by", "load")]
+    for result in results:
+        rows.append((result["case"], f"{result['predicted_s']:.3f} s", f"{result['median_step_s']:.3f} s", f"{min(result['step_s']):.3f} to {max(result['step_s']):.3f}",
+                     f"{result['ratio']:.3f}", common.verdict(error_of(result), AIM, at_least=False), result["binding_lane"], f"{result['load_average']:.1f}"))
+    common.print_table(rows)
+    worst = max(results, key=error_of)
+    within = sum(error_of(result) <= AIM for result in results)
+    print(f"{within} of {len(results)} within 10 %; worst: {worst['case']}, predicted {worst['ratio']:.3f} of what ran")
+
+
+def lane_seconds(run):
+    """By lane and kind of operation: seconds planned and recorded of the lane's time; requests that overlap count from the end of the one before."""
+    seconds, planned_end, recorded_end = {}, {}, {}
+    for operation, span in zip(run.operations, run.spans):
+        lane = operation["lane"]
+        cell = seconds.setdefault(f"{lane} {operation['kind']}", [0, 0])
+        cell[0] += max(0, operation["end_s"] - max(operation["begin_s"], planned_end.get(lane, 0)))
+        cell[1] += max(0, span[1] - max(span[0], recorded_end.get(lane, 0)))
+        planned_end[lane], recorded_end[lane] = operation["end_s"], span[1]
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common.add_common_flags(parser)
+    parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
+    parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
+    parser.add_argument("--thorough", action="store_true", help="probe for a minute rather than for seconds")
+    parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
+    parser.add_argument("--lanes", action="store_true", help="let runs save, and show how long lanes were busy, planned and recorded")
+    parser.add_argument("--steps", type=int, default=5, help="measured steps a run (5)")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
+    arguments = parser.parse_args()
+    common.check_program(arguments)
+    results, failures = [], []
+    with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
+        matrix = Matrix(arguments, directory, nvme)
+        profile = json.loads(matrix.profile.read_text())
+        try:
+            for case in CASES:
+                if arguments.only and arguments.only not in case.name():
+                    continue
+                try:
+                    results.append(matrix.measure(case))
+                except RuntimeError as error:
+                    failures.append(f"{case.name()}: {error}")
+                    print(f"{case.name()}: failed", flush=True)
+        finally:  # what was measured is shown even if the rest is not waited for
+            if results:
+                print_results(results)
+            for failure in failures:
+                print(failure)
+            common.save_result("prediction_matrix", {"profile": profile, "results": results, "failures": failures})
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
