@@ -61,7 +61,7 @@ double bound_of(double first_s, double second_s, const Pair& pair) {
 enum class Steps : std::uint8_t { overlap, apart };
 
 // The lanes as they run a program over and over: each one operation at a time, except that a drive has several moves under way,
-// which share its rate by their sizes and complete in order.
+// which share its rate by their sizes and complete in order, as far as their requests are in flight.
 class Lanes {
  public:
   // `work_s`: of each operation, at its lane's own rate.
@@ -75,7 +75,10 @@ class Lanes {
         spans_(done_.size()) {
     for (int id = 0; id < count_; ++id) lane_of(program.ops[id].lane).operations.push_back(id);
     for (State& lane : lanes_) lane.total = lane.operations.size() * static_cast<std::size_t>(rounds);
-    lane_of(Lane::nvme_read).room = lane_of(Lane::nvme_write).room = kMovesUnderWay;
+    for (const Lane lane : {Lane::nvme_read, Lane::nvme_write}) {
+      lane_of(lane).room = kMovesUnderWay;
+      lane_of(lane).in_flight_s = kBytesInFlight / (lane == Lane::nvme_read ? machine.nvme_read_bytes : machine.nvme_write_bytes);
+    }
   }
 
   // Of every operation of every round.
@@ -99,7 +102,9 @@ class Lanes {
     int room = 1;
     std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
     int count = 0;
-    double shared_s = 0;  // work of those under way that are not at their end
+    double in_flight_s = std::numeric_limits<double>::infinity();  // work of the requests that there may be
+    int served = 0;       // of those under way, the oldest, whose requests are in flight
+    double shared_s = 0;  // work of these, but for those at their end
   };
   State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
 
@@ -118,8 +123,16 @@ class Lanes {
       const int id = round * count_ + lane.operations[lane.next % lane.operations.size()];
       if (!ready(id)) return;
       lane.under_way[lane.count++] = {id, 1};
-      lane.shared_s += work_s_[id % count_];
       spans_[id].begin_s = now_s_;
+      serve(lane);
+    }
+  }
+
+  void serve(State& lane) {
+    lane.shared_s = 0;
+    for (lane.served = 0; lane.served < lane.count && lane.shared_s < lane.in_flight_s; ++lane.served) {
+      const UnderWay& move = lane.under_way[lane.served];
+      if (move.left > 0) lane.shared_s += work_s_[move.id % count_];
     }
   }
 
@@ -135,7 +148,7 @@ class Lanes {
     double step_s = std::numeric_limits<double>::infinity();
     for (int l = 0; l < kLanes; ++l) {
       const State& lane = lanes_[l];
-      for (int i = 0; i < lane.count; ++i) {
+      for (int i = 0; i < lane.served; ++i) {
         if (lane.under_way[i].left > 0) step_s = std::min(step_s, lane.under_way[i].left * lane.shared_s / speed[l]);
       }
     }
@@ -150,19 +163,11 @@ class Lanes {
   void progress(State& lane, double seconds) {
     constexpr double instant_s = 1e-12;
     const double share = seconds / lane.shared_s;
-    double shared_s = 0;
-    for (int i = 0; i < lane.count; ++i) {
+    for (int i = 0; i < lane.served; ++i) {
       UnderWay& move = lane.under_way[i];
-      if (move.left <= 0) continue;
-      const double work_s = work_s_[move.id % count_];
       move.left -= share;
-      if (move.left * work_s <= instant_s) {
-        move.left = 0;
-      } else {
-        shared_s += work_s;
-      }
+      if (move.left * work_s_[move.id % count_] <= instant_s) move.left = 0;
     }
-    lane.shared_s = shared_s;
     int completed = 0;
     for (; completed < lane.count && lane.under_way[completed].left <= 0; ++completed) {
       const int id = lane.under_way[completed].id;
@@ -172,7 +177,11 @@ class Lanes {
     }
     std::move(lane.under_way.begin() + completed, lane.under_way.begin() + lane.count, lane.under_way.begin());
     lane.count -= completed;
+    serve(lane);
   }
+
+  // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
+  static constexpr double kBytesInFlight = 16 * 2 * kMiB;
 
   const Program& program_;
   const std::array<Pair, 6> pairs_;

@@ -50,14 +50,16 @@ std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk,
   const auto updates = [&] { update.run(); };
   products(), updates();
   // What each is compared with runs right before it: other programs and the drive itself change from moment to moment.
-  std::vector<double> compute_shares, update_shares, compute_read, compute_write, update_read, update_write, read_compute, write_compute;
+  std::vector<double> compute_shares, update_shares, compute_read, compute_write, update_read, update_write, read_compute,
+      write_compute;
   for (int pass = 0; pass < sampling.passes; ++pass) {
     const double products_alone = rate_for(sampling.pass_s / 2, products), updates_alone = rate_for(sampling.pass_s / 2, updates);
     const Rates both = rates_of_both(sampling.pass_s, products, updates);
     compute_shares.push_back(share(both.first, products_alone));
     update_shares.push_back(share(both.second, updates_alone));
     if (disk == nullptr) continue;
-    const auto beside_disk = [&](double (DiskMoves::*move)(double), std::vector<double>& compute, std::vector<double>& updated, std::vector<double>& moved) {
+    const auto beside_disk = [&](double (DiskMoves::*move)(double), std::vector<double>& compute, std::vector<double>& updated,
+                                 std::vector<double>& moved) {
       const double alone = (disk->*move)(sampling.pass_s);
       double rate = 0;
       std::thread other([&] { rate = (disk->*move)(sampling.pass_s); });
@@ -71,7 +73,8 @@ std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk,
     beside_disk(&DiskMoves::read_for, compute_read, update_read, read_compute);
     beside_disk(&DiskMoves::write_for, compute_write, update_write, write_compute);
   }
-  std::vector<Measurement> measurements = {middle_of("shared_compute", compute_shares), middle_of("shared_update", update_shares)};
+  std::vector<Measurement> measurements = {middle_of("shared_compute", compute_shares),
+                                           middle_of("shared_update", update_shares)};
   if (disk != nullptr) {
     measurements.push_back(middle_of("compute_beside_read", compute_read));
     measurements.push_back(middle_of("compute_beside_write", compute_write));

@@ -18,8 +18,8 @@ std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling)
     mixed_reads.push_back(std::min(read_rate, reads.back()));
     mixed_writes.push_back(std::min(write_rate, writes.back()));
   }
-  return {middle_of("nvme_read_bytes", reads), middle_of("nvme_write_bytes", writes), middle_of("nvme_mixed_read_bytes", mixed_reads),
-          middle_of("nvme_mixed_write_bytes", mixed_writes)};
+  return {middle_of("nvme_read_bytes", reads), middle_of("nvme_write_bytes", writes),
+          middle_of("nvme_mixed_read_bytes", mixed_reads), middle_of("nvme_mixed_write_bytes", mixed_writes)};
 }
 
 }  // namespace spillway

@@ -48,11 +48,13 @@ Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int
       y_(round_up(n * out * size_of(dtype), 64)),
       copies_(weights == Weights::cold ? static_cast<int>((kCold + w_ + dw_ - 1) / (w_ + dw_)) : 1),
       flops_(6.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out)) {
-  const Bytes scratch = std::max({engine_.scratch_bytes(forward_), engine_.scratch_bytes(input_), engine_.scratch_bytes(weight_)});
+  const Bytes scratch =
+      std::max({engine_.scratch_bytes(forward_), engine_.scratch_bytes(input_), engine_.scratch_bytes(weight_)});
   arena_.emplace(x_ + y_ + copies_ * (w_ + dw_) + scratch, "probe of matrix products");
   arena_->prefault(pool);
   fill_for_probe(arena_->at(0), x_ + y_ + w_, dtype);
-  for (int copy = 1; copy < copies_; ++copy) std::memcpy(arena_->at(x_ + y_ + copy * w_), arena_->at(x_ + y_), static_cast<std::size_t>(w_));
+  for (int copy = 1; copy < copies_; ++copy)
+    std::memcpy(arena_->at(x_ + y_ + copy * w_), arena_->at(x_ + y_), static_cast<std::size_t>(w_));
 }
 
 void Products::run() {
@@ -102,7 +104,8 @@ DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, 
 }
 
 // Segments round and round through [base, base + bytes), two in flight, until the time is over.
-DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds, Rounds rounds) {
+DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds,
+                                 Rounds rounds) {
   const auto begin = Clock::now();
   std::optional<IoTicket> before;
   Moved moved;

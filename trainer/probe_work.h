@@ -51,7 +51,8 @@ class Update {
   Arena arena_;
 };
 
-// Files in the directories with requests of the size and depth of training. Reads and writes may run at once, each for one thread.
+// Files in the directories with requests of the size and depth of training. Reads and writes may run at once, each for one
+// thread.
 class DiskMoves {
  public:
   // Files as large as the directories have room for, up to `most` bytes to read and as many to write; of these, what can be laid

@@ -70,6 +70,10 @@ TEST(Simulate, MovesUnderWayShareTheDriveAndCompleteInOrder) {
   ops.push_back(op(Lane::compute, 2, {{0, 0}}));
   prediction = predict(ops);
   EXPECT_NEAR(prediction.timeline.spans.back().begin_s, 1e-3 * kMovesUnderWay, kNear);
+  // Of large moves no more than the first has requests in flight.
+  prediction = predict({op(Lane::nvme_read, 40), op(Lane::nvme_read, 40)});
+  EXPECT_NEAR(prediction.timeline.spans[0].end_s, 40e-3, kNear);
+  EXPECT_NEAR(prediction.timeline.spans[1].end_s, 80e-3, kNear);
 }
 
 TEST(Simulate, LanesSlowEachOther) {
@@ -81,7 +85,8 @@ TEST(Simulate, LanesSlowEachOther) {
   EXPECT_NEAR(beside_reads.timeline.spans[1].end_s, 5e-3, kNear);    // all of it beside the read
   EXPECT_NEAR(beside_reads.timeline.spans[0].end_s, 6.5e-3, kNear);  // 2.5 ms of it beside compute
   // Three at once: each of the others slows.
-  const Prediction all = predict({op(Lane::compute, 1), op(Lane::nvme_read, 9), op(Lane::nvme_write, 9), op(Lane::update, 9)}, profile);
+  const Prediction all =
+      predict({op(Lane::compute, 1), op(Lane::nvme_read, 9), op(Lane::nvme_write, 9), op(Lane::update, 9)}, profile);
   EXPECT_NEAR(all.timeline.spans[0].end_s - all.timeline.spans[0].begin_s, 1e-3 / (0.5 * 0.8 * 0.9), kNear);
   // No schedule is faster than the bound says.
   EXPECT_LE(beside_reads.bound_s, beside_reads.step_s + kNear);

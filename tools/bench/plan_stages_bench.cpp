@@ -1,6 +1,6 @@
-// What a plan costs to make, stage by stage, for models of 10 to 1,000 layers: `ns_an_operation` stays about the same where a stage
-// takes time in proportion to the operations of the plan; `times_least` compares it with that of the smallest model. Everything rests on
-// NVMe, which makes the most operations. The whole search, which builds many plans, is planning_bench.cpp.
+// What a plan costs to make, stage by stage, for models of 10 to 1,000 layers: `ns_an_operation` stays about the same where a
+// stage takes time in proportion to the operations of the plan; `times_least` compares it with that of the smallest model.
+// Everything rests on NVMe, which makes the most operations. The whole search, which builds many plans, is planning_bench.cpp.
 // Usage: plan_stages_bench [--benchmark_...]
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ Choices choices_of(const UnitGraph& graph, const Outline& outline) {
   choices.update = outline.update;
   choices.micro_batches = kMicroBatches;
   choices.clip = false;
-  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) tiers->assign(graph.blocks.size(), Tier::nvme);
+  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
+    tiers->assign(graph.blocks.size(), Tier::nvme);
   choices.saved.assign(graph.units.size(), Saved::spill);
   choices.boundary.assign(graph.units.size(), Boundary::spill);
   return choices;
@@ -87,7 +88,7 @@ void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline
   };
   for (const auto& [stage, work] : stages) {
     const std::string name = fmt::format("{}/{}", outline.name, stage);
-    benchmark::RegisterBenchmark(fmt::format("{}/layers:{}", name, layers).c_str(), [=, work = work](benchmark::State& state) {
+    const auto measure = [=, work = work](benchmark::State& state) {
       // CPU seconds, and the best of all repetitions: others on the machine only ever make a stage slower.
       double best_s = 1e9;
       for ([[maybe_unused]] auto _ : state) {
@@ -97,11 +98,13 @@ void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline
       }
       const double operations = static_cast<double>(plan->step.ops.size());
       const double each_s = best_s / operations;
-      const double least_s = least->emplace(name, each_s).first->second;
       state.counters["operations"] = operations;
       state.counters["ns_an_operation"] = each_s * 1e9;
-      state.counters["times_least"] = each_s / least_s;
-    })->Unit(benchmark::kMillisecond)->Iterations(layers < 100 ? 50 : 8);
+      state.counters["times_least"] = each_s / least->emplace(name, each_s).first->second;
+    };
+    benchmark::RegisterBenchmark(fmt::format("{}/layers:{}", name, layers).c_str(), measure)
+        ->Unit(benchmark::kMillisecond)
+        ->Iterations(layers < 100 ? 50 : 8);
   }
 }
 
