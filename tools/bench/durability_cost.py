@@ -29,10 +29,12 @@ def measure(arguments, shape, directory, nvme, profile):
     flags = common.spillway_flags(model, data, batch, batch, sequence, "--device-memory", arguments.device_memory, "--nvme", nvme, "--profile", profile,
                                   "--data-order", "sequential", *arguments.flags)
     runs = {mode: common.Run() for mode in MODES}
+    # Whole intervals, so that as many records and copies are counted as are planned.
+    interval = common.plan(arguments.spillway, [*flags, "--durability", "step"], directory)["durability"]["interval"]
+    steps = -(-arguments.steps // interval) * interval
     for _ in range(arguments.rounds):
         for mode in MODES:
-            run = common.train(arguments.spillway, [*flags, "--durability", mode], directory, arguments.steps, arguments.warm_up)
-            # A record is written every interval-th step: only their sum says anything.
+            run = common.train(arguments.spillway, [*flags, "--durability", mode], directory, steps, arguments.warm_up)
             runs[mode].join(run)
             print(f"{model} {mode}: {', '.join(f'{seconds:.3f}' for seconds in run.step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
     return runs
