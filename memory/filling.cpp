@@ -41,6 +41,7 @@ Choices Filling::start(const Outline& outline) const {
   choices.micro_batches = request_.micro_batches;
   choices.clip = request_.clip;
   choices.form = request_.form;
+  choices.sharding = request_.sharding;
   choices.slots = outline.slots;
   choices.lookahead = outline.lookahead;
   choices.update_spread = outline.update_spread;
@@ -88,7 +89,7 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
   if (speculates(choices)) return std::nullopt;
   const UnitGraph& graph = graph_of(graphs_, choices);
   Bytes resident = 0;
-  for (const ParameterBlock& block : graph.blocks) resident += block.elements * bytes_per_element(request_.form);
+  for (const ParameterBlock& block : graph.blocks) resident += bytes_at_rest(request_.sharding, block, request_.form);
   if (resident > request_.budgets.device) return std::nullopt;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     std::fill(tiers->begin(), tiers->end(), Tier::device);
@@ -130,10 +131,12 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   Row gradients{{}, [first_blocks](Choices& c, int k) { first_blocks(c.gradient_tier, k); }};
   Row optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
-    const std::int64_t elements = stays(block) ? 0 : graph.blocks[block].elements;
-    weights.sizes.push_back(elements * weight_bytes);
-    gradients.sizes.push_back(elements * gradient_bytes);
-    optimizer.sizes.push_back(elements * (bytes_per_element(request_.form) - weight_bytes));
+    const ParameterBlock& of = graph.blocks[block];
+    const Bytes all = stays(block) ? 0 : bytes_at_rest(request_.sharding, of, request_.form);
+    const Bytes weight = stays(block) ? 0 : elements_at_rest(request_.sharding, of, StateKind::weight) * weight_bytes;
+    weights.sizes.push_back(weight);
+    gradients.sizes.push_back(stays(block) ? 0 : waiting_elements(request_.sharding, of) * gradient_bytes);
+    optimizer.sizes.push_back(all - weight);
   }
   Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.

@@ -11,7 +11,7 @@ namespace spillway {
 std::string_view name_of(OpKind kind) {
   constexpr std::string_view names[] = {"read", "write",        "forward",         "recompute", "backward",
                                         "loss", "gradient_add", "gradient_finish", "norm",      "update",
-                                        "fetch_rows", "update_rows", "add_rows", "finish_rows"};
+                                        "fetch_rows", "update_rows", "add_rows", "finish_rows", "gather", "reduce"};
   return names[static_cast<int>(kind)];
 }
 std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
@@ -42,6 +42,7 @@ bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices) {
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
+  if (choices.sharding.ranks > 1) return false;
   const bool whole_steps = choices.update == UpdateTime::in_next_forward;
   const bool parts_of_steps = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
   if (!whole_steps && !parts_of_steps) return false;
@@ -58,6 +59,15 @@ bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
     }
   }
   return any;
+}
+
+Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form) {
+  Bytes sum = 0;
+  for (int kind = 0; kind < kStateKinds; ++kind) {
+    const auto of = static_cast<StateKind>(kind);
+    sum += elements_at_rest(sharding, block, of) * bytes_per_element(form, of);
+  }
+  return sum;
 }
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index) {

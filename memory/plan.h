@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/sharding.h"
 #include "memory/types.h"
 #include "memory/unit.h"
 
@@ -86,11 +87,13 @@ enum class OpKind : std::uint8_t {
   gradient_add,     // first gradient += second (a tensor used twice)
   gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16
   norm,             // global norm and clip factor from the sums
-  update,           // optimizer on elements [element_begin, element_end) of a block
+  update,           // optimizer on elements [element_begin, element_end) of a block, or of this rank's part of it
   fetch_rows,       // nvme -> device: of arrays of all looked-up blocks the rows of a micro-batch's tokens
   update_rows,      // the weights of fetched rows as the update that waits will make them; the state at rest stays
   add_rows,         // gradients of a micro-batch's rows to the sums of the rows that the step's tokens touch
   finish_rows,      // after the last micro-batch: those rows of tied blocks, and the sums of squares of these
+  gather,           // of an array, every rank's part -> all of it, on every rank; operands: the part, the whole (one where in place)
+  reduce,           // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
 };
 std::string_view name_of(OpKind kind);
 
@@ -157,6 +160,7 @@ struct Choices {
   bool clip = true;                     // the global norm scales the update
   bool gives_logits = false;            // evaluation is asked for the logits of a row, too
   StateForm form = StateForm::exact;
+  Sharding sharding;
   int slots = 1;                        // of state on NVMe
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use
   // Blocks that are looked up are updated in the next forward, whatever `update` says: the lookup takes rows that are fetched and
@@ -193,6 +197,16 @@ Bytes row_window(Bytes row_bytes);
 // Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than a
 // row's window, and where only some blocks are updated in the next step, no step is taken back or has a slot of its own.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
+
+// Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
+inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind) {
+  const bool sharded = kind == StateKind::weight ? sharding.shards_weights() : sharding.shards_optimizer();
+  return sharded ? shard_elements(block.elements, sharding) : block.elements;
+}
+inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBlock& block) {
+  return sharding.shards_gradients() ? shard_elements(block.elements, sharding) : block.elements;
+}
+Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form);  // of all its arrays
 
 struct Plan {
   Choices choices;

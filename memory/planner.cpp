@@ -167,8 +167,8 @@ class Search {
     // Two where the directories have room for all state twice and for what is spilled beside it.
     Bytes state = 0;
     for (const ParameterBlock& block : graphs_.tiled->blocks) {
-      state += bytes_per_element(request_.form) * block.elements;
-      state += gradient_bytes_per_element(request_.form) * block.elements / 2;
+      state += bytes_at_rest(request_.sharding, block, request_.form);
+      state += gradient_bytes_per_element(request_.form) * waiting_elements(request_.sharding, block) / 2;
     }
     return 2 * state <= request_.budgets.nvme ? 2 : 1;
   }

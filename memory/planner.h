@@ -30,6 +30,7 @@ struct PlanRequest {
   int micro_batches = 1;
   bool clip = true;
   StateForm form = StateForm::exact;
+  Sharding sharding;
   std::optional<Order> order;
   std::optional<UpdateTime> update;
   std::optional<Tier> parameter_tier, optimizer_tier;

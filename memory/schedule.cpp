@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "memory/resident_buffers.h"
 #include "memory/task_list.h"
 
 // The compilation goes in two passes. First the tasks: everything that computes, in an order that alone fixes the numbers
@@ -83,13 +84,13 @@ class Movement {
     const int tasks = static_cast<int>(list_.tasks.size());
     reach.ahead.resize(tasks);
     reach.behind.resize(tasks);
-    for (const Lane lane : {Lane::compute, Lane::update}) {
+    for (const Lane lane : {Lane::compute, Lane::update, Lane::network}) {
       std::vector<int> starts, ends;  // first and last task of each phase of the lane
       std::vector<std::pair<int, int>> members;
       int phase = -1;
       for (int task = 0; task < tasks; ++task) {
         if (list_.tasks[task].op.lane != lane) continue;
-        if (starts.empty() || single_tasks || lane == Lane::update || list_.tasks[task].phase != phase) {
+        if (starts.empty() || single_tasks || lane != Lane::compute || list_.tasks[task].phase != phase) {
           phase = list_.tasks[task].phase;
           starts.push_back(task);
           ends.push_back(task);

@@ -28,6 +28,7 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
     case Lane::nvme_read: return static_cast<double>(op.bytes) / machine.nvme_read_bytes;
     case Lane::nvme_write: return static_cast<double>(op.bytes) / machine.nvme_write_bytes;
     case Lane::update: return op.work.bytes / machine.update_bytes;
+    case Lane::network: return static_cast<double>(op.bytes) / machine.network_bytes;
     default: return seconds_of(machine, graph, op.work);
   }
 }

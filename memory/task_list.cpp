@@ -6,18 +6,10 @@
 #include <limits>
 
 #include "memory/error.h"
+#include "memory/resident_buffers.h"
 
 namespace spillway {
 namespace {
-
-constexpr std::array<StateKind, kStateKinds> kKinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
-
-std::string_view name_of_kind(StateKind kind) {
-  constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
-  return names[static_cast<int>(kind)];
-}
-
-Category category_of(StateKind kind) { return kind == StateKind::weight ? Category::parameters : Category::optimizer; }
 
 enum class Purpose : std::uint8_t { training, evaluation };
 
@@ -25,6 +17,8 @@ class Builder {
  public:
   Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : graph_(graph), plan_(plan), choices_(plan.choices), purpose_(purpose) {
     weight_object_.assign(graph.blocks.size(), -1);
+    reduced_object_.assign(graph.blocks.size(), -1);
+    gathered_.resize(graph.blocks.size());
     gradient_objects_.resize(graph.blocks.size());
     rounded_object_.assign(graph.blocks.size(), -1);
     value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
@@ -92,6 +86,7 @@ class Builder {
   TaskList evaluation() {
     for (int unit = 0; unit < units(); ++unit) {
       ++phase_;  // a unit's weights are read a few units ahead, not all at the beginning
+      gather_ahead(unit, 1);
       forward_task(unit, 0, OpKind::forward);
     }
     Task& task = add(OpKind::loss, Lane::compute);
@@ -138,16 +133,19 @@ class Builder {
 
   int weight(int block) {
     int& object = weight_object_[block];
-    if (object < 0) object = add_object(state_object(block, StateKind::weight, 0, graph_.blocks[block].elements));
+    if (object < 0) object = add_object(state_object(block, StateKind::weight, 0, elements_at_rest(sharding(), graph_.blocks[block], StateKind::weight)));
     return object;
   }
+
+  // What units take: the weight as it rests, or as it was last gathered.
+  int whole_weight(int block) { return sharding().shards_weights() ? gathered_[block].object : weight(block); }
 
   // The object of the sum that the use-th user of the block's gradient accumulates.
   int gradient(int block, int use) {
     auto& objects = gradient_objects_[block];
     while (static_cast<int>(objects.size()) <= use) {
       const int index = static_cast<int>(objects.size());
-      const bool waits_as_is = index == 0 && choices_.form != StateForm::compact;
+      const bool waits_as_is = index == 0 && choices_.form != StateForm::compact && !sharding().shards_gradients();
       Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
                     .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
                     .bytes = graph_.blocks[block].elements * 4, .block = block};
@@ -157,14 +155,28 @@ class Builder {
     return objects[use];
   }
 
+  // The sum over ranks: this rank's part of it where gradients are sharded.
+  int reduced_gradient(int block) {
+    if (!sharding().shards_gradients()) return gradient(block, 0);
+    int& reduced = reduced_object_[block];
+    if (reduced < 0) {
+      Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"}, .category = Category::gradients,
+                    .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
+                    .bytes = waiting_elements(sharding(), graph_.blocks[block]) * 4, .block = block};
+      if (choices_.form != StateForm::compact) place_waiting_gradient(block, object);
+      reduced = add_object(std::move(object));
+    }
+    return reduced;
+  }
+
   // The gradient as it waits for its update: the sum itself, or its bf16 rounding in compact form.
   int waiting_gradient(int block) {
-    if (choices_.form != StateForm::compact) return gradient(block, 0);
+    if (choices_.form != StateForm::compact) return reduced_gradient(block);
     int& rounded = rounded_object_[block];
     if (rounded < 0) {
       Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"}, .category = Category::gradients,
                     .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                    .bytes = graph_.blocks[block].elements * 2, .block = block};
+                    .bytes = waiting_elements(sharding(), graph_.blocks[block]) * 2, .block = block};
       place_waiting_gradient(block, object);
       rounded = add_object(std::move(object));
     }
@@ -223,11 +235,11 @@ class Builder {
     const bool looks_up = unit.lookup.rows > 0;
     for (std::size_t place = 0; place < unit.blocks.size(); ++place) {
       if (!looks_up || place > 0) {
-        use(task, Role::weights, Access::read, weight(unit.blocks[place]));
+        use(task, Role::weights, Access::read, whole_weight(unit.blocks[place]));
       } else if (task.op.kind == OpKind::backward) {  // has no use for them
         task.operands.push_back({.role = Role::weights});
       } else if (!fetches_rows()) {
-        use(task, Role::weights, Access::read, weight(unit.blocks[place]));
+        use(task, Role::weights, Access::read, whole_weight(unit.blocks[place]));
       } else if (int& rows = rows_object_[task.op.micro_batch]; rows >= 0) {
         use(task, Role::rows, Access::read, rows);
         rows = -1;  // all of them: the units of other tiles have nothing to do
@@ -352,6 +364,78 @@ class Builder {
     control(task, Access::update, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
   }
 
+  // --- tasks of the network ---
+
+  const Sharding& sharding() const { return choices_.sharding; }
+
+  // Where weights are sharded, those of a unit are gathered as far ahead as others are read. A block whose last use is no farther
+  // back is still there.
+  void gather_ahead(int unit, int direction) {
+    if (!sharding().shards_weights()) return;
+    for (int ahead = 0; ahead <= choices_.lookahead; ++ahead) {
+      const int wanted = unit + ahead * direction;
+      if (wanted < 0 || wanted >= units()) return;
+      if (direction > 0 && purpose_ == Purpose::training && graph_.units[wanted].role == ForwardRole::merged_into_backward) continue;
+      const Unit& of = graph_.units[wanted];
+      const std::size_t unread = direction < 0 && of.lookup.rows > 0 ? 1 : 0;  // the backward of a lookup takes no weights
+      for (std::size_t place = unread; place < of.blocks.size(); ++place) gather_for(of.blocks[place], wanted, phase_ + ahead);
+    }
+  }
+  void gather_for(int block, int unit, int phase) {
+    Gathered& gathered = gathered_[block];
+    if (gathered.object < 0 || gathered.phase < phase_ - 1 - choices_.lookahead) {
+      const Bytes bytes = shard_elements(graph_.blocks[block].elements, sharding()) * sharding().group * bytes_per_element(choices_.form, StateKind::weight);
+      gathered.object = add_object({.name = {graph_.blocks[block].name, ".gathered"}, .category = Category::parameters,
+                                    .staged_category = Category::parameters, .bytes = bytes, .block = block});
+      const int part = weight(block);
+      Task& task = add(OpKind::gather, Lane::network);
+      task.op.unit = unit;
+      task.op.block = block;
+      task.op.bytes = bytes_of_collective(bytes, sharding().group);
+      use(task, Role::state, Access::read, part);
+      use(task, Role::weights, Access::write, gathered.object);
+    }
+    gathered.phase = std::max(gathered.phase, phase);
+  }
+
+  // Where the optimizer's state is sharded and weights are whole, each rank has updated its part of them.
+  void gather_updated(int block, Condition condition, int phase) {
+    if (!sharding().shards_optimizer() || sharding().shards_weights()) return;
+    const int whole = weight(block);
+    Task& task = add(OpKind::gather, Lane::network);
+    task.phase = phase;
+    task.op.block = block;
+    task.op.condition = condition;
+    task.op.bytes = bytes_of_collective(list_.objects[whole].bytes, sharding().group);
+    use(task, Role::state, Access::update, whole);
+  }
+
+  void reduce_gradient(int block) {
+    const int ranks = sharding().ranks;
+    if (ranks == 1) return;
+    const int sum = gradient(block, 0), reduced = reduced_gradient(block);
+    const Bytes whole = graph_.blocks[block].elements * 4;
+    Task& task = add(OpKind::reduce, Lane::network);
+    task.op.block = block;
+    if (sharding().shards_optimizer()) {
+      const int copies = ranks / sharding().group;
+      const Bytes part = shard_elements(graph_.blocks[block].elements, sharding()) * 4;
+      task.op.bytes = bytes_of_collective(whole, sharding().group) + 2 * bytes_of_collective(part, copies);
+    } else {
+      task.op.bytes = 2 * bytes_of_collective(whole, ranks);
+    }
+    use(task, Role::gradient, reduced == sum ? Access::update : Access::read, sum);
+    if (reduced != sum) use(list_.tasks.back(), Role::gradient, Access::write, reduced);
+  }
+
+  // Of words that every rank has a sum of its own of.
+  void reduce_control(int resident, Bytes bytes) {
+    if (sharding().ranks == 1) return;
+    Task& task = add(OpKind::reduce, Lane::network);
+    task.op.bytes = 2 * bytes_of_collective(bytes, sharding().ranks);
+    control(task, Access::update, resident, 0, bytes);
+  }
+
   // --- tasks of compute ---
 
   void forward_task(int index, int mb, OpKind kind) {
@@ -382,6 +466,7 @@ class Builder {
     issue_updates(queue_, queue_.size(), phase_);
     issue_updates(late_, late_.size(), phase_);
     if (graph_.units[index].role == ForwardRole::merged_into_backward) return;
+    gather_ahead(index, 1);
     const int last_phase = phase_ + choices_.update_spread;
     const int tasks = last_mb - first_mb + 1;
     const std::size_t quota = share_of_queue(last_phase, tasks), late_quota = share_of_late(tasks);
@@ -395,6 +480,7 @@ class Builder {
   void backward(int index, int first_mb, int last_mb) {
     ++phase_;
     if (index == units() - 1 && graph_.units[index].role == ForwardRole::computes) loss(last_mb);
+    gather_ahead(index, -1);
     const Unit& unit = graph_.units[index];
     const std::size_t quota = share_of_queue(phase_, last_mb - first_mb + 1);
     const bool apart = rows_apart_ && unit.lookup.rows > 0;
@@ -433,6 +519,7 @@ class Builder {
   // The loss of the step is known once the last micro-batch has it; no update comes before.
   void loss(int last_mb) {
     if (last_mb + 1 != choices_.micro_batches) return;
+    reduce_control(plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)));
     Task& task = add(OpKind::loss, Lane::compute);
     control(task, Access::update, plan_.loss_buffer, 0, (choices_.micro_batches + 1) * static_cast<Bytes>(sizeof(double)));
   }
@@ -488,12 +575,14 @@ class Builder {
         use(task, Role::gradient, Access::update, first);
         use(list_.tasks.back(), Role::gradient, Access::read, other);
       }
-      const int sum = gradient(block, 0);
+      reduce_gradient(block);
+      const int sum = reduced_gradient(block);
       const bool rounds = choices_.form == StateForm::compact;
       const int waiting = waiting_gradient(block);
       Task& task = add(OpKind::gradient_finish, Lane::update);
       task.op.block = block;
-      task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(graph_.blocks[block].elements);
+      const std::int64_t summed = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
+      task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(summed);
       use(task, Role::gradient, Access::read, sum);
       if (rounds) use(task, Role::gradient, Access::write, waiting);
       control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
@@ -504,6 +593,7 @@ class Builder {
   }
 
   void norm() {
+    if (sharding().shards_optimizer()) reduce_control(plan_.norm_buffer, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
     Task& task = add(OpKind::norm, Lane::update);
     control(task, Access::read, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
     control(task, Access::write, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
@@ -520,7 +610,7 @@ class Builder {
 
   void queue_update(std::deque<Chunk>& queue, int block, Condition condition, int phase) {
     if (!updated_.empty()) updated_[block] = 1;
-    const std::int64_t elements = graph_.blocks[block].elements;
+    const std::int64_t elements = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
     const int moments = plan_.state_buffer[block][static_cast<int>(StateKind::m)];
     const bool rests_on_device = plan_.resident[moments].tier == Tier::device;
     const std::int64_t size = rests_on_device ? elements : choices_.update_chunk;
@@ -560,6 +650,7 @@ class Builder {
     use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
     if (is_apart(chunk.block)) read_waiting_rows(task);
     read_settled_loss(task);
+    if (chunk.end == elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m)) gather_updated(chunk.block, chunk.condition, chunk.phase);
   }
 
   // Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
@@ -581,7 +672,12 @@ class Builder {
   bool rows_apart_ = false;                        // what lookups add to the gradients of their blocks is kept apart
   int whole_rows_object_ = -1, row_sums_object_ = -1;  // fp32 [N, row_elements]: what the head added to the rows, and the lookups
   std::vector<int> rows_object_;                   // a micro-batch: its rows for the lookup that takes them first, else -1
-  std::vector<int> weight_object_, rounded_object_, value_object_, control_object_;
+  struct Gathered {
+    int object = -1;
+    int phase = 0;  // of the last use that it is there for
+  };
+  std::vector<Gathered> gathered_;                 // a block whose weights are sharded
+  std::vector<int> weight_object_, reduced_object_, rounded_object_, value_object_, control_object_;
   std::vector<std::vector<int>> gradient_objects_;
   std::vector<std::vector<int>> gradient_users_;   // units that add to a block's gradient, in the order of the backward
   std::vector<int> producer_;                      // a value: the first unit whose forward writes it; -1 for gradients
@@ -592,74 +688,6 @@ class Builder {
 };
 
 }  // namespace
-
-namespace {
-
-int add_resident(Plan& plan, const BufferName& name, Category category, Tier tier, Bytes bytes, int slots) {
-  plan.resident.push_back({.name = name, .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
-  return static_cast<int>(plan.resident.size()) - 1;
-}
-
-int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan) {
-  const Bytes each = bytes_per_element(plan.choices.form, kind);
-  if (each == 0) return -1;
-  return add_resident(plan, {block.name, name_of_kind(kind)}, category_of(kind), tier, each * block.elements,
-                      tier == Tier::nvme ? plan.choices.slots : 1);
-}
-
-}  // namespace
-
-void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
-  const Choices& choices = plan.choices;
-  int pieces = 0;
-  for (const ParameterBlock& block : graph.blocks) pieces += static_cast<int>(block.pieces.size());
-  const Bytes word = sizeof(double);
-  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
-  plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device, pieces * word, 1);
-  plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
-  plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
-  if (keeps_rows_apart(graph, choices)) {
-    std::int64_t vocabulary = 0, row_elements = 0;
-    for (const Unit& unit : graph.units) {
-      vocabulary += unit.lookup.rows;
-      row_elements = std::max(row_elements, unit.lookup.row_elements);
-    }
-    const std::int64_t tokens = choices.micro_batches * graph.rows;
-    plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
-                                            tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
-    plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device, (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
-    plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device, vocabulary * word, 1);
-  }
-  if (choices.gives_logits) plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
-  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    std::array<int, kStateKinds> buffers{};
-    for (const StateKind kind : kKinds) {
-      const Tier tier = kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block];
-      buffers[static_cast<int>(kind)] = add_state(graph.blocks[block], kind, tier, plan);
-    }
-    plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(update_of(choices, graph.blocks[block]) != UpdateTime::in_next_forward
-                                       ? -1
-                                       : add_resident(plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
-                                                      gradient_bytes_per_element(choices.form) * graph.blocks[block].elements, 1));
-  }
-}
-
-void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
-  const Choices& choices = plan.choices;
-  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
-  plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
-  plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
-  for (const Value& value : graph.values) {
-    plan.value_buffer.push_back(!value.lasts ? -1 : add_resident(plan, {value.name}, Category::activations, Tier::device, value.bytes, 1));
-  }
-  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    std::array<int, kStateKinds> buffers{-1, -1, -1, -1};
-    buffers[static_cast<int>(StateKind::weight)] = add_state(graph.blocks[block], StateKind::weight, choices.weight_tier[block], plan);
-    plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(-1);
-  }
-}
 
 TaskList step_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).step(); }
 TaskList flush_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).flush(); }

@@ -44,12 +44,6 @@ struct TaskList {
   std::vector<Object> objects;
 };
 
-// Adds what lives as long as the run: state on its tiers, gradients that wait into the next step, control words, tokens.
-void add_resident_buffers(const UnitGraph& graph, Plan& plan);
-
-// The same for a plan that only evaluates: weights, values that last, control words, tokens, the logits of a row.
-void add_inference_buffers(const UnitGraph& graph, Plan& plan);
-
 TaskList step_tasks(const UnitGraph& graph, const Plan& plan);
 TaskList flush_tasks(const UnitGraph& graph, const Plan& plan);
 TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan);

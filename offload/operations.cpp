@@ -60,6 +60,8 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::read:
     case OpKind::write:
     case OpKind::fetch_rows:
+    case OpKind::gather:
+    case OpKind::reduce:
       break;
   }
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op.kind), name_of(op.lane));

@@ -1,0 +1,35 @@
+// How ranks divide what they train together: the ZeRO stages as sizes of what a rank holds, and the bytes that collectives move for
+// it. Not here: when they move it (task_list.h), how ranks talk.
+//
+// Legend: R ranks, N of them share one copy of what is sharded, P parameters of a block.
+#pragma once
+
+#include <cstdint>
+
+#include "memory/types.h"
+#include "memory/unit.h"
+
+namespace spillway {
+
+// Stage 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too.
+struct Sharding {
+  int ranks = 1;  // R
+  int group = 1;  // N, a divisor of R: beyond it there are whole copies (hybrid sharding)
+  int stage = 0;
+
+  bool shards_optimizer() const { return stage >= 1 && group > 1; }
+  bool shards_gradients() const { return stage >= 2 && group > 1; }
+  bool shards_weights() const { return stage >= 3 && group > 1; }
+  bool operator==(const Sharding&) const = default;
+};
+
+// Elements of a rank's part of a block: all parts are as long, whole extents at two bytes an element or more.
+constexpr std::int64_t shard_elements(std::int64_t elements, const Sharding& sharding) {
+  return round_up((elements + sharding.group - 1) / sharding.group, kBlockElements);
+}
+
+// Bytes that enter a rank, and as many that leave it, where `ranks` gather an array from their parts, or reduce one to its parts.
+// To reduce one and have all of it is both.
+constexpr Bytes bytes_of_collective(Bytes array, int ranks) { return array / ranks * (ranks - 1); }
+
+}  // namespace spillway

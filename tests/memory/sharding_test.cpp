@@ -1,0 +1,141 @@
+// Ranks are placements: the same schedule with parts of the state, and collectives where parts and wholes meet.
+#include "memory/sharding.h"
+
+#include <gtest/gtest.h>
+
+#include "memory/packing.h"
+#include "memory/peer_layout.h"
+#include "memory/planner.h"
+#include "memory/schedule.h"
+#include "memory/waits.h"
+#include "tests/memory/toy_graph.h"
+
+namespace spillway {
+namespace {
+
+Plan compiled(const UnitGraph& graph, const Choices& choices) {
+  Plan plan = build_schedule(graph, choices);
+  pack(plan);
+  derive_waits(plan);
+  return plan;
+}
+
+// Elements that enter a rank by collectives of blocks, as if no part of an array were its own.
+struct Traffic {
+  double gathered = 0, reduced = 0;
+};
+Traffic traffic_of(const Plan& plan) {
+  const double others = (plan.choices.sharding.ranks - 1.0) / plan.choices.sharding.ranks;
+  Traffic traffic;
+  for (const Program* program : {&plan.step}) {
+    for (const Op& op : program->ops) {
+      if (op.block < 0) continue;
+      if (op.kind == OpKind::gather) traffic.gathered += static_cast<double>(op.bytes) / 2 / others;
+      if (op.kind == OpKind::reduce) traffic.reduced += static_cast<double>(op.bytes) / 4 / others;
+    }
+  }
+  return traffic;
+}
+
+TEST(Sharding, MovesTwoParametersAStepAndThreeWhereWeightsAreSharded) {
+  const UnitGraph graph = toy_graph({.layers = 10, .tied = false});
+  const auto parameters = static_cast<double>(graph.parameters), vocabulary = 128.0 * 1024;
+  for (const int micro_batches : {1, 4}) {
+    for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_next_forward}) {
+      Choices choices = toy_choices(graph, Tier::device);
+      choices.micro_batches = micro_batches;
+      choices.update = update;
+      choices.order = Order::vertical;
+      choices.lookahead = 0;
+      choices.sharding = {.ranks = 4, .group = 4, .stage = 0};
+      EXPECT_EQ(traffic_of(compiled(graph, choices)).reduced, 2 * parameters);  // everybody has the whole sum: two halves
+      for (const int stage : {1, 2}) {
+        choices.sharding.stage = stage;
+        const Traffic traffic = traffic_of(compiled(graph, choices));
+        EXPECT_EQ(traffic.reduced, parameters) << stage;
+        EXPECT_EQ(traffic.gathered, parameters) << stage;
+      }
+      choices.sharding.stage = 3;
+      const Traffic traffic = traffic_of(compiled(graph, choices));
+      EXPECT_EQ(traffic.reduced, parameters);
+      // Once for the forward and once for the backward, but for what the forward used last, which is still there, and for lookups,
+      // whose backward takes no weights.
+      EXPECT_EQ(traffic.gathered, 2 * parameters - vocabulary - 2 * vocabulary);
+    }
+  }
+}
+
+TEST(Sharding, DividesWhatRests) {
+  const UnitGraph graph = toy_graph({.layers = 10, .tied = false});
+  const Bytes parameters = graph.parameters;
+  const auto state = [&](int stage) {
+    Choices choices = toy_choices(graph, Tier::device);
+    choices.sharding = {.ranks = 8, .group = 8, .stage = stage};
+    const Plan plan = compiled(graph, choices);
+    Bytes bytes = 0;
+    for (const Buffer& buffer : plan.resident) {
+      if (buffer.category == Category::parameters || buffer.category == Category::optimizer) bytes += buffer.bytes;
+    }
+    return bytes;
+  };
+  EXPECT_EQ(state(0), 12 * parameters);
+  EXPECT_EQ(state(1), 2 * parameters + 10 * parameters / 8);
+  EXPECT_EQ(state(2), state(1));
+  EXPECT_EQ(state(3), 12 * parameters / 8);
+}
+
+TEST(Sharding, EveryStageGivesAValidPlan) {
+  for (const bool tied : {false, true}) {
+    for (const bool fused : {false, true}) {
+      const UnitGraph graph = toy_graph({.layers = 5, .tied = tied, .fused = fused});
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const Order order : {Order::horizontal, Order::vertical}) {
+          for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+            for (const Tier tier : {Tier::device, Tier::nvme}) {
+              for (const int lookahead : {0, 2}) {
+                Choices choices = toy_choices(graph, tier);
+                choices.sharding = {.ranks = 6, .group = lookahead == 0 ? 6 : 3, .stage = stage};
+                choices.order = order;
+                choices.update = update;
+                choices.micro_batches = 2;
+                choices.lookahead = lookahead;
+                choices.form = lookahead == 0 ? StateForm::exact : StateForm::compact;
+                choices.update_chunk = 16 * 1024;
+                const Plan plan = compiled(graph, choices);
+                EXPECT_NO_THROW(validate(plan, graph)) << tied << fused << stage << name_of(order) << name_of(update) << name_of(tier) << lookahead;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The closed forms of others: 16 bytes a parameter, by stage; and sbh (34 + 5 a s / h) a layer.
+TEST(Sharding, PeersStoreSixteenBytesAParameter) {
+  const std::int64_t parameters = 7'500'000'000;
+  const auto gigabytes = [&](int stage) { return peer_state_bytes(parameters, {.ranks = 64, .group = 64, .stage = stage}) / 1e9; };
+  EXPECT_DOUBLE_EQ(gigabytes(0), 120);
+  EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
+  EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
+  EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
+  EXPECT_DOUBLE_EQ(peer_activation_bytes(2048, 1, 12288, 96), 2048.0 * 12288 * (34 + 80));
+}
+
+TEST(Sharding, LetsTheSearchFitWhatOneRankCannot) {
+  const UnitGraph tiled = toy_graph({.layers = 12}), fused = toy_graph({.layers = 12, .fused = true});
+  MachineProfile machine;
+  machine.gemm_bf16_flops = machine.gemm_fp32_flops = machine.attention_bf16_flops = machine.attention_fp32_flops = 700e9;
+  machine.memory_bytes = machine.update_bytes = machine.network_bytes = 30e9;
+  PlanRequest request{.budgets = {.device = 10 * kMiB}};
+  EXPECT_FALSE(make_plan({&tiled, &fused}, machine, request).plan);
+  request.sharding = {.ranks = 8, .group = 8, .stage = 3};
+  const PlanOutcome outcome = make_plan({&tiled, &fused}, machine, request);
+  ASSERT_TRUE(outcome.plan) << outcome.needed;
+  validate(*outcome.plan, graph_of({&tiled, &fused}, outcome.plan->choices));
+  EXPECT_GT(outcome.prediction.busy_s[static_cast<int>(Lane::network)], 0);
+}
+
+}  // namespace
+}  // namespace spillway
