@@ -340,7 +340,7 @@ std::vector<Flag> make_table() {
 
   group = "Ranks";
   add(
-      "ranks", "N", F::integer, "on this host; this version runs 1", SET { o.parallel.ranks = v.integer(1, 1 << 20); },
+      "ranks", "N", F::integer, "on this host: planned; this version trains with 1", SET { o.parallel.ranks = v.integer(1, 1 << 20); },
       GET { return o.parallel.ranks; });
   add(
       "zero-stage", "0..3", F::integer, "what is sharded over ranks",

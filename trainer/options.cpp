@@ -21,12 +21,14 @@ namespace {
 void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
   const ParallelOptions& parallel = options.parallel;
-  if (parallel.ranks != 1) refuse_this_version("--ranks", std::to_string(parallel.ranks), "1");
-  if (parallel.zero_stage != 0)
-    refuse_this_version("--zero-stage", std::to_string(parallel.zero_stage), "0 (one rank shards nothing)");
-  if (parallel.zero_group_size > 1) refuse_this_version("--zero-group-size", std::to_string(parallel.zero_group_size), "1");
   if (parallel.collectives == CollectivesChoice::mpi) refuse_this_version("--collectives", "mpi", "auto, threads");
   if (parallel.collectives == CollectivesChoice::nccl) refuse_this_version("--collectives", "nccl", "auto, threads");
+}
+
+void validate_ranks(const ParallelOptions& parallel) {
+  if (parallel.zero_group_size > 0 && parallel.ranks % parallel.zero_group_size != 0) {
+    throw InputError(fmt::format("--zero-group-size: found {} with --ranks {}, allowed: a divisor of the ranks", parallel.zero_group_size, parallel.ranks));
+  }
 }
 
 void validate_batch(BatchOptions& batch, std::int64_t ranks) {
@@ -70,6 +72,7 @@ std::string absolute(const std::string& path) {
 
 void validate(RunOptions& options) {
   refuse_what_is_not_there_yet(options);
+  validate_ranks(options.parallel);
   validate_batch(options.batch, options.parallel.ranks);
   validate_memory(options.memory);
   if (options.schedule.min_lr > options.schedule.lr) {

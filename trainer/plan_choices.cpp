@@ -101,6 +101,10 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
   choices.saved = fields.runs<Saved>("saved", graph.units.size(), {0, 1, 2});
   choices.boundary = fields.runs<Boundary>("boundary", graph.units.size(), {0, 1});
+  choices.sharding = {.ranks = static_cast<int>(fields.integer("ranks", 1, 1 << 20)),
+                      .group = static_cast<int>(fields.integer("zero_group_size", 1, 1 << 20)),
+                      .stage = static_cast<int>(fields.integer("zero_stage", 0, 3))};
+  if (choices.sharding.ranks % choices.sharding.group != 0) fields.refuse("zero_group_size", "is no divisor of the ranks");
   if (!fields.at("fetches_rows").is_boolean()) fields.refuse("fetches_rows", "is not true or false");
   choices.fetches_rows = fields.at("fetches_rows").get<bool>();
   if (choices.fetches_rows && !may_fetch_rows(graph, choices)) fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");

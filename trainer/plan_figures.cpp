@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "memory/peer_layout.h"
+
 namespace spillway {
 namespace {
 
@@ -60,7 +62,7 @@ std::optional<double> tokens_until_compute_binds(const PlannedRun& run, const Un
     const double middle = std::floor((low + high) / 2);
     (binds_at(middle) ? high : low) = middle;
   }
-  return high * static_cast<double>(graph.rows);
+  return high * static_cast<double>(graph.rows * run.request.sharding.ranks);
 }
 
 }  // namespace
@@ -81,11 +83,12 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   figures.step_s = prediction.step_s;
   figures.bound_s = prediction.bound_s;
   figures.binding_lane = prediction.binding_lane;
-  figures.tokens_per_step = static_cast<double>(graph.rows * plan.choices.micro_batches);
+  const int ranks = plan.choices.sharding.ranks;
+  figures.tokens_per_step = static_cast<double>(graph.rows * plan.choices.micro_batches * ranks);
   figures.tokens_per_s = figures.tokens_per_step / prediction.step_s;
   figures.flops_per_token = flops_per_token(model);
   figures.best_matrix_flops = std::max(run.machine.gemm_bf16_flops, run.machine.gemm_fp32_flops);
-  figures.model_flops_utilization = figures.flops_per_token * figures.tokens_per_s / figures.best_matrix_flops;
+  figures.model_flops_utilization = figures.flops_per_token * figures.tokens_per_s / ranks / figures.best_matrix_flops;
   PerLane work{};
   for (const Op& op : plan.step.ops) {
     work[static_cast<int>(op.lane)] += op.lane == Lane::compute  ? flops_of(op.work)
@@ -101,6 +104,12 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   if (run.durability) figures.durable_bytes = run.durability->bytes_per_step();
   figures.tokens_until_compute_binds = tokens_until_compute_binds(run, graph);
   return figures;
+}
+
+PeerFigures peer_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  const ModelConfig& config = model.model().config;
+  return {peer_state_bytes(parameter_count(config), run.request.sharding),
+          peer_activation_bytes(model.seq_length(), options.batch.micro_batch_size, config.hidden, config.heads)};
 }
 
 double steps_of_rating(const PlanFigures& figures, Bytes rated_bytes, std::size_t directories) {

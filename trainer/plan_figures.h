@@ -38,6 +38,13 @@ struct PlanFigures {
 // Of a run whose plan fits.
 PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model);
 
+// What a rank takes in the layout of other trainers, with the same batch and sharding (memory/peer_layout.h).
+struct PeerFigures {
+  double state_bytes = 0;                 // weights, gradients, fp32 master and moments
+  double activation_bytes_per_layer = 0;  // of a micro-batch, without recomputation
+};
+PeerFigures peer_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
+
 // Of the model's own arithmetic, forward and backward.
 double flops_per_token(const PreparedModel& model);
 

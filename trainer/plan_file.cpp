@@ -49,6 +49,9 @@ Json choices_json(const Choices& choices) {
           {"lookahead", choices.lookahead},
           {"update_spread", choices.update_spread},
           {"fetches_rows", choices.fetches_rows},
+          {"ranks", choices.sharding.ranks},
+          {"zero_group_size", choices.sharding.group},
+          {"zero_stage", choices.sharding.stage},
           {"update_chunk", choices.update_chunk},
           {"weight_tier", runs_of(choices.weight_tier)},
           {"optimizer_tier", runs_of(choices.optimizer_tier)},
@@ -136,7 +139,9 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["fits"] = run.outcome.plan.has_value();
   const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
   json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"active_parameters", active_parameter_count(model.model().config)}, {"flops_per_token", flops_per_token(model)},
-                   {"dtype", name_of(graph.dtype)}, {"tokens_per_step", graph.rows * run.request.micro_batches}};
+                   {"dtype", name_of(graph.dtype)}, {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
+  const PeerFigures peer = peer_figures_of(run, model, options);
+  json["as_others_store_it"] = {{"state_bytes", peer.state_bytes}, {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
   if (!run.outcome.plan) {
@@ -205,6 +210,11 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   const nlohmann::json json = parse_strict_json(read_text_file(file, Bytes{1} << 28), file, 1 << 27);
   Choices choices = choices_of(json, file, graphs);
   const UnitGraph& graph = graph_of(graphs, choices);
+  if (choices.sharding != request.sharding) {
+    throw InputError(fmt::format("{}: the plan is for {} ranks, stage {} in groups of {}; the flags say {}, {}, {}", file, choices.sharding.ranks,
+                                 choices.sharding.stage, choices.sharding.group, request.sharding.ranks, request.sharding.stage, request.sharding.group),
+                     "Give the flags that the plan was made with.");
+  }
   if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
     throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file, choices.micro_batches,
                                  form_name(choices.form), choices.clip ? "on" : "off", request.micro_batches, form_name(request.form), request.clip ? "on" : "off"),

@@ -68,6 +68,21 @@ constexpr int kNames = 9;  // columns of the names before facts and tiers
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
+std::string ranks_of(const Sharding& sharding, const PlanFigures& figures) {
+  double moved = 0;
+  for (const LaneFigures& lane : figures.lanes) {
+    if (lane.lane == Lane::network) moved = lane.work;
+  }
+  const std::string groups = sharding.group < sharding.ranks ? fmt::format(" in groups of {}", sharding.group) : "";
+  return fmt::format("{}, ZeRO stage {}{}; tiers and lanes are those of one rank, which gathers and reduces {} a step", sharding.ranks, sharding.stage, groups,
+                     rounded_size(std::llround(moved)));
+}
+
+std::string as_others_store_it(const PeerFigures& peer, const Sharding& sharding) {
+  return fmt::format("{} of weights, gradients and Adam state{}, and {} of activations a layer without recomputation", rounded_size(std::llround(peer.state_bytes)),
+                     sharding.ranks > 1 ? " a rank" : "", rounded_size(std::llround(peer.activation_bytes_per_layer)));
+}
+
 Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const Plan& plan = *run.outcome.plan;
   const Choices& choices = plan.choices;
@@ -76,7 +91,7 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const std::string active = config.experts == 0 ? "" : fmt::format(", {} of them for a token", with_commas(active_parameter_count(config)));
   return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} tokens a step in {} micro-batch{}", shell_word(options.model.model),
                                 with_commas(graph.parameters), active, name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
-                                with_commas(graph.rows * choices.micro_batches), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
+                                with_commas(graph.rows * choices.micro_batches * choices.sharding.ranks), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
           {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
           {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order), update_words(choices),
                                   where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
@@ -96,7 +111,7 @@ std::string wear(const PlanFigures& figures, const RunOptions& options) {
                      with_commas(static_cast<std::int64_t>(std::min(steps, 1e15))), rounded_time(steps * figures.step_s));
 }
 
-Facts step_facts(const PlannedRun& run, const PlanFigures& figures, const RunOptions& options) {
+Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFigures& figures, const RunOptions& options) {
   Facts facts = {{"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s), with_commas(std::llround(figures.tokens_per_s)),
                                       100 * figures.model_flops_utilization, rounded_count(figures.best_matrix_flops))},
                  {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long", rounded_seconds(figures.bound_s),
@@ -108,6 +123,8 @@ Facts step_facts(const PlannedRun& run, const PlanFigures& figures, const RunOpt
                                            options.log.nvme_tbw && figures.nvme_written_bytes > 0 ? wear(figures, options) : ""));
   }
   facts.emplace_back("kept", durability_summary(options, run.outcome, run.durability));
+  if (run.request.sharding.ranks > 1) facts.emplace_back("ranks", ranks_of(run.request.sharding, figures));
+  facts.emplace_back("others", as_others_store_it(peer_figures_of(run, model, options), run.request.sharding));
   return facts;
 }
 
@@ -170,14 +187,14 @@ std::string rate_of(const LaneFigures& lane) {
 
 std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   Facts facts = choice_facts(run, model, options);
-  for (auto& fact : step_facts(run, figures_of(run, model), options)) facts.push_back(std::move(fact));
+  for (auto& fact : step_facts(run, model, figures_of(run, model), options)) facts.push_back(std::move(fact));
   return facts;
 }
 
 std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   if (!run.outcome.plan) return {};
   const PlanFigures figures = figures_of(run, model);
-  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures), lines_of(step_facts(run, figures, options)),
+  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures), lines_of(step_facts(run, model, figures, options)),
                      command_lines(plan_flags(run, model, options)));
 }
 

@@ -36,7 +36,14 @@ BuildOptions build_options(const RunOptions& options, Where where, std::int64_t 
           .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
 }
 
-ResolvedModel resolved(const RunOptions& options) {
+void refuse_ranks(const ParallelOptions& parallel) {
+  if (parallel.ranks == 1) return;
+  throw InputError(fmt::format("--ranks {}: this version plans for several ranks but trains with one", parallel.ranks),
+                   "`spillway plan` says what they take and how fast they would be; run with --ranks 1.");
+}
+
+ResolvedModel resolved(const RunOptions& options, Where where) {
+  if (where == Where::here) refuse_ranks(options.parallel);
   refuse_devices_that_are_not_here(options.memory);
   return resolve_model(options.model.model);
 }
@@ -83,12 +90,43 @@ std::int64_t layers_to_weigh(const ModelConfig& config) {
   return std::clamp(units / (1 + of_mlp), fewest, most);
 }
 
+// What one rank has. A machine with devices has rates of one of them; of one without, ranks share all.
+MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
+  if (ranks == 1) return machine;
+  if (machine.devices > 0 && ranks > machine.devices) {
+    throw InputError(fmt::format("--ranks {}: found {} devices in the profile {}", ranks, machine.devices, machine.name),
+                     fmt::format("Allowed are 1 to {} ranks; a profile of another machine may have more.", machine.devices));
+  }
+  if (machine.devices == 0) {
+    for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops, &machine.attention_fp32_flops,
+                         &machine.memory_bytes, &machine.update_bytes, &machine.nvme_read_bytes, &machine.nvme_write_bytes,
+                         &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes, &machine.network_bytes}) {
+      *rate /= ranks;
+    }
+    // Ranks of one host talk through its memory.
+    if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
+  } else if (machine.network_bytes == 0) {
+    throw InputError(fmt::format("--ranks {}: the profile {} has no network_bytes, the rate of collectives", ranks, machine.name),
+                     "Add it to the profile, or name a machine that has it: --profile h100-node-8.");
+  }
+  return machine;
+}
+
+// Ranks of one host share its directories; the budget of device memory is each one's.
+Budgets budgets_of_rank(Budgets budgets, const RunOptions& options) {
+  const std::int64_t ranks = options.parallel.ranks;
+  budgets.nvme /= ranks;
+  budgets.host /= ranks;
+  if (!options.memory.device_memory && !names_known_machine(options.memory.profile)) budgets.device /= ranks;
+  return budgets;
+}
+
 Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
 
 }  // namespace
 
 PreparedModel::PreparedModel(const RunOptions& options, Where where)
-    : model_(resolved(options)),
+    : model_(resolved(options, where)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(usable_threads()),
       engine_(pool_.threads()),
@@ -149,6 +187,10 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.budgets = budgets;
   request.micro_batches = static_cast<int>(options.micro_batches());
   request.clip = options.optimizer.clip_grad > 0;
+  const ParallelOptions& parallel = options.parallel;
+  request.sharding = {.ranks = static_cast<int>(parallel.ranks),
+                      .group = static_cast<int>(parallel.zero_group_size > 0 ? parallel.zero_group_size : parallel.ranks),
+                      .stage = parallel.zero_stage};
   if (options.precision.dtype == DType::float32) {
     request.form = StateForm::fp32;
     if (options.precision.state == StateChoice::compact) {
@@ -239,9 +281,9 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
         "Use a larger --micro-batch-size.");
   }
   PlannedRun run;
-  run.machine = profile_for(options, model.pool());
-  run.request = plan_request(
-      options, names_known_machine(options.memory.profile) ? budgets_of(run.machine, options) : budgets_for(options, where));
+  run.machine = machine_of_rank(profile_for(options, model.pool()), static_cast<int>(options.parallel.ranks));
+  const bool known = names_known_machine(options.memory.profile);
+  run.request = plan_request(options, budgets_of_rank(known ? budgets_of(run.machine, options) : budgets_for(options, where), options));
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
   } else {
