@@ -132,19 +132,20 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   Row optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
     const ParameterBlock& of = graph.blocks[block];
-    const Bytes all = stays(block) ? 0 : bytes_at_rest(request_.sharding, of, request_.form);
-    const Bytes weight = stays(block) ? 0 : elements_at_rest(request_.sharding, of, StateKind::weight) * weight_bytes;
-    weights.sizes.push_back(weight);
-    gradients.sizes.push_back(stays(block) ? 0 : waiting_elements(request_.sharding, of) * gradient_bytes);
-    optimizer.sizes.push_back(all - weight);
+    // What stays where it is, on NVMe or on the device, takes nothing.
+    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) { return stays(block) || tiers[block] == Tier::device ? 0 : bytes; };
+    const Bytes weight = elements_at_rest(request_.sharding, of, StateKind::weight) * weight_bytes;
+    weights.sizes.push_back(taken(choices.weight_tier, weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier, waiting_elements(request_.sharding, of) * gradient_bytes));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_at_rest(request_.sharding, of, request_.form) - weight));
   }
   Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
   Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
   for (const Unit& unit : graph.units) {
     const UnitValues values = values_of(graph, unit);
-    boundary.sizes.push_back(values.boundary * choices.micro_batches);
-    saved.sizes.push_back(values.saved * choices.micro_batches);
+    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : values.boundary * choices.micro_batches);
+    saved.sizes.push_back(outline.spare == Saved::keep ? 0 : values.saved * choices.micro_batches);
   }
   std::reverse(saved.sizes.begin(), saved.sizes.end());
   const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
