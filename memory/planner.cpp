@@ -175,6 +175,16 @@ class Search {
 
   // --- weighing ---
 
+  // Seconds of the outline's plan, filled; one that does not fit with rows that are fetched may fit without.
+  std::optional<double> consider(Outline outline) {
+    std::optional<double> seconds = consider(outline, filling_.fill(outline));
+    if (!seconds && outline.fetches_rows) {
+      outline.fetches_rows = false;
+      seconds = consider(outline, filling_.fill(outline));
+    }
+    return seconds;
+  }
+
   // Seconds of the plan, if there is one; the fastest is kept.
   std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
     if (!plan) return std::nullopt;
@@ -199,7 +209,7 @@ class Search {
   }
 
   void consider_all() {
-    for (const Outline& outline : outlines()) consider(outline, filling_.fill(outline));
+    for (const Outline& outline : outlines()) consider(outline);
     refine();
   }
 
@@ -258,7 +268,7 @@ class Search {
       const auto alike = [&, &candidate = outline](const Outline& other) { return other.computes_alike(candidate); };
       if (std::any_of(tried.begin(), tried.end(), alike)) continue;
       if (best_ && filling_.operations_built() > kOperations / 2) break;
-      if (consider(outline, filling_.fill(outline))) tried.push_back(outline);
+      if (consider(outline)) tried.push_back(outline);
     }
     refine();
   }
@@ -272,7 +282,7 @@ class Search {
     std::vector<Outline> outlines = this->outlines(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
     Search trial(graphs, machine_, trial_request(), run_both_, trial_share());
-    for (const Outline& outline : outlines) trial.consider(outline, trial.filling_.fill(outline));
+    for (const Outline& outline : outlines) trial.consider(outline);
     trial.refine();
     return {std::move(trial.ranking_), trial.filling_.plans_built()};
   }
@@ -296,7 +306,7 @@ class Search {
     if (request_.lookahead) return;
     int failed = 0;
     for (const Outline& outline : by_least_device()) {
-      if (!consider(outline, filling_.fill(outline)) && ++failed == kTightestTried) break;
+      if (!consider(outline) && ++failed == kTightestTried) break;
       if (best_ && (request_.goal == Goal::any || filling_.operations_built() > kOperations)) break;
     }
   }

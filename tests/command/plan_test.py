@@ -119,6 +119,23 @@ class Plan(CommandTest):
         self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile rtx-4090-desktop")
         self.check_refusal(run("plan", *arguments(self.flags(profile="rtx-4091"))), 2, "rtx-4090-desktop")
 
+    def test_ranks_are_planned_and_not_run(self):
+        flags = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 16, "ranks": 8,
+                 "profile": "h100-node-8", "device_memory": "8GiB", "nvme": "/not/there=8TiB"}
+        whole, table = self.plan(self.flags(**flags))
+        parts, _ = self.plan(self.flags(**flags, zero_stage=3))
+        parameters = whole["model"]["parameters"]
+        self.assertEqual(whole["as_others_store_it"]["state_bytes"], 16 * parameters)
+        self.assertEqual(parts["as_others_store_it"]["state_bytes"], 2 * parameters)
+        self.assertEqual(whole["tiers"]["nvme"]["budget_bytes"], 1 << 40)
+        self.assertEqual(whole["model"]["tokens_per_step"], 16 * 256)
+        kinds = [{op["kind"] for op in plan["ops"] if op["lane"] == "network"} for plan in (whole, parts)]
+        self.assertEqual(kinds, [{"reduce"}, {"reduce", "gather"}])
+        self.assertIn("ranks    8, ZeRO stage 0", table)
+        self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "ranks": 16}))), 2, "found 8 devices")
+        self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "zero_group_size": 3}))), 2, "--zero-group-size")
+        self.check_refusal(run("train", *arguments(self.flags(**{**flags, "profile": None}))), 2, "plans for several ranks")
+
     def test_experts_are_planned_and_not_run(self):
         flags = {"model": "mixtral-8x7b", "tokenizer": "bytes", "seq_length": 256, "global_batch_size": None, "device_memory": "16GiB",
                  "nvme": "/not/there=4TiB"}
