@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "memory/error.h"
+#include "trainer/chat_template.h"
 #include "trainer/data_files.h"
 #include "trainer/data_order.h"
 #include "trainer/data_source.h"
@@ -30,6 +31,7 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   request.tokenizer = tokenizer_of(options);
   request.format = options.data.format;
   request.truncate = options.data.truncate;
+  request.skip_bad_lines = options.data.skip_bad_lines;
   request.seed = options.model.seed;
   request.micro_batch_size = options.batch.micro_batch_size;
   request.micro_batches = options.micro_batches();
@@ -43,18 +45,21 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
 // How the text of a request becomes tokens. The tokenizer is loaded when the first text is met: token files need none.
 class TextEncoding {
  public:
-  explicit TextEncoding(const DataRequest& request)
-      : path_(request.tokenizer), vocabulary_(request.vocabulary) {}
+  explicit TextEncoding(const DataRequest& request) : path_(request.tokenizer), vocabulary_(request.vocabulary) {}
 
-  TextRows rows() const {
-    return path_.empty() ? TextRows::refuse : path_ == "bytes" ? TextRows::bytes : TextRows::tokenizer;
-  }
+  TextRows rows() const { return path_.empty() ? TextRows::refuse : path_ == "bytes" ? TextRows::bytes : TextRows::tokenizer; }
   // For a file whose rows may or may not be text. This object must outlive the result.
-  EncodeText encoder_of_rows(const std::string& file) {
-    return [this, file](std::string_view text, std::vector<std::int32_t>& ids) {
-      load(file);
-      encoder_->encode(text, ids);
-    };
+  RowEncoding encoding_of_rows(const std::string& file) {
+    return {.encode =
+                [this, file](std::string_view text, std::vector<std::int32_t>& ids) {
+                  load(file);
+                  encoder_->encode(text, ids);
+                },
+            .text_of_messages =
+                [this](std::string_view row) {
+                  if (!chat_) chat_.emplace(ChatTemplate::load(path_));
+                  return chat_->render(row);
+                }};
   }
   // The tokens of a text, in a file without a name.
   PosixFile tokens_of(const std::string& file) {
@@ -75,8 +80,9 @@ class TextEncoding {
     if (tokenizer_) return;
     std::error_code ignored;
     if (!fs::exists(path_, ignored)) {
-      throw InputError(fmt::format("--tokenizer: found {} for {}, allowed: bytes, a tokenizer.json, a directory that has one", path_, file),
-                       "there is no such file or directory");
+      throw InputError(
+          fmt::format("--tokenizer: found {} for {}, allowed: bytes, a tokenizer.json, a directory that has one", path_, file),
+          "there is no such file or directory");
     }
     tokenizer_.emplace(Tokenizer::load(path_));
     if (tokenizer_->vocab_size() > vocabulary_) {
@@ -91,6 +97,7 @@ class TextEncoding {
   std::int64_t vocabulary_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<TokenEncoder> encoder_;
+  std::optional<ChatTemplate> chat_;
 };
 
 namespace {
@@ -102,7 +109,7 @@ std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataR
   if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
   if (extension == ".jsonl") {
     return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text.rows(),
-                           shape, text.encoder_of_rows(path));
+                           shape, text.encoding_of_rows(path), request.skip_bad_lines ? BadLines::skip : BadLines::refuse);
   }
   if (extension == ".txt") {
     switch (text.rows()) {
@@ -115,8 +122,9 @@ std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataR
       case TextRows::refuse:
         break;
     }
-    throw InputError(fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),
-                     "the model has no tokenizer.json of its own; with --tokenizer bytes a token is a byte");
+    throw InputError(
+        fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),
+        "the model has no tokenizer.json of its own; with --tokenizer bytes a token is a byte");
   }
   if (request.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape);
   if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape);
@@ -151,11 +159,18 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
   const std::vector<std::string> files = files_of(request.paths, kExtensions, request.flag, kAllowedFiles);
   text_ = std::make_unique<TextEncoding>(request);
   std::int64_t too_short = 0;
+  SkippedLines skipped;
   for (const std::string& file : files) {
     sources_.push_back(open_source(file, request, *text_));
     too_short += sources_.back()->sequences() == 0 ? 1 : 0;
     first_.push_back(first_.back() + sources_.back()->sequences());
+    SkippedLines lines = sources_.back()->skipped();
+    if (skipped.count == 0) skipped.first = std::move(lines.first);
+    skipped.count += lines.count;
   }
+  const std::string left_out = skipped.count == 0 ? ""
+                                                  : fmt::format("{} bad line{} left out, the first: {}", skipped.count,
+                                                                skipped.count == 1 ? "" : "s", skipped.first);
   if (sequences() == 0) {
     std::error_code ignored;
     const bool all_empty = std::ranges::all_of(files, [&](const std::string& file) { return fs::file_size(file, ignored) == 0; });
@@ -163,11 +178,14 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
         fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request.flag,
                     all_empty ? "nothing" : "too few tokens", files[0],
                     files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request.seq_length + 1),
-        all_empty ? "" : "give more data, or shorten --seq-length");
+        !left_out.empty() ? left_out
+        : all_empty       ? ""
+                          : "give more data, or shorten --seq-length");
   }
   summary_ = fmt::format("{} file{}, {} sequences of {} positions", files.size(), files.size() == 1 ? "" : "s", sequences(),
                          request.seq_length);
   if (too_short > 0) summary_ += fmt::format("; {} file{} too short for one sequence", too_short, too_short == 1 ? "" : "s");
+  if (!left_out.empty()) summary_ += "; " + left_out;
 
   // A step without any loss would divide by zero; better refused now than met at night.
   if (std::ranges::none_of(sources_, [](const auto& source) { return source->has_sequences_without_loss(); })) return;

@@ -22,6 +22,7 @@ struct DataRequest {
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;  // cut rows longer than T + 1 tokens rather than refuse them
+  bool skip_bad_lines = false;  // of JSONL
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 1;  // B
   std::int64_t micro_batches = 1;     // M

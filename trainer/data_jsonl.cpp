@@ -39,8 +39,8 @@ class RowReader {
   using string_t = json::string_t;
   using binary_t = json::binary_t;
 
-  RowReader(Row& row, SequenceShape shape, TextRows text_rows, const EncodeText& encode)
-      : row_(row), shape_(shape), text_rows_(text_rows), encode_(encode) {}
+  RowReader(Row& row, SequenceShape shape, TextRows text_rows, const RowEncoding& encoding)
+      : row_(row), shape_(shape), text_rows_(text_rows), encoding_(encoding) {}
 
   const std::string& problem() const { return problem_; }
 
@@ -96,8 +96,8 @@ class RowReader {
     return false;
   }
 
-  // After the last byte: the row is complete, or `problem` says why not.
-  bool finish() {
+  // After the last byte of `line`: the row is complete, or `problem` says why not.
+  bool finish(std::string_view line) {
     if (row_.has_ids) {
       if (row_.has_labels && row_.labels_found != row_.ids_found) {
         return refuse(fmt::format("{} labels for {} input_ids", row_.labels_found, row_.ids_found),
@@ -118,12 +118,28 @@ class RowReader {
       row_.ids_found = text_found_;
       return row_.ids_found > 0 || refuse("an empty \"text\"", "at least one token");
     }
-    if (row_.has_messages) return refuse("\"messages\"", "\"input_ids\" or \"text\"; chat templates are not in this version");
-    return refuse("neither \"input_ids\" nor \"text\"", "one of them");
+    if (row_.has_messages) return finish_messages(line);
+    return refuse("neither \"input_ids\" nor \"text\" nor \"messages\"", "one of them");
   }
 
  private:
   enum class Key : std::uint8_t { other, input_ids, labels, text };
+
+  // Rows of conversations are few bytes a token and short: such a row is parsed once more, as a tree.
+  bool finish_messages(std::string_view line) {
+    if (text_rows_ != TextRows::tokenizer) {
+      return refuse("\"messages\" without a tokenizer.json, with which their chat template comes",
+                    "--tokenizer PATH, or rows of \"text\" or \"input_ids\"");
+    }
+    try {
+      take_text(encoding_.text_of_messages(line));
+    } catch (const InputError& error) {
+      problem_ = error.what();
+      return false;
+    }
+    row_.ids_found = text_found_;
+    return row_.ids_found > 0 || refuse("\"messages\" without text", "at least one token");
+  }
 
   bool refuse(std::string_view found, std::string_view allowed) {
     problem_ = fmt::format("found {}, allowed: {}", found, allowed);
@@ -167,7 +183,7 @@ class RowReader {
     if (text_rows_ == TextRows::refuse || row_.has_ids) return;
     row_.ids.clear();
     if (text_rows_ == TextRows::tokenizer) {
-      encode_(text, row_.ids);
+      encoding_.encode(text, row_.ids);
       text_found_ = static_cast<std::int64_t>(row_.ids.size());
       row_.ids.resize(std::min(row_.ids.size(), static_cast<std::size_t>(shape_.seq_length + 1)));
       return;
@@ -184,7 +200,7 @@ class RowReader {
   Row& row_;
   SequenceShape shape_;
   TextRows text_rows_;
-  const EncodeText& encode_;
+  const RowEncoding& encoding_;
   Key key_ = Key::other;
   int depth_ = 0;
   std::int64_t text_found_ = 0;
@@ -194,8 +210,13 @@ class RowReader {
 
 class JsonlFile final : public SequenceSource {
  public:
-  JsonlFile(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape, EncodeText encode)
-      : file_(std::move(file)), long_rows_(long_rows), text_rows_(text_rows), encode_(std::move(encode)), shape_(shape) {
+  JsonlFile(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape, RowEncoding encoding, BadLines bad_lines)
+      : file_(std::move(file)),
+        long_rows_(long_rows),
+        text_rows_(text_rows),
+        bad_lines_(bad_lines),
+        encoding_(std::move(encoding)),
+        shape_(shape) {
     row_.ids.reserve(static_cast<std::size_t>(shape.seq_length + 1));
     row_.labels.reserve(static_cast<std::size_t>(shape.seq_length + 1));
     index_rows();
@@ -204,12 +225,14 @@ class JsonlFile final : public SequenceSource {
   std::int64_t sequences() const override { return static_cast<std::int64_t>(counted_.size()); }
   std::int64_t counted(std::int64_t index) const override { return counted_[static_cast<std::size_t>(index)]; }
   bool has_sequences_without_loss() const override { return without_loss_; }
+  SkippedLines skipped() const override { return skipped_; }
 
   void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
     const std::int64_t first = offsets_[static_cast<std::size_t>(index)];
-    line_.resize(
-        static_cast<std::size_t>(offsets_[static_cast<std::size_t>(index) + 1] - first));  // never more than the longest row
+    const std::int64_t behind = offsets_[static_cast<std::size_t>(index) + 1] - first;  // with lines that were left out
+    line_.resize(std::min(static_cast<std::size_t>(behind), longest_ + 1));
     file_.read(first, std::as_writable_bytes(std::span(line_)));
+    line_.resize(std::min(line_.find('\n'), line_.size()));
     parse(line_, [&] { return describe(index); });
     const std::size_t used = row_.ids.size() - 1;
     const std::vector<std::int32_t>& following = row_.has_labels ? row_.labels : row_.ids;
@@ -236,8 +259,9 @@ class JsonlFile final : public SequenceSource {
     // The parser takes a zero byte for the end and would not see what follows.
     if (line.find('\0') != line.npos)
       throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
-    RowReader reader(row_, shape_, text_rows_, encode_);
-    if (!json::sax_parse(line, &reader) || !reader.finish()) throw InputError(fmt::format("{}: {}", where(), reader.problem()));
+    RowReader reader(row_, shape_, text_rows_, encoding_);
+    if (!json::sax_parse(line, &reader) || !reader.finish(line))
+      throw InputError(fmt::format("{}: {}", where(), reader.problem()));
     if (row_.ids_found > shape_.seq_length + 1 && long_rows_ == LongRows::refuse) {
       throw InputError(fmt::format("{}: found {} tokens, allowed: at most {} (--seq-length + 1)", where(), row_.ids_found,
                                    shape_.seq_length + 1),
@@ -245,9 +269,19 @@ class JsonlFile final : public SequenceSource {
     }
   }
 
+  void refuse_or_skip(const std::string& problem, const std::string& help) {
+    if (bad_lines_ == BadLines::refuse)
+      throw InputError(problem, help.empty() ? "--skip-bad-lines leaves such lines out and counts them" : help);
+    if (skipped_.count++ == 0) skipped_.first = problem;
+  }
+
   void index_row(std::string_view line, std::int64_t offset, std::int64_t number) {
     if (line.find_first_not_of(" \t\r") == line.npos) return;
-    parse(line, [&] { return fmt::format("{} line {}", file_.path().string(), number); });
+    try {
+      parse(line, [&] { return fmt::format("{} line {}", file_.path().string(), number); });
+    } catch (const InputError& error) {
+      return refuse_or_skip(error.what(), error.help());
+    }
     std::int64_t counted = static_cast<std::int64_t>(row_.ids.size()) - 1;
     if (row_.has_labels) counted -= std::count(row_.labels.begin() + 1, row_.labels.end(), kNoLoss);
     offsets_.push_back(offset);
@@ -260,11 +294,14 @@ class JsonlFile final : public SequenceSource {
     std::string pending;  // a line that began in an earlier block
     std::int64_t pending_offset = 0;
     std::int64_t number = 1;
+    bool is_dropped = false;  // the line that began there was too long
     const Bytes size = file_.size();
     for_each_block(file_, 0, size, [&](Bytes offset, std::span<const std::byte> block) {
       std::string_view text(reinterpret_cast<const char*>(block.data()), block.size());
       for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n'), ++number) {
-        if (pending.empty()) {
+        if (is_dropped) {
+          is_dropped = false;
+        } else if (pending.empty()) {
           index_row(text.substr(0, end), offset, number);
         } else {
           pending.append(text.substr(0, end));
@@ -274,11 +311,15 @@ class JsonlFile final : public SequenceSource {
         text.remove_prefix(end + 1);
         offset += static_cast<std::int64_t>(end) + 1;
       }
+      if (is_dropped) return;
       if (pending.empty()) pending_offset = offset;
       pending.append(text);
       if (pending.size() > kLongestLine) {
-        throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path().string(), number,
-                                     kLongestLine));
+        refuse_or_skip(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path().string(), number,
+                                   kLongestLine),
+                       "");
+        is_dropped = true;
+        pending.clear();
       }
     });
     if (!pending.empty()) index_row(pending, pending_offset, number);
@@ -291,11 +332,13 @@ class JsonlFile final : public SequenceSource {
   PosixFile file_;
   LongRows long_rows_;
   TextRows text_rows_;
-  EncodeText encode_;
+  BadLines bad_lines_;
+  RowEncoding encoding_;
   SequenceShape shape_;
   std::vector<std::int64_t> offsets_;  // [rows + 1] where each row begins; blank lines belong to the row before
   std::vector<std::int32_t> counted_;  // [rows] positions with loss
   bool without_loss_ = false;
+  SkippedLines skipped_;
   std::size_t longest_ = 0;
   Row row_;
   std::string line_;
@@ -304,8 +347,8 @@ class JsonlFile final : public SequenceSource {
 }  // namespace
 
 std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
-                                                EncodeText encode) {
-  return std::make_unique<JsonlFile>(std::move(file), long_rows, text_rows, shape, std::move(encode));
+                                                RowEncoding encoding, BadLines bad_lines) {
+  return std::make_unique<JsonlFile>(std::move(file), long_rows, text_rows, shape, std::move(encoding), bad_lines);
 }
 
 }  // namespace spillway

@@ -14,6 +14,13 @@
 
 namespace spillway {
 
+// Lines of JSONL that are not right.
+enum class BadLines : std::uint8_t { refuse, skip };
+struct SkippedLines {
+  std::int64_t count = 0;
+  std::string first;  // file, line and reason
+};
+
 // T positions of a sequence, V vocabulary.
 class SequenceSource {
  public:
@@ -25,6 +32,7 @@ class SequenceSource {
   virtual bool has_sequences_without_loss() const = 0;
   virtual void read(std::int64_t index, std::span<std::int32_t> tokens /*[T]*/, std::span<std::int32_t> targets /*[T]*/) = 0;
   virtual std::string describe(std::int64_t index) const = 0;  // "rows.jsonl line 3"
+  virtual SkippedLines skipped() const { return {}; }
 };
 
 struct SequenceShape {
@@ -37,11 +45,15 @@ enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16, u32 };
 // Windows of T + 1 tokens that overlap by one; what is left at the end is not used. All tokens are checked now.
 std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape);
 
-enum class LongRows : std::uint8_t { refuse, truncate };
+enum class LongRows : std::uint8_t { refuse, truncate };  // those to be refused are bad lines
 enum class TextRows : std::uint8_t { refuse, bytes, tokenizer };
-using EncodeText = std::function<void(std::string_view text, std::vector<std::int32_t>& ids)>;  // appends
-// All rows are parsed now, and again when read. `encode` is for TextRows::tokenizer.
+// How text becomes tokens, for TextRows::tokenizer.
+struct RowEncoding {
+  std::function<void(std::string_view text, std::vector<std::int32_t>& ids)> encode;  // appends
+  std::function<std::string(std::string_view row)> text_of_messages;                  // of a row that has them
+};
+// All rows are parsed now, and again when read.
 std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
-                                                EncodeText encode = {});
+                                                RowEncoding encoding = {}, BadLines bad_lines = BadLines::refuse);
 
 }  // namespace spillway

@@ -71,16 +71,17 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   if (!std::isfinite(result.loss.mean())) throw InputError(fmt::format("the loss is {}: the weights of {} overflow on this data", result.loss.mean(), result.model));
   result.perplexity = std::exp(result.loss.mean());
   result.sequences = data.sequences();
+  result.data = data.summary();
   return result;
 }
 
 std::string evaluation_text(const EvaluationResult& result) {
-  return fmt::format("{}\nloss {:.6f}  perplexity {:.4f}  ({} tokens in {} sequences, {:.0f} tokens/s)\n", result.model, result.loss.mean(), result.perplexity, result.loss.tokens,
+  return fmt::format("{}\n{}\nloss {:.6f}  perplexity {:.4f}  ({} tokens in {} sequences, {:.0f} tokens/s)\n", result.model, result.data, result.loss.mean(), result.perplexity, result.loss.tokens,
                      result.sequences, static_cast<double>(result.loss.tokens) / result.seconds);
 }
 
 std::string evaluation_json(const EvaluationResult& result) {
-  const nlohmann::ordered_json json = {{"model", result.model}, {"loss", result.loss.mean()}, {"perplexity", result.perplexity}, {"tokens", result.loss.tokens},
+  const nlohmann::ordered_json json = {{"model", result.model}, {"data", result.data}, {"loss", result.loss.mean()}, {"perplexity", result.perplexity}, {"tokens", result.loss.tokens},
                                        {"sequences", result.sequences}, {"seconds", result.seconds}};
   return json.dump(1) + "\n";
 }

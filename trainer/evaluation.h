@@ -29,6 +29,7 @@ struct EvaluationResult {
   std::int64_t sequences = 0;
   double seconds = 0;       // of the forwards
   std::string model;        // what was evaluated: "/models/x", or "runs/first, step 100"
+  std::string data;         // a line: files, sequences, lines that were left out
 };
 
 // Of --model, or of the checkpoint of --load (the newest, or that of `step`), on --eval-data or --data: the one that was typed, the

@@ -213,7 +213,7 @@ std::vector<Flag> make_table() {
 
   group = "Data";
   add(
-      "data", "PATH", F::list, "files or directories: .txt, .jsonl (input_ids with optional labels, or text), .bin (token files)",
+      "data", "PATH", F::list, "files or directories: .txt, .jsonl (input_ids with optional labels, text, or messages), .bin (token files)",
       SET { o.data.data = v.texts(); }, GET { return list_json(o.data.data); });
   add(
       "eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
@@ -230,6 +230,9 @@ std::vector<Flag> make_table() {
   add(
       "truncate", "", F::boolean, "cut JSONL rows longer than the sequence rather than refuse them",
       SET { o.data.truncate = v.text() == "true"; }, GET { return o.data.truncate; });
+  add(
+      "skip-bad-lines", "", F::boolean, "leave out rows of JSONL that are not right, and count them",
+      SET { o.data.skip_bad_lines = v.text() == "true"; }, GET { return o.data.skip_bad_lines; });
 
   group = "Batch";
   add(

@@ -45,6 +45,7 @@ struct DataOptions {
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;
+  bool skip_bad_lines = false;
 };
 
 struct BatchOptions {

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "memory/error.h"
 #include "models/posix_file.h"
+#include "trainer/chat_template.h"
 #include "trainer/tokenizer_unicode.h"
 
 namespace spillway {
@@ -19,6 +23,8 @@ using nlohmann::json;
 constexpr std::size_t kBatch = 4 << 20;     // of text in memory, where it can be cut
 constexpr std::size_t kPiece = 128 << 10;   // of text that a thread takes at once
 constexpr std::size_t kLongest = 64 << 20;  // of text that cannot be cut, and of a line of JSONL
+
+constexpr const char* kSkipHelp = "--skip-bad-lines leaves such lines out and counts them";
 
 // Takes "text" of the object on a line as the parser meets it.
 class TextRow final : public nlohmann::json_sax<json> {
@@ -49,12 +55,19 @@ class TextRow final : public nlohmann::json_sax<json> {
     is_text_ = name == "text";
     if (is_text_ && has_text_) return refuse("found \"text\" twice, allowed: each key once");
     has_text_ = has_text_ || is_text_;
+    if (name == "messages" && std::exchange(has_messages_, true))
+      return refuse("found \"messages\" twice, allowed: each key once");
     return true;
   }
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception&) override {
     return refuse(fmt::format("not valid JSON at byte {} of the line", byte));
   }
-  bool finish() { return has_text_ || refuse("found no \"text\", allowed: an object with \"text\" a line"); }
+  bool has_text() const { return has_text_; }
+  bool has_messages() const { return has_messages_; }
+  bool finish() {
+    return has_text_ || has_messages_ ||
+           refuse("found neither \"text\" nor \"messages\", allowed: an object with one of them a line");
+  }
 
  private:
   bool refuse(std::string reason) {
@@ -62,13 +75,29 @@ class TextRow final : public nlohmann::json_sax<json> {
     return false;
   }
   bool scalar(const char* found) {
-    if (depth_ == 0) return refuse(fmt::format("found {}, allowed: an object with \"text\" a line", found));
+    if (depth_ == 0) return refuse(fmt::format("found {}, allowed: an object with \"text\" or \"messages\" a line", found));
     return depth_ == 1 && is_text_ ? refuse(fmt::format("\"text\" is {}, allowed: a string", found)) : true;
   }
 
   int depth_ = 0;
   bool is_text_ = false;
   bool has_text_ = false;
+  bool has_messages_ = false;
+};
+
+// The template is looked for where the first conversation is met: text needs none.
+class Conversations {
+ public:
+  explicit Conversations(const Tokenizer& tokenizer) : tokenizer_(tokenizer.path()) {}
+  std::string text_of(std::string_view row) const {
+    std::call_once(is_loaded_, [&] { template_.emplace(ChatTemplate::load(tokenizer_)); });
+    return template_->render(row);
+  }
+
+ private:
+  std::string tokenizer_;
+  mutable std::once_flag is_loaded_;
+  mutable std::optional<ChatTemplate> template_;
 };
 
 // What a thread takes at once: lines of JSONL, or a stretch of a text.
@@ -90,7 +119,8 @@ struct Piece {
   }
 };
 
-void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, TokenEncoder& encoder) {
+void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, const Conversations& conversations,
+                 TokenEncoder& encoder) {
   std::string_view rest = piece.text;
   for (std::int64_t line = piece.first_line; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -104,7 +134,7 @@ void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, Toke
     const std::size_t before = piece.ids.size();
     if (reader.problem.empty() && json::sax_parse(row, &reader) && reader.finish()) {
       try {
-        encoder.encode(reader.text, piece.ids);
+        encoder.encode(reader.has_text() ? reader.text : conversations.text_of(row), piece.ids);
         piece.ends.push_back(piece.ids.size());
         continue;
       } catch (const Error& error) {
@@ -135,6 +165,16 @@ class TextWindow {
   bool is_at_end() const { return offset_ + static_cast<Bytes>(buffer_.size()) >= size_; }
   Bytes offset() const { return offset_ + static_cast<Bytes>(taken_); }  // of text() in the file
   void take(std::size_t bytes) { taken_ += bytes; }
+  // Drops what is in memory, and reads and drops on to the end of the line.
+  void drop_line() {
+    for (;;) {
+      take(text().size());
+      fill(kBatch);
+      const std::size_t newline = text().find('\n');
+      if (newline != text().npos) return take(newline + 1);
+      if (is_at_end()) return take(text().size());
+    }
+  }
   // Reads until there are `bytes` of text, or all.
   void fill(std::size_t bytes) {
     buffer_.erase(0, taken_);
@@ -159,7 +199,12 @@ class DocumentReader {
  public:
   DocumentReader(const Tokenizer& tokenizer, const ThreadPool& pool, BadLines bad_lines,
                  FunctionRef<void(std::span<const std::int32_t>, bool)> tokens, FunctionRef<void(const DocumentCounts&)> progress)
-      : tokenizer_(tokenizer), pool_(pool), bad_lines_(bad_lines), tokens_(tokens), progress_(progress) {
+      : tokenizer_(tokenizer),
+        conversations_(tokenizer),
+        pool_(pool),
+        bad_lines_(bad_lines),
+        tokens_(tokens),
+        progress_(progress) {
     for (int i = 0; i < pool.threads(); ++i) encoders_.emplace_back(tokenizer);
   }
 
@@ -179,7 +224,16 @@ class DocumentReader {
       else
         is_open = !cut_text(window, path);
       if (pieces_ == 0) {  // nothing can be cut off yet
-        if (wanted >= kLongest) refuse_long(path, has_rows, window.offset(), line);
+        if (wanted >= kLongest) {
+          if (!has_rows || bad_lines_ == BadLines::refuse) refuse_long(path, has_rows, window.offset(), line);
+          count_bad_line(long_line(path, line), 1);
+          window.drop_line();
+          counts_.bytes += window.offset() - before;
+          ++line;
+          wanted = kBatch;
+          progress_(counts_);
+          continue;
+        }
         wanted *= 2;
         continue;
       }
@@ -188,7 +242,7 @@ class DocumentReader {
         Piece& piece = batch_[static_cast<std::size_t>(task)];
         TokenEncoder& encoder = encoders_[static_cast<std::size_t>(worker)];
         if (has_rows)
-          encode_rows(piece, bad_lines_, path, encoder);
+          encode_rows(piece, bad_lines_, path, conversations_, encoder);
         else
           encode_text(piece, path, encoder);
       });
@@ -272,9 +326,15 @@ class DocumentReader {
     piece.ends_document = ends_document;
   }
 
+  static std::string long_line(const std::string& path, std::int64_t line) {
+    return fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", path, line, kLongest);
+  }
+  void count_bad_line(const std::string& problem, std::int64_t lines) {
+    if (counts_.bad_lines == 0) counts_.first_bad_line = problem;
+    counts_.bad_lines += lines;
+  }
   [[noreturn]] void refuse_long(const std::string& path, bool has_rows, Bytes offset, std::int64_t line) const {
-    if (has_rows)
-      throw InputError(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", path, line, kLongest));
+    if (has_rows) throw InputError(long_line(path, line), kSkipHelp);
     throw InputError(
         fmt::format("{}: more than {} bytes from byte {} on cannot be cut, allowed: text up to that", path, kLongest, offset),
         "the tokenizer needs that text as one; break it into lines of words, or into several files");
@@ -286,10 +346,9 @@ class DocumentReader {
       if (!piece.problem.empty()) {
         const bool may_skip = bad_lines_ == BadLines::skip && piece.bad_lines > 0;
         if (!may_skip) {
-          throw InputError(piece.problem, piece.bad_lines > 0 ? "--skip-bad-lines leaves such lines out and counts them" : "");
+          throw InputError(piece.problem, piece.bad_lines > 0 ? kSkipHelp : "");
         }
-        if (counts_.bad_lines == 0) counts_.first_bad_line = piece.problem;
-        counts_.bad_lines += piece.bad_lines;
+        count_bad_line(piece.problem, piece.bad_lines);
       }
       const std::span<const std::int32_t> ids(piece.ids);
       std::size_t begin = 0;
@@ -308,6 +367,7 @@ class DocumentReader {
   }
 
   const Tokenizer& tokenizer_;
+  Conversations conversations_;
   const ThreadPool& pool_;
   BadLines bad_lines_;
   FunctionRef<void(std::span<const std::int32_t>, bool)> tokens_;

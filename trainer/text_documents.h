@@ -1,5 +1,5 @@
 // Text files to tokens: read in bounded memory, encoded by all threads, handed over in order. A .jsonl file has a document a row
-// ("text"), any other file is one document. Not here: what is done with the tokens.
+// ("text", or "messages" by the chat template beside the tokenizer), any other file is one document. Not here: what is done with the tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,10 @@
 
 #include "memory/parallel.h"
 #include "memory/types.h"
+#include "trainer/data_source.h"
 #include "trainer/tokenizer.h"
 
 namespace spillway {
-
-enum class BadLines : std::uint8_t { refuse, skip };
 
 struct DocumentCounts {
   std::int64_t documents = 0;  // empty ones too

@@ -335,7 +335,7 @@ TEST(Data, HostileRows) {
       {"{\"text\": [\"a\"]}", "\"text\" is an array"},
       {"{\"text\": {\"a\": 1}}", "\"text\" is an object"},
       {"{\"text\": \"\"}", "an empty \"text\""},
-      {"{\"messages\": []}", "chat templates are not in this version"},
+      {"{\"messages\": []}", "\"messages\" without a tokenizer.json"},
       {"{\"input_ids\": [1, 2], \"x\": \"\xff\"}", "not valid JSON"},
       {std::string("{\"input_ids\": [1, 2]}\0", 22), "not valid JSON"},
       {std::string(5000, '['), "an array"},
@@ -373,6 +373,29 @@ TEST(Data, RowsThatSpanTheBlocksOfAReading) {
   ASSERT_EQ(sampler.sequences(), static_cast<std::int64_t>(firsts.size()));
   for (std::size_t i = 0; i < firsts.size(); ++i)
     EXPECT_EQ(batch_of(sampler, request, static_cast<std::int64_t>(i)).tokens[0], firsts[i]);
+}
+
+TEST(Data, BadLinesMayBeLeftOut) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("r.jsonl", "no\n{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 256]}\n" + std::string(65 << 20, ' ') +
+                                                         "x\n\n{\"input_ids\": [3, 4]}\n{\"input_ids\": [1, 2, 3, 4, 5, 6]}");
+  DataRequest request = request_of({path}, 4);
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 1: not valid JSON");
+  request.skip_bad_lines = true;
+  BatchSampler sampler(request);
+  EXPECT_EQ(sampler.sequences(), 2);
+  EXPECT_THAT(sampler.summary(), testing::HasSubstr("4 bad lines left out, the first: " + path + " line 1: not valid JSON"));
+  std::vector<std::int32_t> tokens(4), targets(4);
+  sampler.fill(1, 0, tokens, targets);
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{3, 0, 0, 0}));
+  EXPECT_EQ(targets, (std::vector<std::int32_t>{4, kNoLoss, kNoLoss, kNoLoss}));
+  request.paths = {directory.file("n.jsonl", "no\n")};
+  try {
+    BatchSampler{request};
+    ADD_FAILURE() << "no sequence is not refused";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.help(), testing::HasSubstr("1 bad line left out, the first: "));
+  }
 }
 
 TEST(Data, ADirectoryMeansItsFilesByName) {

@@ -74,6 +74,7 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--data-order",
                                    "sequential",
                                    "--truncate",
+                                   "--skip-bad-lines",
                                    "--micro-batch-size",
                                    "2",
                                    "--global-batch-size",
@@ -185,6 +186,7 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(o.data.format, DataFormat::u16);
   EXPECT_EQ(o.data.order, DataOrder::sequential);
   EXPECT_TRUE(o.data.truncate);
+  EXPECT_TRUE(o.data.skip_bad_lines);
   EXPECT_EQ(o.micro_batches(), 4);
   EXPECT_EQ(o.batch.seq_length, 64);
   EXPECT_EQ(o.batch.train_iters, 50);

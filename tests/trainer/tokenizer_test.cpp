@@ -312,7 +312,20 @@ TEST(TextDocuments, WhatTextCannotBe) {
   EXPECT_EQ(count(directory.file("t.txt", std::string(100, '\0')), BadLines::refuse).tokens, 100);
   EXPECT_EQ(count(directory.file("t.txt", ""), BadLines::refuse).empty_documents, 1);
   EXPECT_REFUSED(count(directory.file("t.txt", std::string(65 << 20, 'x')), BadLines::refuse), InputError, "cannot be cut");
-  EXPECT_REFUSED(count(directory.file("t.jsonl", std::string(65 << 20, 'x')), BadLines::skip), InputError, "t.jsonl line 1: longer than");
+}
+
+TEST(TextDocuments, LinesWithoutAnEndAreNamedOrLeftOut) {
+  const TemporaryDirectory directory;
+  const std::string endless = directory.file("e.jsonl", std::string(65 << 20, 'x'));
+  EXPECT_REFUSED(count(endless, BadLines::refuse), InputError, "e.jsonl line 1: longer than");
+  EXPECT_EQ(count(endless, BadLines::skip).bad_lines, 1);
+  const std::string row = "{\"text\": \"a\"}\n";
+  const std::string path = directory.file("t.jsonl", row + std::string(150 << 20, 'x') + "\n" + row + "no\n" + row);
+  const DocumentCounts counts = count(path, BadLines::skip);
+  EXPECT_EQ(counts.documents, 3);
+  EXPECT_EQ(counts.bad_lines, 2);
+  EXPECT_EQ(counts.bytes, static_cast<Bytes>(std::filesystem::file_size(path)));
+  EXPECT_THAT(counts.first_bad_line, testing::HasSubstr("t.jsonl line 2: longer than"));
 }
 
 TEST(TokenFile, IsThereWholeOrNotAtAll) {

@@ -1,0 +1,133 @@
+#include "trainer/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "memory/error.h"
+#include "tests/trainer/temporary_directory.h"
+#include "trainer/data.h"
+#include "trainer/tokenizer.h"
+
+namespace spillway {
+namespace {
+
+const std::string kChat = SPILLWAY_TEST_DATA "/chat/";
+
+TEST(ChatTemplate, GivesTheTextOfTheReference) {
+  const auto gold = TemplateValue::parse(content_of(kChat + "gold.json"));
+  int compared = 0;
+  for (const auto& [name, texts] : gold.at("texts").items()) {
+    const TemporaryDirectory directory;
+    directory.file("chat_template.jinja", content_of(kChat + name));
+    directory.file("tokenizer_config.json", gold.at("special").dump());
+    const ChatTemplate chat = ChatTemplate::load(directory.path());
+    for (std::size_t i = 0; i < texts.size(); ++i, ++compared)
+      EXPECT_EQ(chat.render(gold.at("rows")[i].dump()), texts[i].get<std::string>()) << name << " " << i;
+  }
+  EXPECT_EQ(compared, 12);
+}
+
+TEST(ChatTemplate, IsFoundBesideTheTokenizer) {
+  const TemporaryDirectory directory;
+  const std::string row = R"({"messages": [{"role": "user", "content": "x"}]})";
+  EXPECT_REFUSED(ChatTemplate::load(directory.path()), InputError, "found no chat template for \"messages\"");
+  directory.file("tokenizer_config.json", R"({"chat_template": "1{{ eos_token }}", "eos_token": {"content": "</s>"}})");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(row), "1</s>");
+  directory.file("tokenizer_config.json",
+                 R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "2"}]})");
+  EXPECT_EQ(ChatTemplate::load(directory.path() + "/tokenizer.json").render(row), "2");
+  directory.file("chat_template.jinja", "3{{ messages[0].content }}");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(row), "3x");
+}
+
+std::string rendered(const std::string& text) {
+  const TemplateValue variables = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"zero", 0}, {"text", "a\nb"}};
+  return Template(text, "t.jinja").render(variables);
+}
+
+TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"a\n{% macro m() %}{% endmacro %}", "t.jinja: line 2: found {% macro %}, which is not in this version"},
+      {"{{ x | shuffle }}", "the filter shuffle"},
+      {"{{ x is prime }}", "the test prime"},
+      {"{{ strftime_now('%d') }}", "a call of strftime_now"},
+      {"{{ 'a'.encode() }}", ".encode() with 0 arguments of string"},
+      {"{% if x %}", "found no {% endif %}"},
+      {"{% for x in messages %}", "allowed: endfor"},
+      {"{{ x", "found no }} for a {{"},
+      {"{{ 'x }}", "found a string without an end"},
+      {"{# x", "found no #} for a {#"},
+      {"{{ }}", "found }}, allowed: a value"},
+      {"{{ 1 1 }}", "found \"1\", allowed: the end of it"},
+      {"{{ 99999999999999999999 }}", "found the number"},
+      {"{% break %}", "found break outside of a loop"},
+      {"{% endif %}", "found {% endif %}"},
+      {"{{ x.y }}", "\"y\" of what is not defined"},
+      {"{{ 1 / zero }}", "/ by zero"},
+      {"{{ 1 + 'a' }}", "+ of number and string"},
+      {"{{ messages }}", "an array is to be printed"},
+      {"{% for x in zero %}{% endfor %}", "a loop over number"},
+      {"{{ range(9999999) | length }}", "range of more than"},
+      {"{% set a.b = 1 %}", "a is no namespace"},
+      {"{{ raise_exception(text) }}", "the template refuses the messages: a b"},
+      {"{{ " + std::string(100'000, '(') + " }}", "too deep"},
+      {"{{ " +
+           [] {
+             std::string nots;
+             for (int i = 0; i < 1000; ++i) nots += "not ";
+             return nots;
+           }() +
+           "1 }}",
+       "too deep"},
+  };
+  for (const auto& [text, part] : bad) EXPECT_REFUSED(rendered(text), InputError, part);
+}
+
+TEST(ChatTemplate, RefusesWhatIsNoConversation) {
+  const TemporaryDirectory directory;
+  directory.file("chat_template.jinja", "{{ messages[0].content }}");
+  const ChatTemplate chat = ChatTemplate::load(directory.path());
+  for (const auto& [row, part] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"messages": "hello"})", "\"messages\" is string, allowed: an array"},
+           {R"({"messages": []})", "found no message in \"messages\""},
+           {R"({"messages": ["hello"]})", "message 0 is string"},
+           {R"({"messages": [{"content": "x"}]})", "message 0 has no \"role\""},
+           {R"({"messages": [{"role": 3, "content": "x"}]})", "message 0 has no \"role\""},
+           {R"({"messages": [{"role": "user"}]})", "message 0 has no \"content\""}}) {
+    EXPECT_REFUSED(chat.render(row), InputError, part);
+  }
+}
+
+TEST(Data, ConversationsAreTrainedOnAsTheirTemplateWritesThem) {
+  const TemporaryDirectory directory;
+  const std::string tokenizer = directory.file("tokenizer.json", content_of(SPILLWAY_TEST_DATA "/tokenizers/qwen2.json"));
+  const std::string rows = directory.file(
+      "t.jsonl", R"({"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "World!"}]})");
+  DataRequest request;
+  request.paths = {rows};
+  request.seq_length = 64;
+  request.vocabulary = 512;
+  request.tokenizer = tokenizer;
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "t.jsonl line 1: ");
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "found no chat template");
+  directory.file("chat_template.jinja",
+                 "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");
+  std::vector<std::int32_t> ids;
+  Tokenizer::load(tokenizer).encode("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\nWorld!<|im_end|>\n", ids);
+  BatchSampler sampler(request);
+  EXPECT_EQ(sampler.counted_tokens(0), static_cast<std::int64_t>(ids.size()) - 1);
+  std::vector<std::int32_t> tokens(64), targets(64);
+  sampler.fill(0, 0, tokens, targets);
+  ids.resize(64, 0);
+  tokens[static_cast<std::size_t>(sampler.counted_tokens(0))] =
+      ids[static_cast<std::size_t>(sampler.counted_tokens(0))];  // the last is a target alone
+  EXPECT_EQ(tokens, ids);
+  request.tokenizer = "bytes";
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "\"messages\" without a tokenizer.json");
+}
+
+}  // namespace
+}  // namespace spillway

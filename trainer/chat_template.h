@@ -1,0 +1,30 @@
+// Conversations ("messages" of a JSONL row) as the text that a model reads, by the chat template that comes with its tokenizer.
+// Not here: the template language (trainer/template.h), and tokens.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "trainer/template.h"
+
+namespace spillway {
+
+class ChatTemplate {
+ public:
+  // Beside the tokenizer (a tokenizer.json, or a directory that has one): chat_template.jinja, else "chat_template" of
+  // tokenizer_config.json. An InputError where there is neither.
+  static ChatTemplate load(const std::filesystem::path& tokenizer);
+
+  // `row` is a JSON object with "messages", and with "tools" where the template is to know them. The text as transformers renders
+  // it without a generation prompt; its special tokens are in it.
+  std::string render(std::string_view row) const;
+
+ private:
+  ChatTemplate(Template text, TemplateValue variables);
+
+  Template template_;
+  TemplateValue variables_;  // special tokens by name
+};
+
+}  // namespace spillway

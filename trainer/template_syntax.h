@@ -1,0 +1,64 @@
+// A template as it was read: expressions and statements. Not here: reading (template_parse.cpp), rendering (template_render.cpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trainer/template.h"
+
+namespace spillway {
+
+struct TemplateExpression {
+  enum class Kind : std::uint8_t {
+    literal,
+    name,
+    member,
+    index,
+    slice,
+    call,
+    filter,
+    test,
+    negation,
+    minus,
+    binary,
+    conditional,
+    list,
+    object
+  };
+  Kind kind = Kind::literal;
+  int line = 0;
+  std::string name;     // of a variable, member, filter, test; a binary operator
+  TemplateValue value;  // literal
+  // What it works on, then arguments. slice: what, from, to, step (literal undefined where not given). conditional: then, if,
+  // else.
+  std::vector<TemplateExpression> parts;
+  std::vector<std::pair<std::string, TemplateExpression>> named;  // arguments by name
+};
+
+struct TemplateStatement;
+
+struct TemplateBody {
+  std::vector<TemplateStatement> statements;
+};
+
+struct TemplateStatement {
+  enum class Kind : std::uint8_t { text, output, branches, loop, set, set_body, break_loop, continue_loop };
+  Kind kind = Kind::text;
+  std::string text;
+  std::vector<std::string> names;  // targets of a loop; of set: the variable, and the member of it
+  // output, set: the value. branches: a condition for each body but a last one that has none (else). loop: over what, and a
+  // condition.
+  std::vector<TemplateExpression> expressions;
+  std::vector<TemplateBody> bodies;  // loop: the body, and what stands for no items
+};
+
+TemplateBody parse_template(std::string_view source, const std::string& origin);
+
+// Filters and tests that are known, so that others are refused when the template is read.
+bool is_template_filter(std::string_view name);
+bool is_template_test(std::string_view name);
+
+}  // namespace spillway
