@@ -459,9 +459,9 @@ class Parser {
   void arguments(Expression& call) {
     while (!take_symbol(")")) {
       if (now().kind == Token::Kind::name && after().kind == Token::Kind::symbol && after().text == "=") {
-        std::string name = need_name();
+        call.names.push_back(need_name());
         ++at_;
-        call.named.emplace_back(std::move(name), expression());
+        call.named.push_back(expression());
       } else {
         call.parts.push_back(expression());
       }

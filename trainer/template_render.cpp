@@ -16,7 +16,8 @@ using Statement = TemplateStatement;
 using Value = TemplateValue;
 
 constexpr std::size_t kLongestResult = 256 << 20;  // bytes
-constexpr std::int64_t kMostItems = 1 << 20;       // of range()
+constexpr std::int64_t kMostItems = 1 << 20;       // of range(), and of a list that is made
+constexpr std::int64_t kMostSteps = 10'000'000;    // statements: a template that never ends is refused
 
 constexpr std::array<std::string_view, 24> kFilters = {"trim",    "length", "count",   "tojson",     "join",       "lower",
                                                        "upper",   "first",  "last",    "list",       "string",     "int",
@@ -49,11 +50,29 @@ bool is_true(const Value& value) {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f'); }
 
+// Characters, not bytes: what Python counts and cuts by.
+std::vector<std::string> characters_of(std::string_view text) {
+  std::vector<std::string> all;
+  for (const char c : text) {
+    if (all.empty() || (static_cast<unsigned char>(c) & 0xc0U) != 0x80) all.emplace_back();
+    all.back() += c;
+  }
+  return all;
+}
+
 enum class Side : std::uint8_t { both, left, right };
 std::string stripped(std::string_view text, Side side, const std::optional<std::string>& characters) {
-  const auto goes = [&](char c) { return characters ? characters->find(c) != std::string::npos : is_space(c); };
-  while (side != Side::right && !text.empty() && goes(text.front())) text.remove_prefix(1);
-  while (side != Side::left && !text.empty() && goes(text.back())) text.remove_suffix(1);
+  const std::vector<std::string> which = characters ? characters_of(*characters) : std::vector<std::string>();
+  // Bytes that go at one end of what is left.
+  const auto goes = [&](bool at_front) -> std::size_t {
+    if (text.empty()) return 0;
+    if (!characters) return is_space(at_front ? text.front() : text.back()) ? 1 : 0;
+    const auto found =
+        std::ranges::find_if(which, [&](const std::string& c) { return at_front ? text.starts_with(c) : text.ends_with(c); });
+    return found != which.end() ? found->size() : 0;
+  };
+  for (std::size_t bytes = 0; side != Side::right && (bytes = goes(true)) > 0;) text.remove_prefix(bytes);
+  for (std::size_t bytes = 0; side != Side::left && (bytes = goes(false)) > 0;) text.remove_suffix(bytes);
   return std::string(text);
 }
 
@@ -71,15 +90,7 @@ std::string cased(std::string text, bool to_upper) {
   return text;
 }
 
-// Characters, not bytes: what Python counts and cuts by.
-std::vector<std::string> characters_of(std::string_view text) {
-  std::vector<std::string> all;
-  for (const char c : text) {
-    if (all.empty() || (static_cast<unsigned char>(c) & 0xc0U) != 0x80) all.emplace_back();
-    all.back() += c;
-  }
-  return all;
-}
+std::string json_text(const Value& value) { return value.dump(-1, ' ', false, Value::error_handler_t::replace); }
 
 // As Python's json.dumps with ensure_ascii off: a space after each comma and colon.
 void dump_json(const Value& value, int indent, int depth, std::string& out) {
@@ -87,7 +98,7 @@ void dump_json(const Value& value, int indent, int depth, std::string& out) {
     if (indent >= 0) out += '\n', out.append(static_cast<std::size_t>(indent * level), ' ');
   };
   if (!value.is_structured() || value.empty()) {
-    out += value.dump();
+    out += json_text(value);
     return;
   }
   out += value.is_array() ? '[' : '{';
@@ -96,7 +107,7 @@ void dump_json(const Value& value, int indent, int depth, std::string& out) {
     if (!is_first) out += indent >= 0 ? "," : ", ";
     is_first = false;
     line(depth + 1);
-    if (value.is_object()) out += Value(item.key()).dump() + ": ";
+    if (value.is_object()) out += json_text(item.key()) + ": ";
     dump_json(*item, indent, depth + 1, out);
   }
   line(depth);
@@ -122,10 +133,10 @@ class Renderer {
     throw InputError(fmt::format("{}: line {}: {}", origin_, at.line, found));
   }
 
-  // --- statements ---
-
   Flow render(const TemplateBody& body, std::string& out) {
     for (const Statement& statement : body.statements) {
+      if (++steps_ > kMostSteps)
+        throw InputError(fmt::format("{}: does not end within {} statements of one conversation", origin_, kMostSteps));
       const Flow flow = render(statement, out);
       if (out.size() > kLongestResult)
         throw InputError(fmt::format("{}: makes more than {} bytes of one conversation", origin_, kLongestResult));
@@ -229,8 +240,6 @@ class Renderer {
     }
     return items;
   }
-
-  // --- values ---
 
   Value* find(const std::string& name) {
     for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
@@ -372,6 +381,10 @@ class Renderer {
     if (is_undefined(whole)) return false;
     refuse(at, fmt::format("in of {} and {}", kind_of(part), kind_of(whole)));
   }
+  std::string both(const std::string& left, const std::string& right, const Expression& at) const {
+    if (left.size() + right.size() > kLongestResult) refuse(at, fmt::format("text of more than {} bytes", kLongestResult));
+    return left + right;
+  }
   Value binary(const Expression& expression) {
     const std::string& op = expression.name;
     Value left = value_of(expression.parts[0]);
@@ -382,9 +395,9 @@ class Renderer {
     if (op == "!=") return !are_equal(left, right);
     if (op == "in") return contains(right, left, expression);
     if (op == "not in") return !contains(right, left, expression);
-    if (op == "~") return printed(left, expression) + printed(right, expression);
+    if (op == "~") return both(printed(left, expression), printed(right, expression), expression);
     if (left.is_string() && right.is_string()) {
-      if (op == "+") return text_of(left) + text_of(right);
+      if (op == "+") return both(text_of(left), text_of(right), expression);
       const int order = text_of(left).compare(text_of(right));
       if (op == "<") return order < 0;
       if (op == ">") return order > 0;
@@ -392,6 +405,7 @@ class Renderer {
       if (op == ">=") return order >= 0;
     }
     if (op == "+" && left.is_array() && right.is_array()) {
+      if (left.size() + right.size() > kMostItems) refuse(expression, fmt::format("a list of more than {} items", kMostItems));
       left.insert(left.end(), right.begin(), right.end());
       return left;
     }
@@ -459,8 +473,6 @@ class Renderer {
     return whole.is_string() ? Value(text) : list;
   }
 
-  // --- functions, methods, filters, tests ---
-
   Value call(const Expression& expression) {
     const Expression& callee = expression.parts[0];
     std::vector<Value> arguments;
@@ -469,7 +481,7 @@ class Renderer {
     if (callee.kind != Expression::Kind::name) refuse(expression, "a call of a value");
     if (callee.name == "namespace" || callee.name == "dict") {
       Value object = !arguments.empty() && arguments[0].is_object() ? arguments[0] : Value::object();
-      for (const auto& [name, value] : expression.named) object[name] = value_of(value);
+      for (std::size_t i = 0; i < expression.named.size(); ++i) object[expression.names[i]] = value_of(expression.named[i]);
       return object;
     }
     if (callee.name == "raise_exception") {
@@ -566,8 +578,8 @@ class Renderer {
     std::vector<Value> arguments;
     for (std::size_t i = 1; i < expression.parts.size(); ++i) arguments.push_back(value_of(expression.parts[i]));
     const auto named = [&](std::string_view key) {
-      const auto found = std::ranges::find(expression.named, key, [](const auto& pair) { return std::string_view(pair.first); });
-      return found != expression.named.end() ? value_of(found->second) : undefined();
+      const auto found = static_cast<std::size_t>(std::ranges::find(expression.names, key) - expression.names.begin());
+      return found < expression.named.size() ? value_of(expression.named[found]) : undefined();
     };
     const auto text_at = [&](std::size_t i) { return i < arguments.size() ? printed(arguments[i], expression) : std::string(); };
     if (name == "default" || name == "d") {
@@ -666,6 +678,7 @@ class Renderer {
 
   const std::string& origin_;
   std::vector<std::map<std::string, Value>> scopes_;  // the innermost last
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace

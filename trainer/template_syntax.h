@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "trainer/template.h"
@@ -35,7 +34,8 @@ struct TemplateExpression {
   // What it works on, then arguments. slice: what, from, to, step (literal undefined where not given). conditional: then, if,
   // else.
   std::vector<TemplateExpression> parts;
-  std::vector<std::pair<std::string, TemplateExpression>> named;  // arguments by name
+  std::vector<std::string> names;  // of arguments by name
+  std::vector<TemplateExpression> named;
 };
 
 struct TemplateStatement;
