@@ -286,7 +286,7 @@ TEST(TextDocuments, BadLinesAreNamedOrCounted) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"{\"text\": \"a", "not valid JSON at byte"},          {"{\"text\": \"a\xff\"}", "not valid JSON at byte"},
       {"{\"text\": 3}", "\"text\" is a number"},             {"{\"text\": [\"a\"]}", "\"text\" is an array"},
-      {"{\"text\": {}}", "\"text\" is an object"},           {"{\"texts\": \"a\"}", "found no \"text\""},
+      {"{\"text\": {}}", "\"text\" is an object"},           {"{\"texts\": \"a\"}", "found neither \"text\" nor \"messages\""},
       {"[1]", "found an array"},                             {"{\"text\": \"a\", \"text\": \"b\"}", "found \"text\" twice"},
       {"{\"text\": \"\\ud800\"}", "not valid JSON at byte"}, {std::string("{\"text\": \"a\"}\0", 14), "not valid JSON at byte 14"},
       {"{\"text\": \"a\"} x", "not valid JSON at byte"},     {"\"text\"", "found a string"},
