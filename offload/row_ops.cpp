@@ -89,13 +89,17 @@ void RowOps::keep_apart(const BoundOp& op, int slot) const {
     const Place& place = places(slot)[i];
     if (touches(place, i)) std::copy_n(gradient + (place.token - lookup.first) * H, H, reinterpret_cast<float*>(op.values[0]) + i * H);
   }
-  auto* squares = reinterpret_cast<double*>(op.values[1]);
+  round_and_square(lookup.rows, gradient, op.gradient[1], reinterpret_cast<double*>(op.values[1]));
+}
+
+void RowOps::round_and_square(std::int64_t rows, const float* gradient, std::byte* rounded, double* squares) const {
+  const std::int64_t H = rows_.row_elements();
   if (choices_.form == StateForm::compact) {
-    auto* rounded = reinterpret_cast<BFloat16*>(op.gradient[1]);
-    ops::cast_from_float(optimizer_.pool(), lookup.rows * H, gradient, rounded);
-    ops::row_squares(optimizer_.pool(), lookup.rows, H, rounded, squares);
+    auto* waiting = reinterpret_cast<BFloat16*>(rounded);
+    ops::cast_from_float(optimizer_.pool(), rows * H, gradient, waiting);
+    ops::row_squares(optimizer_.pool(), rows, H, waiting, squares);
   } else {
-    ops::row_squares(optimizer_.pool(), lookup.rows, H, gradient, squares);
+    ops::row_squares(optimizer_.pool(), rows, H, gradient, squares);
   }
 }
 
@@ -141,15 +145,9 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* sums) {
     if (place.first != i) continue;
     float* row = whole + i * H;
     ops::accumulate(optimizer_.pool(), H, added + i * H, row);
-    double& square = squares[place.token];
-    if (choices_.form == StateForm::compact) {
-      auto* waiting = reinterpret_cast<BFloat16*>(op.values[2]) + i * H;
-      ops::cast_from_float(optimizer_.pool(), H, row, waiting);
-      ops::row_squares(optimizer_.pool(), 1, H, waiting, &square);
-    } else {
-      std::copy_n(row, H, reinterpret_cast<float*>(op.values[2]) + i * H);
-      ops::row_squares(optimizer_.pool(), 1, H, row, &square);
-    }
+    std::byte* const waiting = op.values[2] + i * H * gradient_bytes_per_element(choices_.form);
+    round_and_square(1, row, waiting, &squares[place.token]);
+    if (choices_.form != StateForm::compact) std::copy_n(row, H, reinterpret_cast<float*>(waiting));
     touched[++rows] = {place.token, i};
   }
   touched[0] = {0, rows};

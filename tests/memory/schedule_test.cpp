@@ -4,19 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "memory/error.h"
-#include "memory/packing.h"
-#include "memory/waits.h"
+#include "tests/memory/compiled_plan.h"
 #include "tests/memory/toy_graph.h"
 
 namespace spillway {
 namespace {
-
-Plan compiled(const UnitGraph& graph, const Choices& choices) {
-  Plan plan = build_schedule(graph, choices);
-  pack(plan);
-  derive_waits(plan);
-  return plan;
-}
 
 std::string name_of_case(const Choices& c, bool tied, bool fused) {
   return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {}", name_of(c.order), name_of(c.update),

@@ -3,22 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/packing.h"
 #include "memory/peer_layout.h"
 #include "memory/planner.h"
-#include "memory/schedule.h"
-#include "memory/waits.h"
+#include "tests/memory/compiled_plan.h"
 #include "tests/memory/toy_graph.h"
 
 namespace spillway {
 namespace {
-
-Plan compiled(const UnitGraph& graph, const Choices& choices) {
-  Plan plan = build_schedule(graph, choices);
-  pack(plan);
-  derive_waits(plan);
-  return plan;
-}
 
 // Elements that enter a rank by collectives of blocks, as if no part of an array were its own.
 struct Traffic {
