@@ -11,7 +11,7 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3154494D4D4F4353;  // "SCOMMIT1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr Bytes kHashBytes = sizeof(std::uint64_t);
 constexpr Bytes kHeaderBytes = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4 + 8;
 constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 4 + 8;  // beside its name
@@ -20,7 +20,7 @@ bool in_store(Bytes begin, Bytes bytes, Bytes end) { return begin >= 0 && begin 
 
 bool sensible(const DurableArray& array, Bytes end) {
   return array.bytes > 0 && array.bytes % kExtentAlignment == 0 && array.extent_bytes > 0 && array.extent_bytes % kExtentAlignment == 0 &&
-         array.extent_bytes <= array.bytes && (array.slot == 0 || array.slot == 1) && in_store(array.begin[0], array.bytes, end) &&
+         array.extent_bytes <= std::min(array.bytes, kMostExtentBytes) && (array.slot == 0 || array.slot == 1) && in_store(array.begin[0], array.bytes, end) &&
          in_store(array.begin[1], array.bytes, end);
 }
 

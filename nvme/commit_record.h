@@ -1,4 +1,4 @@
-// The record that makes a step durable: which slot of each array holds the state after that step, and the XXH3 of every extent.
+// The record that makes a step durable: which slot of each array holds the state after that step, and the hash of every extent.
 // Small, checksummed as a whole, written after the data that it names. Whatever is read back is taken for hostile.
 // Not here: when it is written and where (commit_log.h), what the arrays are (offload/durable_state.h).
 #pragma once
@@ -20,7 +20,7 @@ struct DurableArray {
   Bytes bytes = 0;               // of one slot
   std::array<Bytes, 2> begin{};  // logical offset of each slot
   int slot = 0;                  // the one that holds the state
-  Bytes extent_bytes = 0;        // what one hash is of; the last extent may be shorter
+  Bytes extent_bytes = 0;        // what one hash (extent_hash) is of, up to kMostExtentBytes; the last extent may be shorter
   std::int64_t extents() const { return (bytes + extent_bytes - 1) / extent_bytes; }
   bool operator==(const DurableArray&) const = default;
 };

@@ -3,25 +3,40 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <memory>
+#include <array>
 #include <vector>
+
+#include "memory/error.h"
 
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h>
 #endif
 
 namespace spillway {
+namespace {
+
+constexpr auto kPiece = static_cast<std::size_t>(kHashedPieceBytes);
+using Pieces = std::array<std::uint64_t, kMostExtentBytes / kHashedPieceBytes>;
+
+}  // namespace
 
 std::uint64_t content_hash(std::span<const std::byte> content) { return XXH3_64bits(content.data(), content.size()); }
 
-std::uint64_t content_hash_of_zeros(std::size_t bytes) {
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  const std::vector<std::byte> zeros(std::min<std::size_t>(bytes, 1 << 16));
-  for (std::size_t left = bytes; left > 0; left -= std::min(left, zeros.size())) {
-    XXH3_64bits_update(state.get(), zeros.data(), std::min(left, zeros.size()));
+std::uint64_t extent_hash(std::span<const std::byte> extent) {
+  SPILLWAY_CHECK(std::ssize(extent) <= kMostExtentBytes, "an extent of {} bytes", extent.size());
+  Pieces pieces;
+  std::size_t count = 0;
+  for (; !extent.empty(); extent = extent.subspan(std::min(kPiece, extent.size()))) {
+    pieces[count++] = content_hash(extent.first(std::min(kPiece, extent.size())));
   }
-  return XXH3_64bits_digest(state.get());
+  return extent_hash_of({pieces.data(), count});
+}
+
+std::uint64_t extent_hash_of(std::span<const std::uint64_t> pieces) { return content_hash(std::as_bytes(pieces)); }
+
+std::uint64_t extent_hash_of_zeros(Bytes bytes) {
+  const std::vector<std::byte> zeros(static_cast<std::size_t>(bytes));
+  return extent_hash(zeros);
 }
 
 }  // namespace spillway

@@ -1,17 +1,26 @@
-// XXH3 of a range of memory: what a store remembers of each extent that it holds.
-// Not here: which extents there are (commit_record.h), who checks them (offload/extent_hashes.h).
+// XXH3 of ranges of memory, and of the extents that a store remembers.
+// Not here: which extents there are (commit_record.h), who checks them (offload/state_extents.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "memory/types.h"
+
 namespace spillway {
 
 // By the widest vectors that the processor has: several times faster than the baseline's.
 std::uint64_t content_hash(std::span<const std::byte> content);
 
+// The hash of an extent is that of the hashes of its pieces (the last may be shorter): so threads can take them one by one, in any
+// order, while they have them in their caches anyway, where hashing is four times as fast as from memory.
+inline constexpr Bytes kHashedPieceBytes = 32 * kKiB;
+inline constexpr Bytes kMostExtentBytes = 4 * kMiB;
+std::uint64_t extent_hash(std::span<const std::byte> extent);
+std::uint64_t extent_hash_of(std::span<const std::uint64_t> pieces);
+
 // Of so many zero bytes, as files and arenas begin. Costs as much as hashing them.
-std::uint64_t content_hash_of_zeros(std::size_t bytes);
+std::uint64_t extent_hash_of_zeros(Bytes bytes);
 
 }  // namespace spillway

@@ -19,7 +19,7 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3144495941574C53;  // "SLWAYID1"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint32_t kYields = 1;  // a bit of the flags
 constexpr int kMostDirectories = 4096;
 constexpr std::size_t kLongestPath = 3500;
@@ -80,7 +80,7 @@ std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, co
   }
   if (const auto version = in.get<std::uint32_t>(); version != kVersion) {
     throw IoError(fmt::format("{}: a store of version {}; this program knows version {}", file, version, kVersion),
-                  "Go on with the program that wrote it, or from a checkpoint of the run.");
+                  fmt::format("Go on with the program that wrote it; or remove {} and its run's store.json, and go on from the run's last checkpoint.", file));
   }
   StoreIdentity identity;
   const auto flags = in.get<std::uint32_t>();

@@ -1,6 +1,8 @@
 #include "offload/bound_program.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "memory/error.h"
 
@@ -62,6 +64,31 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
   }
 }
 
+// State that an update is the first to take is left to it to check. An update in pieces takes a block's weights in each of them.
+void leave_checks_to_updates(const Plan& plan, const Program& program, std::span<BoundOp* const> bound) {
+  struct Memory {
+    BoundSegment* read = nullptr;  // into it, and nothing has taken what it brought
+    bool checked_by_update = false;
+  };
+  std::vector<Memory> memories(plan.resident.size() + program.buffers.size());
+  for (std::size_t id = 0; id < program.ops.size(); ++id) {
+    const Op& op = program.ops[id];
+    for (const Operand& operand : op.operands) {
+      if (operand.buffer < 0 || op.kind == OpKind::read) continue;
+      Memory& memory = memories[static_cast<std::size_t>(operand.buffer)];
+      if (BoundSegment* const read = std::exchange(memory.read, nullptr); read != nullptr && op.kind == OpKind::update) {
+        memory.checked_by_update = true;
+        read->checked_by = op.condition == Condition::pending ? CheckedBy::pending_update : CheckedBy::update;
+      }
+      if (op.kind == OpKind::update && operand.role == Role::state) bound[id]->checks[static_cast<std::size_t>(operand.kind)] = memory.checked_by_update;
+    }
+    for (std::size_t i = 0; op.kind == OpKind::read && i + 1 < op.operands.size(); i += 2) {
+      if (op.operands[i].buffer >= std::ssize(plan.resident)) continue;
+      memories[static_cast<std::size_t>(op.operands[i + 1].buffer)] = {.read = &bound[id]->segments[i / 2]};
+    }
+  }
+}
+
 }  // namespace
 
 BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
@@ -83,6 +110,11 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     if (op.kind == OpKind::update) bound.updates = place[id];
     if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }
+  std::vector<BoundOp*> by_id(program.ops.size());
+  for (auto& lane : bound.lanes) {
+    for (BoundOp& op : lane) by_id[static_cast<std::size_t>(op.id)] = &op;
+  }
+  leave_checks_to_updates(plan, program, by_id);
   if constexpr (kGuardsBuffers) bound.guard = std::make_unique<BufferGuard>(program, plan, device);
   return bound;
 }

@@ -21,6 +21,9 @@ struct BoundWait {
   bool step_before;     // place counts from the beginning of the run before
 };
 
+// Who sees that the state that was read is what had been written: the update, where that is the first to take it.
+enum class CheckedBy : std::uint8_t { lane, update, pending_update };
+
 struct BoundSegment {
   Bytes nvme_offset[2];  // by slot
   int buffer;            // index into Plan::resident; -1: it lives within a step
@@ -29,6 +32,7 @@ struct BoundSegment {
   Slot slot;
   std::byte* memory;
   Bytes bytes;
+  CheckedBy checked_by = CheckedBy::lane;  // read
 };
 
 struct BoundOp {
@@ -47,6 +51,7 @@ struct BoundOp {
   std::unique_ptr<BoundFetch> fetch;  // fetch_rows
   // update, update_rows, gradient_add, gradient_finish
   std::array<std::byte*, kStateKinds> state{};
+  std::array<bool, kStateKinds> checks{};  // update: what was read for it and nobody has checked
   std::array<std::byte*, 2> gradient{};
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
   std::array<Bytes, kTiers> end{};

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "memory/error.h"
-#include "nvme/content_hash.h"
 
 namespace spillway {
 namespace {
@@ -53,21 +52,22 @@ int Committer::resume() {
   for (int index = 0; index < static_cast<int>(from.arrays.size()); ++index) {
     const DurableArray& array = from.arrays[static_cast<std::size_t>(index)];
     const auto extents = static_cast<std::ptrdiff_t>(array.extents());
-    std::copy(hash, hash + extents, extents_.hashes(index, array.slot).begin());
-    std::ranges::fill(extents_.known(index, array.slot), std::uint8_t{1});
-    // What the other slot holds is nobody's; it is written before it is read.
-    std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
-    hash += extents;
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
     const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
+    const int known = home.tier == Tier::device ? 0 : array.slot;
+    std::copy(hash, hash + extents, extents_.hashes(index, known).begin());
+    std::ranges::fill(extents_.known(index, known), std::uint8_t{1});
+    // What the other slot holds is nobody's; it is written before it is read.
+    std::ranges::fill(extents_.known(index, 1 - known), std::uint8_t{array.begin[0] == array.begin[1]});
+    hash += extents;
     if (home.tier != Tier::device) {
       slot = array.slot;
       continue;
     }
-    const std::span<std::byte> content = device_.subspan(static_cast<std::size_t>(home.offset), static_cast<std::size_t>(array.bytes));
+    const std::span<std::byte> content = on_device(array, buffer);
     const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)], content.data(), array.bytes};
     log_.read({&segment, 1});
-    extents_.check(buffer, array.slot, 0, content);
+    extents_.check(buffer, 0, 0, content);
   }
   return slot;
 }
@@ -120,9 +120,10 @@ void Committer::commit(const Request& request) {
     DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
     const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
-    array.slot = home.tier == Tier::device ? static_cast<int>(sequence % 2) : request.slot;
-    find_unknown(index, array.slot);
-    hash = std::ranges::copy(extents_.hashes(index, array.slot), hash).out;
+    const bool on_device = home.tier == Tier::device;
+    array.slot = on_device ? static_cast<int>(sequence % 2) : request.slot;
+    find_unknown(index);
+    hash = std::ranges::copy(extents_.hashes(index, on_device ? 0 : array.slot), hash).out;
   }
   record_.sequence = sequence;
   record_.step = request.step;
@@ -133,25 +134,35 @@ void Committer::copy_device_state(int copy) {
   for (std::size_t index = 0; index < record_.arrays.size(); ++index) {
     const DurableArray& array = record_.arrays[index];
     const int buffer = options_.layout.state.buffer[index];
-    const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
-    if (home.tier != Tier::device) continue;
-    const std::span<std::byte> content = device_.subspan(static_cast<std::size_t>(home.offset), static_cast<std::size_t>(array.bytes));
+    if (plan_.resident[static_cast<std::size_t>(buffer)].tier != Tier::device) continue;
+    const std::span<std::byte> content = on_device(array, buffer);
     const IoSegment segment{array.begin[static_cast<std::size_t>(copy)], content.data(), array.bytes};
     log_.write({&segment, 1});
-    extents_.note(buffer, copy, 0, content);
   }
 }
 
-// An extent of which parts were written is read back once.
-void Committer::find_unknown(int index, int slot) {
+std::span<std::byte> Committer::on_device(const DurableArray& array, int buffer) const {
+  const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
+  return device_.subspan(static_cast<std::size_t>(home.offset), static_cast<std::size_t>(array.bytes));
+}
+
+// An extent of which parts were written is read back once; on the device it is there.
+void Committer::find_unknown(int index) {
   const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
+  const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
+  const bool is_on_device = plan_.resident[static_cast<std::size_t>(buffer)].tier == Tier::device;
+  const int slot = is_on_device ? 0 : array.slot;
   const std::span<std::uint8_t> known = extents_.known(index, slot);
   for (std::size_t extent = 0; extent < known.size(); ++extent) {
     if (known[extent] != 0) continue;
     const Bytes begin = static_cast<Bytes>(extent) * array.extent_bytes, bytes = std::min(array.extent_bytes, array.bytes - begin);
+    if (is_on_device) {
+      extents_.note(buffer, slot, begin, on_device(array, buffer).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes)));
+      continue;
+    }
     const IoSegment segment{array.begin[static_cast<std::size_t>(slot)] + begin, staging_.data(), bytes};
     log_.read({&segment, 1});
-    extents_.note(options_.layout.state.buffer[static_cast<std::size_t>(index)], slot, begin, {staging_.data(), static_cast<std::size_t>(bytes)});
+    extents_.note(buffer, slot, begin, {staging_.data(), static_cast<std::size_t>(bytes)});
   }
 }
 

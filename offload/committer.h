@@ -70,7 +70,8 @@ class Committer {
   static void serve(void* queued);
   void commit(const Request& request);
   void copy_device_state(int copy);
-  void find_unknown(int array, int slot);
+  std::span<std::byte> on_device(const DurableArray& array, int buffer) const;
+  void find_unknown(int array);
 
   const DurabilityOptions& options_;
   const Plan& plan_;

@@ -9,8 +9,10 @@
 namespace spillway {
 namespace {
 
-// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/state_io).
+// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/state_io). A power of
+// two, and so are then all extents but those that are a whole array.
 constexpr std::int64_t kLongestExtent = 1 << 20;
+static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 
 }  // namespace
 
@@ -32,16 +34,22 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
       state.arrays.push_back(std::move(array));
     }
   }
+  // No extent goes over an end of what one operation takes.
+  const auto cut = [&](int buffer, Bytes begin, Bytes bytes) {
+    const int index = buffer < 0 || buffer >= std::ssize(plan.resident) ? -1 : state.array_of_buffer[static_cast<std::size_t>(buffer)];
+    if (index < 0) return;
+    DurableArray& array = state.arrays[static_cast<std::size_t>(index)];
+    array.extent_bytes = std::gcd(array.extent_bytes, begin);
+    if (begin + bytes < array.bytes) array.extent_bytes = std::gcd(array.extent_bytes, bytes);
+  };
   for (const Program* program : {&plan.step, &plan.flush, &plan.evaluate}) {
     for (const Op& op : program->ops) {
-      if (op.kind != OpKind::read && op.kind != OpKind::write) continue;
-      for (const Operand& operand : op.operands) {
-        if (operand.buffer < 0 || operand.buffer >= static_cast<int>(plan.resident.size())) continue;
-        const int index = state.array_of_buffer[static_cast<std::size_t>(operand.buffer)];
-        if (index < 0) continue;
-        DurableArray& array = state.arrays[static_cast<std::size_t>(index)];
-        array.extent_bytes = std::gcd(array.extent_bytes, operand.begin);
-        if (operand.begin + operand.bytes < array.bytes) array.extent_bytes = std::gcd(array.extent_bytes, operand.bytes);
+      if (op.kind == OpKind::read || op.kind == OpKind::write) {
+        for (const Operand& operand : op.operands) cut(operand.buffer, operand.begin, operand.bytes);
+      }
+      for (int kind = 0; op.kind == OpKind::update && kind < kStateKinds; ++kind) {
+        const Bytes each = bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
+        cut(plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)], op.element_begin * each, (op.element_end - op.element_begin) * each);
       }
     }
   }

@@ -12,6 +12,7 @@
 #include "offload/lane_runner.h"
 #include "offload/operations.h"
 #include "offload/state_extents.h"
+#include "offload/update_hashes.h"
 
 namespace spillway {
 
@@ -21,7 +22,10 @@ struct Executor::Impl {
         plan(*given.plan),
         graph(given.model->graph),
         device(plan.peak[static_cast<int>(Tier::device)], "device"),
-        operations(plan, graph, given.pool->threads(), device.data(), given.seed) {
+        // State that does not outlive the process is not hashed.
+        extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
+        update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
+        operations(plan, graph, given.pool->threads(), device.data(), given.seed, update_hashes.get()) {
     // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
     device.prefault(*given.pool);
     if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, device);
@@ -36,8 +40,6 @@ struct Executor::Impl {
       if (plan.choices.fetches_rows) channel.max_segments = std::max(channel.max_segments, 8 * static_cast<int>(graph.rows));
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
-      // State that does not outlive the process is not hashed: at a few GB/s that takes a twelfth of the processors' time.
-      if (given.durability) extents.emplace(given.durability->layout.state, given.store);
     }
     for (const Buffer& buffer : plan.resident) two_slots |= buffer.slots == 2;
     if (given.durability) {
@@ -54,7 +56,7 @@ struct Executor::Impl {
     runner.emplace(operations,
                    LaneRunner::Around{.readers = readers ? &*readers : nullptr,
                                       .writers = writers ? &*writers : nullptr,
-                                      .extents = extents ? &*extents : nullptr,
+                                      .extents = extents.get(),
                                       .committer = committer ? &*committer : nullptr,
                                       .updates_held = &updates_held},
                    std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
@@ -160,10 +162,11 @@ struct Executor::Impl {
   const Plan& plan;
   const UnitGraph& graph;
   Arena device;
+  const std::unique_ptr<StateExtents> extents;        // null where state is not durable
+  const std::unique_ptr<UpdateHashes> update_hashes;  // the same
   Operations operations;
   BoundProgram bound_step, bound_flush, bound_evaluate, bound_one_row;
   std::optional<StoreChannel> readers, writers;
-  std::optional<StateExtents> extents;
   const std::unique_ptr<Runtime> runtime = Runtime::make_cpu();
   std::optional<Committer> committer;
   bool two_slots = false;
@@ -309,6 +312,7 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
   if (range.buffer->tier == Tier::device) {
     std::memcpy(impl_->device.data() + range.buffer->offset + range.begin, data.data(), data.size());
+    if (impl_->extents) impl_->extents->note(range.index, 0, range.begin, data);
     return;
   }
   const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);

@@ -287,10 +287,7 @@ HWY_EXPORT(adamw_kernels);
 
 namespace {
 
-// Chunks are cut at multiples of this index of the block, whatever the run: so all elements of one have the same random key.
-constexpr std::int64_t kChunkElements = 1 << 14;
 constexpr auto kKeyElements = static_cast<std::int64_t>(kRandomKeyIndices);
-static_assert(kKeyElements % kChunkElements == 0);
 
 // Formed in double, as the formulas are with Python's numbers, then rounded once.
 AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
@@ -306,57 +303,43 @@ AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
           .epsilon = static_cast<float>(s.epsilon)};
 }
 
-template <typename Moment>
-SplitSource<Moment> advanced(const SplitSource<Moment>& s, std::int64_t by) {
-  return {s.high + by, s.low + by, s.m + by, s.v + by};
-}
-template <typename Moment>
-SplitState<Moment> advanced(const SplitState<Moment>& s, std::int64_t by) {
-  return {s.high + by, s.low + by, s.m + by, s.v + by};
-}
-Fp32Source advanced(const Fp32Source& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
-Fp32State advanced(const Fp32State& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
-
 template <typename Kernel, typename Source, typename Gradient, typename State>
-void run_kernel(const ThreadPool& pool, Kernel kernel, const AdamWSettings& settings, const AdamWRun& run, const Source& in,
-                const Gradient* gradient, const State& out) {
+void run_kernel(Kernel kernel, const AdamWSettings& settings, const AdamWRun& run, const Source& in, const Gradient* gradient,
+                const State& out) {
   SPILLWAY_CHECK(settings.step >= 1 && run.begin >= 0 && run.count >= 0, "step {}, elements {} + {}", settings.step, run.begin,
                  run.count);
-  if (run.count == 0) return;
   const AdamWConstants constants = constants_of(settings, run.decay);
   const std::int64_t end = run.begin + run.count;
-  const std::int64_t first_chunk = run.begin / kChunkElements, last_chunk = (end - 1) / kChunkElements;
-  pool.parallel_for(last_chunk - first_chunk + 1, [&](std::int64_t task, int) {
-    const std::int64_t begin = std::max(run.begin, (first_chunk + task) * kChunkElements);
-    const std::int64_t stop = std::min(end, (first_chunk + task + 1) * kChunkElements);
+  for (std::int64_t begin = run.begin; begin < end;) {
+    const std::int64_t stop = std::min(end, (begin / kKeyElements + 1) * kKeyElements), by = begin - run.begin;
     const AdamWChunk chunk{.key = random_key(settings.seed, static_cast<std::uint64_t>(settings.step), run.block,
                                              static_cast<std::uint64_t>(begin / kKeyElements)),
                            .first = static_cast<std::uint32_t>(begin % kKeyElements),
                            .count = stop - begin};
-    const std::int64_t by = begin - run.begin;
     kernel(constants, chunk, advanced(in, by), gradient + by, advanced(out, by));
-  });
+    begin = stop;
+  }
 }
 
 AdamWKernels best() { return HWY_DYNAMIC_DISPATCH(adamw_kernels)(); }
 
 }  // namespace
 
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in,
-                const float* gradient, const ExactState& out) {
-  run_kernel(pool, best().exact, settings, run, in, gradient, out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in, const float* gradient,
+                const ExactState& out) {
+  run_kernel(best().exact, settings, run, in, gradient, out);
 }
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in,
-                const BFloat16* gradient, const ExactState& out) {
-  run_kernel(pool, best().exact_bf16, settings, run, in, gradient, out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in, const BFloat16* gradient,
+                const ExactState& out) {
+  run_kernel(best().exact_bf16, settings, run, in, gradient, out);
 }
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const CompactSource& in,
-                const BFloat16* gradient, const CompactState& out) {
-  run_kernel(pool, best().compact, settings, run, in, gradient, out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const CompactSource& in, const BFloat16* gradient,
+                const CompactState& out) {
+  run_kernel(best().compact, settings, run, in, gradient, out);
 }
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in,
-                const float* gradient, const Fp32State& out) {
-  run_kernel(pool, best().fp32, settings, run, in, gradient, out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in, const float* gradient,
+                const Fp32State& out) {
+  run_kernel(best().fp32, settings, run, in, gradient, out);
 }
 
 }  // namespace spillway

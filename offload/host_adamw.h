@@ -4,6 +4,7 @@
 // Legend: P elements of a run. Arrays are given from the run's first element.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -68,6 +69,14 @@ constexpr SplitSource<Moment> source_of(const SplitState<Moment>& state) {
 }
 constexpr Fp32Source source_of(const Fp32State& state) { return {state.weight, state.m, state.v}; }
 
+// From `by` elements further on.
+template <template <typename> typename Split, typename Moment>
+constexpr Split<Moment> advanced(const Split<Moment>& s, std::int64_t by) {
+  return {s.high + by, s.low + by, s.m + by, s.v + by};
+}
+constexpr Fp32Source advanced(const Fp32Source& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
+constexpr Fp32State advanced(const Fp32State& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
+
 // --- The update -----------------------------------------------------------------------------------------------------------
 
 struct AdamWSettings {
@@ -85,20 +94,36 @@ struct AdamWRun {
   Decay decay = Decay::applied;
 };
 
-// out = one step from `in` with gradient [P]; complete on return. Each array of `out` is the same as that of `in` or overlaps no
+// out = one step from `in` with gradient [P], by the calling thread. Each array of `out` is the same as that of `in` or overlaps no
 // array of `in`. All arithmetic is fp32, without fused multiply-add, in this order, so that the bits are the same on every machine:
 //   g *= gradient_scale;  m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g * g;
 //   w *= 1 - lr * weight_decay;  w -= (lr / (1 - b1^t)) * m / (sqrt(v * (1 / (1 - b2^t))) + eps)
 // What depends on the settings alone is formed in double and rounded once: of the divisions only the last is left to each element,
 // because three of them would cost the compact form more than its memory traffic.
 // In compact form w is updated by m and v as computed, and they are then stored in bf16 by stochastic rounding.
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in,
-                const float* gradient, const ExactState& out);
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in,
-                const BFloat16* gradient, const ExactState& out);
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const CompactSource& in,
-                const BFloat16* gradient, const CompactState& out);
-void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in,
-                const float* gradient, const Fp32State& out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in, const float* gradient,
+                const ExactState& out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in, const BFloat16* gradient,
+                const ExactState& out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const CompactSource& in, const BFloat16* gradient,
+                const CompactState& out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in, const float* gradient,
+                const Fp32State& out);
+
+// What one thread takes at a time: what it touches of state and gradient fits the second cache, whatever the form.
+inline constexpr std::int64_t kAdamWChunk = 1 << 14;
+
+// The same by all threads of a pool.
+template <typename Source, typename Gradient, typename State>
+void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const Source& in,
+                const Gradient* gradient, const State& out) {
+  pool.parallel_for((run.count + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
+    const std::int64_t by = task * kAdamWChunk;
+    AdamWRun part = run;
+    part.begin += by;
+    part.count = std::min(kAdamWChunk, run.count - by);
+    host_adamw(settings, part, advanced(in, by), gradient + by, advanced(out, by));
+  });
+}
 
 }  // namespace spillway

@@ -133,7 +133,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
   const bool reads = lane == Lane::nvme_read;
-  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write);
+  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write, run.pending);
   Bytes& moved = reads ? run.nvme_read_bytes : run.nvme_written_bytes;
   const auto complete_oldest = [&] {
     const int index = moves.oldest();

@@ -30,7 +30,7 @@ class LaneRunner {
   struct Around {
     StoreChannel* readers = nullptr;
     StoreChannel* writers = nullptr;
-    StateExtents* extents = nullptr;
+    const StateExtents* extents = nullptr;
     const Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
   };

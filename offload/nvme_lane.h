@@ -1,5 +1,6 @@
 // An NVMe lane's operations under way: a few at once, so that the device is busy across their borders, completed in order.
-// What they move of the state is hashed beside the device's work: noted where written, checked where read.
+// What they read of the state is checked beside the device's work, but where an update checks it (update_hashes.h), which also has
+// noted what they write.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
@@ -18,9 +19,10 @@ namespace spillway {
 
 class NvmeLane {
  public:
-  // `channel` may be null where every operation is skipped, `extents` where content is not checked.
-  NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction)
-      : channel_(channel), extents_(extents), direction_(direction) {}
+  // `channel` may be null where every operation is skipped, `extents` where content is not checked. `pending`: whether updates with
+  // Condition::pending do their work.
+  NvmeLane(StoreChannel* channel, const StateExtents* extents, IoDirection direction, bool pending)
+      : channel_(channel), extents_(extents), direction_(direction), pending_(pending) {}
 
   int under_way() const noexcept { return count_; }
   bool full() const noexcept { return count_ == kMovesUnderWay; }
@@ -42,13 +44,6 @@ class NvmeLane {
         segments[used++] = {segment.nvme_offset[entry.slot_of(segment)], segment.memory, segment.bytes};
       }
       entry.ticket = channel_->start(direction_, {segments.data(), used});
-      // The memory stays as it is until the operation is complete.
-      if (extents_ != nullptr && direction_ == IoDirection::write) {
-        for_each_extent(entry, [&](const BoundSegment& segment, Bytes at, std::span<const std::byte> content) {
-          extents_->note(segment.buffer, entry.slot_of(segment), at, content);
-          channel_->poll(entry.ticket);
-        });
-      }
     }
     entries_[(first_ + count_++) % kMovesUnderWay] = entry;
   }
@@ -67,12 +62,7 @@ class NvmeLane {
     --count_;
     if (entry.skipped) return false;
     channel_->wait(entry.ticket);
-    if (extents_ != nullptr && direction_ == IoDirection::read) {
-      for_each_extent(entry, [&](const BoundSegment& segment, Bytes at, std::span<const std::byte> content) {
-        extents_->check(segment.buffer, entry.slot_of(segment), at, content);
-        if (count_ > 0 && !entries_[first_].skipped) channel_->poll(entries_[first_].ticket);
-      });
-    }
+    if (extents_ != nullptr && direction_ == IoDirection::read) check(entry);
     return true;
   }
 
@@ -88,20 +78,22 @@ class NvmeLane {
   };
 
   // Extent by extent, so that what else is under way is seen to in between.
-  template <typename Visit>
-  void for_each_extent(const Entry& entry, Visit&& visit) const {
+  void check(const Entry& entry) const {
     for (const BoundSegment& segment : entry.op->segments) {
+      if (segment.checked_by == CheckedBy::update || (segment.checked_by == CheckedBy::pending_update && pending_)) continue;
       const Bytes extent = extents_->extent_bytes(segment.buffer);
       for (Bytes at = 0; extent > 0 && at < segment.bytes; at += extent) {
         const Bytes bytes = std::min(extent, segment.bytes - at);
-        visit(segment, segment.begin + at, std::span<const std::byte>(segment.memory + at, static_cast<std::size_t>(bytes)));
+        extents_->check(segment.buffer, entry.slot_of(segment), segment.begin + at, {segment.memory + at, static_cast<std::size_t>(bytes)});
+        if (count_ > 0 && !entries_[first_].skipped) channel_->poll(entries_[first_].ticket);
       }
     }
   }
 
   StoreChannel* channel_;
-  StateExtents* extents_;
+  const StateExtents* extents_;
   IoDirection direction_;
+  bool pending_;
   std::array<Entry, kMovesUnderWay> entries_{};
   int first_ = 0, count_ = 0;
 };

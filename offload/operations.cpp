@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed)
-    : plan_(plan), graph_(graph), device_(device), seed_(seed), optimizer_(graph, plan.choices.form, threads), row_ops_(graph, plan.choices, optimizer_) {}
+Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed, UpdateHashes* hashes)
+    : plan_(plan), graph_(graph), device_(device), seed_(seed), hashes_(hashes), optimizer_(graph, plan.choices.form, threads), row_ops_(graph, plan.choices, optimizer_) {}
 
 void Operations::note_tokens(int token_slot) {
   for (int mb = 0; mb < plan_.choices.micro_batches; ++mb) row_ops_.note_tokens(token_slot, mb, tokens(token_slot, mb));
@@ -131,11 +131,13 @@ UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step)
           .seed = seed_};
 }
 
-void Operations::update(Run& run, const BoundOp& bound) const {
+void Operations::update(Run& run, const BoundOp& bound) {
   if (run.is_stopped.load(std::memory_order_acquire)) return;
   const bool waited = bound.op->condition == Condition::pending;
   if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
-  optimizer_.update(bound, settings_of(run, waited ? run.update_settings : run.settings));
+  const StepSettings& step = waited ? run.update_settings : run.settings;
+  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before, run.slot_after, step.step);
+  optimizer_.update(bound, settings_of(run, step), hashes_);
 }
 
 void Operations::update_rows(const Run& run, const BoundOp& bound) const {

@@ -13,13 +13,15 @@
 #include "offload/optimizer_ops.h"
 #include "offload/row_ops.h"
 #include "offload/run.h"
+#include "offload/update_hashes.h"
 
 namespace spillway {
 
 class Operations {
  public:
-  // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding.
-  Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed);
+  // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding. `hashes` is null where
+  // state is not durable.
+  Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed, UpdateHashes* hashes);
 
   // Before a step whose tokens are in place begins.
   void note_tokens(int token_slot);
@@ -43,13 +45,14 @@ class Operations {
   std::string sum_losses(Run& run) const;
   std::string take_norm(Run& run);
   UpdateSettings settings_of(const Run& run, const StepSettings& step) const;
-  void update(Run& run, const BoundOp& bound) const;
+  void update(Run& run, const BoundOp& bound);
   void update_rows(const Run& run, const BoundOp& bound) const;
 
   const Plan& plan_;
   const UnitGraph& graph_;
   std::byte* const device_;
   const std::uint64_t seed_;
+  UpdateHashes* const hashes_;
   OptimizerOps optimizer_;
   RowOps row_ops_;
 };

@@ -106,39 +106,49 @@ void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t 
   std::byte* const weight = at.state[static_cast<int>(StateKind::weight)];
   switch (form_) {
     case StateForm::exact:
-      host_adamw(pool_, adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(at.gradient), split_state<float>(at.weight, at.state));
+      host_adamw(adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(at.gradient), split_state<float>(at.weight, at.state));
       break;
     case StateForm::compact:
-      host_adamw(pool_, adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(at.gradient),
+      host_adamw(adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(at.gradient),
                  split_state<BFloat16>(at.weight, at.state));
       break;
     case StateForm::fp32:
-      host_adamw(pool_, adamw, run, source_of(fp32_state(weight, at.state)), as<float>(at.gradient), fp32_state(at.weight, at.state));
+      host_adamw(adamw, run, source_of(fp32_state(weight, at.state)), as<float>(at.gradient), fp32_state(at.weight, at.state));
       break;
   }
 }
 
-void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings) const {
+void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, UpdateHashes* hashes) const {
+  const std::int64_t elements = op.op->element_end - op.op->element_begin;
+  pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
+    const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
+    if (hashes != nullptr) hashes->take_old(begin, end);
+    update_elements(op, settings, op.op->element_begin + begin, op.op->element_begin + end);
+    if (hashes != nullptr) hashes->take_new(begin, end);
+  });
+  if (hashes != nullptr) hashes->finish();
+}
+
+// Elements [first, last) of the block: what of each piece is among them, and of each row whose gradient is kept apart.
+void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& settings, std::int64_t first, std::int64_t last) const {
   const int block = op.op->block;
-  const std::int64_t chunk_begin = op.op->element_begin, chunk_end = op.op->element_end;
   const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
-    const std::int64_t first = begin - chunk_begin;  // the operands begin with the chunk
-    Elements at{.gradient = gradient != nullptr ? gradient : op.gradient[0] + first * gradient_bytes_per_element(form_)};
+    const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
+    Elements at{.gradient = gradient != nullptr ? gradient : op.gradient[0] + place * gradient_bytes_per_element(form_)};
     for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = op.state[kind] + first * bytes_per_element(form_, static_cast<StateKind>(kind));
+      at.state[kind] = op.state[kind] + place * bytes_per_element(form_, static_cast<StateKind>(kind));
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     step(settings, block, begin, end - begin, at);
   };
   for (const TensorPiece& piece : graph_.blocks[block].pieces) {
-    std::int64_t begin = std::max(chunk_begin, piece.begin);
-    const std::int64_t end = std::min(chunk_end, piece.begin + piece.elements());
-    if (!op.values.empty()) {  // gradients of some rows are kept apart
+    std::int64_t begin = std::max(first, piece.begin);
+    const std::int64_t end = std::min(last, piece.begin + piece.elements());
+    if (!op.values.empty() && begin < end) {
       const RowLookup& lookup = rows_.lookup_of(block);
       const std::int64_t H = lookup.row_elements;
       const WaitingRows waiting(op, 0, H * gradient_bytes_per_element(form_));
-      for (const TouchedRow& row : waiting.touched()) {
+      for (const TouchedRow& row : waiting.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
         const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin), to = std::min(end, row_begin + H);
-        if (from >= to) continue;
         if (begin < from) run(begin, from, nullptr);
         run(from, to, waiting.gradient(row) + (from - row_begin) * gradient_bytes_per_element(form_));
         begin = to;

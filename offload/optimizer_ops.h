@@ -13,6 +13,7 @@
 #include "memory/plan.h"
 #include "offload/bound_program.h"
 #include "offload/fetched_rows.h"
+#include "offload/update_hashes.h"
 
 namespace spillway {
 
@@ -34,7 +35,8 @@ class OptimizerOps {
   bool finish_gradient(const BoundOp& op, double* sums);
   // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
   double norm(const double* sums);
-  void update(const BoundOp& op, const UpdateSettings& settings) const;
+  // With hashes of the state where it is durable: they have begun.
+  void update(const BoundOp& op, const UpdateSettings& settings, UpdateHashes* hashes = nullptr) const;
 
   // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in place.
   struct Elements {
@@ -42,13 +44,14 @@ class OptimizerOps {
     const std::byte* gradient = nullptr;
     std::byte* weight = nullptr;
   };
-  // AdamW on elements [begin, begin + count) of a piece of a block.
+  // AdamW on elements [begin, begin + count) of a piece of a block, by the calling thread.
   void step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
 
   const ThreadPool& pool() const { return pool_; }
   int first_piece(int block) const { return first_piece_[static_cast<std::size_t>(block)]; }  // its place among all blocks' pieces
 
  private:
+  void update_elements(const BoundOp& op, const UpdateSettings& settings, std::int64_t first, std::int64_t last) const;
   template <typename E>
   double sum_of_squares(int block, const TensorPiece& piece, const E* gradient);
 

@@ -15,10 +15,14 @@ WaitingRows::WaitingRows(const BoundOp& op, std::size_t place, Bytes row_bytes) 
   touched_ = {rows + 1, static_cast<std::size_t>(rows->place)};
 }
 
+std::span<const TouchedRow> WaitingRows::between(std::int64_t first_token, std::int64_t end_token) const {
+  const auto first = std::ranges::lower_bound(touched_, first_token, {}, &TouchedRow::token);
+  return {first, std::ranges::lower_bound(first, touched_.end(), end_token, {}, &TouchedRow::token)};
+}
+
 const std::byte* WaitingRows::find(std::int32_t token) const {
-  const auto found =
-      std::lower_bound(touched_.begin(), touched_.end(), token, [](const TouchedRow& row, std::int32_t value) { return row.token < value; });
-  return found == touched_.end() || found->token != token ? nullptr : gradient(*found);
+  const std::span<const TouchedRow> found = between(token, std::int64_t{token} + 1);
+  return found.empty() ? nullptr : gradient(found.front());
 }
 
 RowOps::RowOps(const UnitGraph& graph, const Choices& choices, const OptimizerOps& optimizer)
@@ -64,7 +68,8 @@ void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens
   const Bytes gradient_bytes = gradient_bytes_per_element(choices_.form);
   const Bytes weight_bytes = rows_.row_elements() * bytes_per_element(choices_.form, StateKind::weight);
   const WaitingRows waiting(op, 1, rows_.row_elements() * gradient_bytes);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
+  optimizer_.pool().parallel_for(std::ssize(tokens), [&](std::int64_t place, int) {
+    const auto i = static_cast<std::size_t>(place);
     const FetchedRow row = rows_.row_of(tokens[i]);
     OptimizerOps::Elements at;
     at.gradient = waiting.find(tokens[i]);
@@ -73,7 +78,7 @@ void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens
       at.state[kind] = fetched_row(op.state[kind], i, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
     at.weight = op.values[0] + static_cast<Bytes>(i) * weight_bytes;
     optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
-  }
+  });
 }
 
 void RowOps::keep_apart(const BoundOp& op, int slot) const {

@@ -22,7 +22,7 @@ class WaitingRows {
  public:
   // As the operands of an update_rows or update operation from the place-th value on have them; none where there are none.
   WaitingRows(const BoundOp& op, std::size_t place, Bytes row_bytes);
-  std::span<const TouchedRow> touched() const { return touched_; }
+  std::span<const TouchedRow> between(std::int64_t first_token, std::int64_t end_token) const;
   const std::byte* gradient(const TouchedRow& row) const { return gradients_ + row.place * row_bytes_; }
   const std::byte* find(std::int32_t token) const;  // null where the step did not touch it
 

@@ -11,7 +11,7 @@ StateExtents::StateExtents(StateArrays state, const Store* store) : state_(std::
   std::map<Bytes, std::uint64_t> zeros;  // by length, of which there are few
   const auto of_zeros = [&](Bytes bytes) {
     const auto [entry, added] = zeros.try_emplace(bytes, 0);
-    if (added) entry->second = content_hash_of_zeros(static_cast<std::size_t>(bytes));
+    if (added) entry->second = extent_hash_of_zeros(bytes);
     return entry->second;
   };
   for (const DurableArray& array : state_.arrays) {
@@ -28,13 +28,13 @@ void StateExtents::note(int buffer, int slot, Bytes begin, std::span<const std::
   if (index < 0) return;
   const DurableArray& array = state_.arrays[static_cast<std::size_t>(index)];
   const Bytes end = begin + std::ssize(content);
-  for (Bytes extent = begin / array.extent_bytes; extent * array.extent_bytes < end; ++extent) {
-    const Bytes extent_begin = extent * array.extent_bytes, extent_end = std::min(extent_begin + array.extent_bytes, array.bytes);
-    const bool whole = extent_begin >= begin && extent_end <= end;
-    known(index, slot)[static_cast<std::size_t>(extent)] = whole;
-    if (!whole) continue;
-    hashes(index, slot)[static_cast<std::size_t>(extent)] =
-        content_hash(content.subspan(static_cast<std::size_t>(extent_begin - begin), static_cast<std::size_t>(extent_end - extent_begin)));
+  for (Bytes extent = begin / array.extent_bytes * array.extent_bytes; extent < end; extent += array.extent_bytes) {
+    const Bytes extent_end = std::min(extent + array.extent_bytes, array.bytes);
+    if (extent >= begin && extent_end <= end) {
+      note_hash(buffer, slot, extent, extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
+    } else {
+      forget(buffer, slot, extent);
+    }
   }
 }
 
@@ -43,23 +43,36 @@ void StateExtents::check(int buffer, int slot, Bytes begin, std::span<const std:
   if (index < 0) return;
   const DurableArray& array = state_.arrays[static_cast<std::size_t>(index)];
   const Bytes end = begin + std::ssize(content);
-  for (Bytes extent = (begin + array.extent_bytes - 1) / array.extent_bytes; extent * array.extent_bytes < end; ++extent) {
-    const Bytes extent_begin = extent * array.extent_bytes, extent_end = std::min(extent_begin + array.extent_bytes, array.bytes);
+  for (Bytes extent = round_up(begin, array.extent_bytes); extent < end; extent += array.extent_bytes) {
+    const Bytes extent_end = std::min(extent + array.extent_bytes, array.bytes);
     if (extent_end > end) break;
-    const std::size_t place = first_[static_cast<std::size_t>(index)] + static_cast<std::size_t>(extent);
-    if (known_[slot][place] == 0) continue;
-    const std::uint64_t found =
-        content_hash(content.subspan(static_cast<std::size_t>(extent_begin - begin), static_cast<std::size_t>(extent_end - extent_begin)));
-    if (found != hashes_[slot][place]) refuse(index, slot, extent_begin, extent_end - extent_begin, found, hashes_[slot][place]);
+    if (known_[slot][place(index, extent)] == 0) continue;
+    check_hash(buffer, slot, extent, extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
   }
 }
+
+void StateExtents::note_hash(int buffer, int slot, Bytes begin, std::uint64_t hash) {
+  const std::size_t at = place(state_.array_of_buffer[static_cast<std::size_t>(buffer)], begin);
+  hashes_[slot][at] = hash;
+  known_[slot][at] = 1;
+}
+
+void StateExtents::check_hash(int buffer, int slot, Bytes begin, std::uint64_t hash) const {
+  const int index = state_.array_of_buffer[static_cast<std::size_t>(buffer)];
+  const std::size_t at = place(index, begin);
+  if (known_[slot][at] == 0 || hash == hashes_[slot][at]) return;
+  const DurableArray& array = state_.arrays[static_cast<std::size_t>(index)];
+  refuse(index, slot, begin, std::min(array.extent_bytes, array.bytes - begin), hash, hashes_[slot][at]);
+}
+
+void StateExtents::forget(int buffer, int slot, Bytes begin) { known_[slot][place(state_.array_of_buffer[static_cast<std::size_t>(buffer)], begin)] = 0; }
 
 void StateExtents::refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const {
   const DurableArray& of = state_.arrays[static_cast<std::size_t>(array)];
   const StorePlace place = store_->place_of(of.begin[static_cast<std::size_t>(slot)] + begin);
   throw IoError(fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}, have checksum {:016x} and were written with {:016x}", of.name, begin,
                             begin + bytes, place.offset, place.file, found, noted),
-                "Nothing was computed with it. See the kernel's log of that disk; then go on from a checkpoint by --load.");
+                "Nothing is kept that was computed with it. See the kernel's log of that disk; then go on from a checkpoint by --load.");
 }
 
 }  // namespace spillway

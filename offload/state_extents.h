@@ -1,6 +1,6 @@
-// The XXH3 of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged at
-// rest or on the way is named and never computed with.
-// Not here: which lane moves what (nvme_lane.h), records of the hashes (committer.h).
+// The hash of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged at
+// rest or on the way is named, and nothing is kept that was computed with it. State on the device has one content, in slot 0.
+// Not here: who takes the hashes (nvme_lane.h, update_hashes.h), records of them (committer.h).
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,16 @@ class StateExtents {
   void note(int buffer, int slot, Bytes begin, std::span<const std::byte> content);
   // IoError where an extent is not what was noted: the array, the file, the offset.
   void check(int buffer, int slot, Bytes begin, std::span<const std::byte> content) const;
+  // The same of the one extent that begins at `begin`, by its hash.
+  void note_hash(int buffer, int slot, Bytes begin, std::uint64_t hash);
+  void check_hash(int buffer, int slot, Bytes begin, std::uint64_t hash) const;
+  void forget(int buffer, int slot, Bytes begin);
 
   // What one hash is of, in a resident buffer of the plan; 0 where it holds no state. Reads and writes begin at multiples of it.
   Bytes extent_bytes(int buffer) const noexcept {
     const int array = buffer < 0 ? -1 : state_.array_of_buffer[static_cast<std::size_t>(buffer)];
     return array < 0 ? 0 : state_.arrays[static_cast<std::size_t>(array)].extent_bytes;
   }
-  const StateArrays& state() const noexcept { return state_; }
   // [extents] of an array in a slot.
   std::span<std::uint64_t> hashes(int array, int slot) { return slice(hashes_[slot], array); }
   std::span<std::uint8_t> known(int array, int slot) { return slice(known_[slot], array); }
@@ -42,6 +45,9 @@ class StateExtents {
   template <typename T>
   std::span<T> slice(std::vector<T>& all, int array) const {
     return std::span(all).subspan(first_[static_cast<std::size_t>(array)], static_cast<std::size_t>(state_.arrays[static_cast<std::size_t>(array)].extents()));
+  }
+  std::size_t place(int array, Bytes begin) const {
+    return first_[static_cast<std::size_t>(array)] + static_cast<std::size_t>(begin / state_.arrays[static_cast<std::size_t>(array)].extent_bytes);
   }
   [[noreturn]] void refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const;
 

@@ -214,7 +214,7 @@ void copy_durable_state(Store& store, const StoreIdentity& identity, const std::
   for (const DurableArray& array : record.arrays) tensors.push_back(tensor_of(array, static_cast<StateForm>(record.form)));
   SafetensorsWriter writer(file, tensors);
   for_each_extent(log, record, [&](const Extent& extent) {
-    if (content_hash(extent.content) != extent.hash) throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
+    if (extent_hash(extent.content) != extent.hash) throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
     writer.append(extent.array.name, extent.content);
     between();
   });
@@ -231,7 +231,7 @@ ScrubResult scrub(const DurableState& state, const std::function<void(const std:
   for_each_extent(log, state.record, [&](const Extent& extent) {
     ++result.extents;
     result.bytes += std::ssize(extent.content);
-    if (content_hash(extent.content) == extent.hash) return;
+    if (extent_hash(extent.content) == extent.hash) return;
     const std::string damage = damage_of(store, extent);
     if (result.damaged++ == 0) result.first_damage = damage;
     say(damage);

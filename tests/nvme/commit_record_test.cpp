@@ -63,8 +63,8 @@ TEST(CommitRecord, every_flipped_bit_and_every_cut_is_refused) {
   }
   EXPECT_THAT(decode_record(bytes, 78, kEnd).refused, HasSubstr("another store"));
   std::vector<std::byte> newer = bytes;
-  newer[8] = std::byte{2};
-  EXPECT_THAT(decode_record(newer, 77, kEnd).refused, HasSubstr("of version 2; this program knows version 1"));
+  newer[8] = std::byte{3};
+  EXPECT_THAT(decode_record(newer, 77, kEnd).refused, HasSubstr("of version 3; this program knows version 2"));
 }
 
 TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_right) {

@@ -56,7 +56,7 @@ class PowerLoss : public StoreFixture {
           const IoSegment segment{record.arrays[static_cast<std::size_t>(i)].begin[static_cast<std::size_t>(step % 2)], memory_.data() + i * kArrayBytes, kArrayBytes};
           fill(segment, static_cast<std::uint64_t>(step));
           channel.write({&segment, 1});
-          for (Bytes at = 0; at < kArrayBytes; at += kExtentBytes) record.hashes.push_back(content_hash({segment.memory + at, static_cast<std::size_t>(kExtentBytes)}));
+          for (Bytes at = 0; at < kArrayBytes; at += kExtentBytes) record.hashes.push_back(extent_hash({segment.memory + at, static_cast<std::size_t>(kExtentBytes)}));
         }
         log.commit(record);
         durable_step = step;
@@ -86,7 +86,7 @@ class PowerLoss : public StoreFixture {
       log.read({&segment, 1});
       EXPECT_EQ(first_wrong(segment, static_cast<std::uint64_t>(record->step)), -1) << array.name << " of step " << record->step;
       for (Bytes at = 0; at < array.bytes; at += array.extent_bytes) {
-        EXPECT_EQ(content_hash({segment.memory + at, static_cast<std::size_t>(array.extent_bytes)}), record->hashes[hash++]);
+        EXPECT_EQ(extent_hash({segment.memory + at, static_cast<std::size_t>(array.extent_bytes)}), record->hashes[hash++]);
       }
     }
     return record->step;

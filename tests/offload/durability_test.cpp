@@ -97,7 +97,7 @@ class Durability : public ::testing::Test {
       log.read({&segment, 1});
       for (Bytes at = 0; at < array.bytes; at += array.extent_bytes) {
         const auto bytes = static_cast<std::size_t>(std::min(array.extent_bytes, array.bytes - at));
-        EXPECT_EQ(content_hash({staging.data() + at, bytes}), *hash) << array.name;
+        EXPECT_EQ(extent_hash({staging.data() + at, bytes}), *hash) << array.name;
         all = all * 31 + *hash++;
       }
     }

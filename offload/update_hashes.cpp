@@ -1,0 +1,89 @@
+#include "offload/update_hashes.h"
+
+#include <algorithm>
+
+#include "nvme/content_hash.h"
+#include "offload/host_adamw.h"
+
+namespace spillway {
+namespace {
+
+std::size_t pieces_of(Bytes bytes, Bytes piece) { return static_cast<std::size_t>((bytes + piece - 1) / piece); }
+
+// An extent is whole pieces, or one that is shorter, or all of its array.
+Bytes piece_of(Bytes extent) { return std::min(extent, kHashedPieceBytes); }
+
+}  // namespace
+
+UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t interval) : extents_(extents), plan_(plan), interval_(interval) {
+  // No piece goes over from one thread's elements to those of another.
+  static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
+  std::size_t most = 0;
+  for (const Program* program : {&plan.step, &plan.flush}) {
+    for (const Op& op : program->ops) {
+      if (op.kind != OpKind::update) continue;
+      std::size_t pieces = 0;
+      for (int kind = 0; kind < kStateKinds; ++kind) {
+        const int buffer = plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)];
+        if (buffer < 0) continue;
+        const Bytes bytes = (op.element_end - op.element_begin) * bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
+        pieces += 2 * pieces_of(bytes, piece_of(extents.extent_bytes(buffer)));
+      }
+      most = std::max(most, pieces);
+    }
+  }
+  pieces_.resize(most);
+}
+
+void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std::int64_t step) {
+  count_ = 0;
+  std::span<std::uint64_t> left(pieces_);
+  const auto room = [&](std::size_t pieces) {
+    const auto taken = left.first(pieces);
+    left = left.subspan(pieces);
+    return taken;
+  };
+  for (int kind = 0; kind < kStateKinds; ++kind) {
+    const int buffer = plan_.state_buffer[static_cast<std::size_t>(op.op->block)][static_cast<std::size_t>(kind)];
+    if (buffer < 0) continue;
+    const bool on_device = plan_.resident[static_cast<std::size_t>(buffer)].tier == Tier::device;
+    Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer, .memory = op.state[static_cast<std::size_t>(kind)]};
+    array.slot_before = on_device ? 0 : slot_before;
+    array.slot_after = on_device ? 0 : slot_after;
+    array.each = bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
+    array.begin = op.op->element_begin * array.each;
+    array.bytes = (op.op->element_end - op.op->element_begin) * array.each;
+    array.extent = extents_.extent_bytes(buffer);
+    array.piece = piece_of(array.extent);
+    const std::size_t pieces = pieces_of(array.bytes, array.piece);
+    if (op.checks[static_cast<std::size_t>(kind)]) array.old = room(pieces);
+    if (!on_device || step % interval_ == 0) array.now = room(pieces);
+  }
+}
+
+void UpdateHashes::take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::*pieces) const {
+  for (const Array& array : std::span(arrays_).first(static_cast<std::size_t>(count_))) {
+    const std::span<std::uint64_t> hashes = array.*pieces;
+    for (Bytes at = begin * array.each; !hashes.empty() && at < end * array.each; at += array.piece) {
+      const Bytes bytes = std::min(array.piece, end * array.each - at);
+      hashes[static_cast<std::size_t>(at / array.piece)] = content_hash({array.memory + at, static_cast<std::size_t>(bytes)});
+    }
+  }
+}
+
+void UpdateHashes::finish() {
+  for (const Array& array : std::span(arrays_).first(static_cast<std::size_t>(count_))) {
+    for (Bytes at = 0; at < array.bytes; at += array.extent) {
+      const auto first = static_cast<std::size_t>(at / array.piece);
+      const std::size_t pieces = pieces_of(std::min(array.extent, array.bytes - at), array.piece);
+      if (!array.old.empty()) extents_.check_hash(array.buffer, array.slot_before, array.begin + at, extent_hash_of(array.old.subspan(first, pieces)));
+      if (!array.now.empty()) {
+        extents_.note_hash(array.buffer, array.slot_after, array.begin + at, extent_hash_of(array.now.subspan(first, pieces)));
+      } else {
+        extents_.forget(array.buffer, array.slot_after, array.begin + at);
+      }
+    }
+  }
+}
+
+}  // namespace spillway
