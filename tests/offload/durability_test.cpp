@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
+#include <set>
 
 #include "memory/error.h"
 #include "nvme/content_hash.h"
@@ -246,6 +248,62 @@ TEST_F(Durability, a_state_that_is_held_stays_while_steps_go_on) {
     small.executor().hold_state(kSteps);
     EXPECT_NE(digest_of_record(store, durability.identity, kSteps), held);
   }
+}
+
+// Whichever operation reads it, and whoever checks what that read: the lane, or the update that is the first to take it.
+TEST_F(Durability, a_flipped_bit_is_named_and_the_step_before_stays) {
+  std::mt19937_64 random(5);
+  int flipped = 0;
+  for (const Case& of : cases()) {
+    const Plan plan = plan_for(of);
+    const UnitGraph& graph = model_.of(plan).graph;
+    const DurableLayout layout = durable_layout(plan, graph);
+    std::set<std::string> kinds;
+    for (std::size_t index = 0; index < layout.state.arrays.size(); ++index) {
+      const std::string& name = layout.state.arrays[index].name;
+      // Of each kind of array the first, and others now and then.
+      if (plan.resident[static_cast<std::size_t>(layout.state.buffer[index])].tier == Tier::device) continue;
+      if (!kinds.insert(name.substr(name.rfind('/'))).second && random() % 5 != 0) continue;
+      DurabilityOptions durability{.identity = {}, .layout = layout, .interval = 1, .from = {}};
+      StoreOptions options;
+      for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
+      options.bytes = layout.store_bytes;
+      options.direct = DirectIo::off;
+      options.identity = StoreIdentity{.store_id = 11, .records_begin = layout.records_begin, .place_bytes = layout.place_bytes};
+      Store store(options);
+      durability.identity = identify_store(directories());
+      SmallTraining small(model_, plan, store, durability);
+      small.load_weights();
+      small.executor().hold_state(0);
+      if (!of.clip) small.set_clip(0);
+      small.submit(1);
+      small.executor().wait();
+      small.executor().flush();
+      small.executor().hold_state(1);
+      const CommitRecord before = CommitLog(store, durability.identity).newest().value();
+      const DurableArray& array = before.arrays[index];
+      const Bytes at = static_cast<Bytes>(random() % static_cast<std::uint64_t>(array.bytes));
+      const StorePlace place = store.place_of(array.begin[static_cast<std::size_t>(array.slot)] + at);
+      std::fstream file(place.file, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(place.offset);
+      const auto byte = static_cast<char>(file.get() ^ (1 << random() % 8));
+      file.seekp(place.offset);
+      file.put(byte);
+      file.close();
+      const auto go_on = [&] {
+        small.submit(2);
+        small.executor().wait();
+        small.executor().flush();
+      };
+      EXPECT_THAT([&] { go_on(); }, ::testing::ThrowsMessage<IoError>(::testing::AllOf(::testing::HasSubstr(name + ": damaged: bytes"),
+                                                                                    ::testing::HasSubstr("spillway-store.bin"))))
+          << of.name << ", byte " << at;
+      EXPECT_EQ(CommitLog(store, durability.identity).newest().value(), before);
+      ++flipped;
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(flipped, 50);
 }
 
 TEST_F(Durability, power_lost_at_any_request) { lose_power(1, 200); }
