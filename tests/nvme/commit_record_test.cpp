@@ -79,6 +79,7 @@ TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_righ
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[1].begin[1] = kEnd; }), HasSubstr("array 1 (head/weight) cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[1].begin[0] = -4096; }), HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].extent_bytes = 4096 - 1; }), HasSubstr("cannot be"));
+  EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].bytes = r.arrays[0].extent_bytes = kMostExtentBytes + 4096; }), HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.hashes.push_back(4); }), HasSubstr("4 checksums for 3 extents"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.hashes.pop_back(); }), HasSubstr("2 checksums for 3 extents"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.step = -1; }), HasSubstr("contradicts"));
@@ -90,6 +91,23 @@ TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_righ
       std::fill_n(large.begin() + static_cast<std::ptrdiff_t>(field), 4, static_cast<std::byte>(value));
       EXPECT_NE(decode_record(with_checksum(large), 77, kEnd).refused, "") << "field at " << field;
     }
+  }
+}
+
+TEST(ExtentHash, is_that_of_the_hashes_of_its_pieces) {
+  for (const Bytes bytes : {Bytes{4096}, kHashedPieceBytes, kHashedPieceBytes + 4096, kMostExtentBytes}) {
+    std::vector<std::byte> extent(static_cast<std::size_t>(bytes));
+    for (std::size_t i = 0; i < extent.size(); ++i) extent[i] = static_cast<std::byte>(i * i / 7);
+    std::vector<std::uint64_t> pieces;
+    for (Bytes at = 0; at < bytes; at += kHashedPieceBytes) {
+      pieces.push_back(content_hash(std::span(extent).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(kHashedPieceBytes, bytes - at)))));
+    }
+    const std::uint64_t hash = extent_hash(extent);
+    EXPECT_EQ(hash, extent_hash_of(pieces));
+    extent[extent.size() - 1] ^= std::byte{1};
+    EXPECT_NE(extent_hash(extent), hash);
+    std::fill(extent.begin(), extent.end(), std::byte{0});
+    EXPECT_EQ(extent_hash(extent), extent_hash_of_zeros(bytes));
   }
 }
 
@@ -176,6 +194,19 @@ TEST_F(StoreIdentities, of_its_two_pages_one_must_be_whole) {
   }
   std::filesystem::resize_file(file(given, 0), static_cast<std::uintmax_t>(size - kIdentityBytes));
   EXPECT_THAT(refusal(given), HasSubstr("no state of a run is there"));
+}
+
+TEST_F(StoreIdentities, one_of_another_version_says_what_to_do) {
+  std::vector<std::byte> page(static_cast<std::size_t>(kExtentAlignment));
+  encode_identity({.store_id = 5, .bytes = kMiB, .stripe_bytes = kMiB, .records_begin = kMiB / 2, .place_bytes = 4096}, page);
+  page[8] = std::byte{2};
+  try {
+    (void)decode_identity(with_checksum(page), "x/spillway-store.bin");
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_STREQ(error.what(), "x/spillway-store.bin: a store of version 2; this program knows version 3");
+    EXPECT_THAT(error.help(), AllOf(HasSubstr("the program that wrote it"), HasSubstr("remove x/spillway-store.bin and its run's store.json")));
+  }
 }
 
 TEST_F(StoreIdentities, whose_store_it_is_is_brought_up_to_date_where_it_is_opened) {
