@@ -13,6 +13,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "nvme/store.h"
@@ -31,7 +32,9 @@ class SimulatedDisk {
   // Puts the disk under a store. Buffered, since the test reads the same files beside it.
   void attach(StoreOptions& options) {
     options.direct = DirectIo::off;
-    options.decorate = [this](std::unique_ptr<IoQueue> inner) { return std::make_unique<Queue>(*this, std::move(inner)); };
+    options.queue = IoQueueKind::threads;
+    options.depth = 1;  // of a queue that has nothing to do
+    options.decorate = [this](const std::unique_ptr<IoQueue>&) { return std::make_unique<Queue>(*this); };
     options.sync_file = [this](int file) { return sync(file); };
   }
 
@@ -47,7 +50,7 @@ class SimulatedDisk {
   void lose_power(std::uint64_t seed) {
     open_files();
     std::mt19937_64 random(seed);
-    for (auto write = writes_.rbegin(); write != writes_.rend(); ++write) put(write->file, write->offset, write->before);
+    for (auto write = writes_.rbegin(); write != writes_.rend(); ++write) put(write->file, write->offset, write->before.span());
     std::shuffle(writes_.begin(), writes_.end(), random);
     // How much survives differs from loss to loss: now and then nothing, or everything but the order.
     constexpr int kept_of_four[] = {0, 1, 2, 3, 4};
@@ -55,20 +58,30 @@ class SimulatedDisk {
     const auto survives = [&] { return static_cast<int>(random() % 4) < kept; };
     for (const Write& write : writes_) {
       const bool torn = random() % 3 == 0;
-      if (!torn && survives()) put(write.file, write.offset, write.after);
+      const std::span<const std::byte> after = write.after.span();
+      if (!torn && survives()) put(write.file, write.offset, after);
       constexpr std::size_t sector = 512;
-      for (std::size_t at = 0; torn && at < write.after.size(); at += sector) {
-        if (survives()) put(write.file, write.offset + static_cast<Bytes>(at), std::span(write.after).subspan(at, std::min(sector, write.after.size() - at)));
+      for (std::size_t at = 0; torn && at < after.size(); at += sector) {
+        if (survives()) put(write.file, write.offset + static_cast<Bytes>(at), after.subspan(at, std::min(sector, after.size() - at)));
       }
     }
     writes_.clear();
   }
 
  private:
+  class Content {
+   public:
+    explicit Content(std::size_t bytes) : bytes_(bytes), memory_(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
+    std::span<std::byte> span() const { return {memory_.get(), bytes_}; }
+
+   private:
+    std::size_t bytes_;
+    std::unique_ptr<std::byte[]> memory_;
+  };
   struct Write {
     int file;
     Bytes offset;
-    std::vector<std::byte> before, after;
+    Content before, after;
     std::uint64_t number;
     bool complete = false;
   };
@@ -89,61 +102,70 @@ class SimulatedDisk {
     return 0;
   }
 
+  // Moves at once and says so later: whatever was submitted and not collected is under way.
   class Queue final : public IoQueue {
    public:
-    Queue(SimulatedDisk& disk, std::unique_ptr<IoQueue> inner) : disk_(disk), inner_(std::move(inner)), numbers_(4096) {}
+    explicit Queue(SimulatedDisk& disk) : disk_(disk), numbers_(kDepth) { ready_.reserve(kDepth); }
     void submit(std::span<const IoRequest> requests) override {
+      const std::lock_guard lock(disk_.mutex_);
       for (const IoRequest& request : requests) {
-        {
-          const std::lock_guard lock(disk_.mutex_);
-          if (const int error = disk_.admit(); error != 0) {
-            failed_.push_back({request.tag, -error});
-            continue;
-          }
-          numbers_[request.tag] = request.direction == IoDirection::write ? disk_.remember(request) : 0;
+        numbers_[request.tag] = 0;
+        if (const int error = disk_.admit(); error != 0) {
+          ready_.push_back({request.tag, -error});
+          continue;
         }
-        inner_->submit({&request, 1});
+        if (request.direction == IoDirection::read) {
+          disk_.get(request.file, request.offset, {request.memory, static_cast<std::size_t>(request.bytes)});
+        } else {
+          numbers_[request.tag] = disk_.remember(request);
+          disk_.put(request.file, request.offset, {request.memory, static_cast<std::size_t>(request.bytes)});
+        }
+        ready_.push_back({request.tag, request.bytes});
       }
     }
     int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) override {
-      if (completions.empty()) return 0;
-      if (!failed_.empty()) {
-        completions[0] = failed_.back();
-        failed_.pop_back();
-        return 1;
-      }
-      const int count = inner_->wait(completions, timeout);
       const std::lock_guard lock(disk_.mutex_);
-      for (IoCompletion& completion : completions.first(static_cast<std::size_t>(count))) {
+      const std::size_t count = std::min(completions.size(), ready_.size());
+      if (count == 0) std::this_thread::sleep_for(timeout);
+      for (IoCompletion& completion : completions.first(count)) {
+        completion = ready_.back();
+        ready_.pop_back();
         if (disk_.off()) {
           completion.result = -EIO;
         } else if (const std::uint64_t number = numbers_[completion.tag]; number > 0) {
           for (Write& write : disk_.writes_) write.complete |= write.number == number;
         }
       }
-      return count;
+      return static_cast<int>(count);
     }
-    int depth() const noexcept override { return inner_->depth(); }
-    IoQueueKind kind() const noexcept override { return inner_->kind(); }
+    int depth() const noexcept override { return kDepth; }
+    IoQueueKind kind() const noexcept override { return IoQueueKind::threads; }
 
    private:
+    static constexpr int kDepth = 4;
     SimulatedDisk& disk_;
-    std::unique_ptr<IoQueue> inner_;
-    std::vector<std::uint64_t> numbers_;  // by tag, of the write in flight
-    std::vector<IoCompletion> failed_;
+    std::vector<std::uint64_t> numbers_;  // by tag, of the write under way
+    std::vector<IoCompletion> ready_;
   };
 
+  // Only where it may be lost.
   std::uint64_t remember(const IoRequest& request) {
-    open_files();
-    Write write{.file = request.file, .offset = request.offset, .before = std::vector<std::byte>(static_cast<std::size_t>(request.bytes)),
-                .after = {request.memory, request.memory + request.bytes}, .number = ++last_write_};
-    if (pread(files_[static_cast<std::size_t>(request.file)], write.before.data(), write.before.size(), request.offset) != request.bytes) {
-      throw std::runtime_error("a simulated disk cannot read its file");
-    }
+    if (cut_at_ < 0) return 0;
+    const auto bytes = static_cast<std::size_t>(request.bytes);
+    Write write{.file = request.file, .offset = request.offset, .before = Content(bytes), .after = Content(bytes), .number = ++last_write_};
+    get(request.file, request.offset, write.before.span());
+    std::copy_n(request.memory, bytes, write.after.span().data());
     writes_.push_back(std::move(write));
     return last_write_;
   }
+  void get(int file, Bytes offset, std::span<std::byte> bytes) {
+    open_files();
+    if (pread(files_[static_cast<std::size_t>(file)], bytes.data(), bytes.size(), offset) != std::ssize(bytes)) {
+      throw std::runtime_error("a simulated disk cannot read its file");
+    }
+  }
   void put(int file, Bytes offset, std::span<const std::byte> bytes) {
+    open_files();
     if (pwrite(files_[static_cast<std::size_t>(file)], bytes.data(), bytes.size(), offset) != std::ssize(bytes)) {
       throw std::runtime_error("a simulated disk cannot write its file");
     }

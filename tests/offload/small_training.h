@@ -164,11 +164,13 @@ class SmallTraining {
   std::vector<std::vector<std::byte>> state() {
     executor_->flush();
     std::vector<std::vector<std::byte>> arrays;
+    Bytes most = 0;
+    for (const ParameterBlock& block : graph().blocks) most = std::max(most, 4 * block.elements);
+    const Arena staging(most, "state");
     for (int block = 0; block < static_cast<int>(graph().blocks.size()); ++block) {
       for (int kind = 0; kind < kStateKinds; ++kind) {
         const Bytes bytes = graph().blocks[block].elements * bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
         if (bytes == 0) continue;
-        const Arena staging(bytes, "state");
         executor_->read_state(block, static_cast<StateKind>(kind), 0, {staging.data(), static_cast<std::size_t>(bytes)});
         arrays.emplace_back(staging.data(), staging.data() + bytes);
       }
