@@ -124,12 +124,23 @@ DurableState durable_state_in(const std::vector<std::string>& directories) {
   return state;
 }
 
-std::optional<DurableState> durable_state_of(const std::string& run_directory) {
+namespace {
+
+bool holds_store(const std::string& directory, std::uint64_t store_id) {
+  const std::optional<StoreIdentity> found = read_store_identity(directory);
+  return found && found->store_id == store_id;
+}
+
+}  // namespace
+
+std::optional<DurableState> durable_state_of(const std::string& run_directory, const std::vector<std::string>& elsewhere) {
   const std::optional<StoreLink> link = read_store_link(run_directory);
   if (!link) return std::nullopt;
-  const std::string else_do = fmt::format("Or remove {} to go on from the run's last checkpoint instead.", link_path(run_directory));
+  const auto holds_it = [&](const std::string& directory) { return holds_store(directory, link->store_id); };
+  const std::string else_do = fmt::format("Were directories moved, name them: by --nvme to go on, by --store to verify.\nOr remove {} to go on from the run's last checkpoint instead.", link_path(run_directory));
   try {
-    DurableState state = durable_state_in(link->directories);
+    const bool moved = std::ranges::none_of(link->directories, holds_it) && std::ranges::any_of(elsewhere, holds_it);
+    DurableState state = durable_state_in(moved ? elsewhere : link->directories);
     if (state.link.store_id == link->store_id) return state;
   } catch (const IoError& error) {
     throw IoError(error.what(), error.help().empty() ? else_do : error.help() + "\n" + else_do);
@@ -189,13 +200,17 @@ std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directori
                        fmt::format("Go on with it by --load, remove {} if it is not to go on, or give another --nvme.", store_file_path(directory)));
     }
     const std::optional<std::string> run = run_of(*found);
-    if (!run) {
+    std::error_code ignored;
+    if (!run && (found->yields || std::filesystem::exists(found->run_directory, ignored))) {
       orphans.push_back(found->store_id);
+    } else if (!run) {
+      throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which is not there now", directory, found->run_directory),
+                       fmt::format("If it was moved, go on with it by --load where it is. If nobody is to go on with it, remove {}. Or give another --nvme.", store_file_path(directory)));
     } else if (found->yields) {
       give_back_to(*run, log);
     } else {
       throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which can go on", directory, *run),
-                       fmt::format("Go on with it by --load {}, remove that directory if it is not to go on, or give another --nvme.", *run));
+                       fmt::format("Go on with it by --load {}; or remove that and {}, if it is not to go on; or give another --nvme.", *run, store_file_path(directory)));
     }
   }
   return orphans;

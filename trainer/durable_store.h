@@ -32,12 +32,14 @@ struct DurableState {
 };
 // IoError where the store is damaged, mixed up, missing in part, in use, or holds no step.
 DurableState durable_state_in(const std::vector<std::string>& directories);
-// Of a run; nothing where its steps are not durable.
-std::optional<DurableState> durable_state_of(const std::string& run_directory);
+// Of a run; nothing where its steps are not durable. Where none of the directories that the run had holds it, and one of those
+// `elsewhere` does, they were moved there.
+std::optional<DurableState> durable_state_of(const std::string& run_directory, const std::vector<std::string>& elsewhere = {});
 
 // Makes way for a fresh store in these directories. Returns the store_ids of those there that nobody will go on with, because no
 // run has a store.json that names them; runs are looked for where they were, and beside under other names. State that a killed run
-// kept unasked becomes a checkpoint of that run first, and is told to `log`; InputError, naming the run, where it was asked to.
+// kept unasked becomes a checkpoint of that run first, and is told to `log`; InputError, naming the run, where it was asked to, even if
+// its directory is not found: it may have been moved.
 std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directories, const LogSink& log);
 
 // The state as a checkpoint's file. IoError where an extent is damaged: array, file, offset.

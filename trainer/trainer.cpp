@@ -68,7 +68,7 @@ class TrainingRun {
     progress_.set_tiers(tiers);
     loop_.emplace(options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); }, durable_steps(durability));
     loop_->begin(loaded_);
-    if (durability && !durable_) {
+    if (durability) {
       write_store_link(directory_->path(), {.store_id = store_id_, .directories = paths_of(options_.memory.nvme)});
     }
     if (loaded_) progress_.message(fmt::format("loaded {} (step {})", loaded_->path, loaded_->step));
@@ -112,7 +112,7 @@ class TrainingRun {
 
   // Looked at first: without its store's directories the run cannot even be planned.
   static std::optional<DurableState> durable_state(const RunOptions& options) {
-    return options.checkpoint.load.empty() ? std::nullopt : durable_state_of(options.checkpoint.load);
+    return options.checkpoint.load.empty() ? std::nullopt : durable_state_of(options.checkpoint.load, paths_of(options.memory.nvme));
   }
 
   bool goes_on() const { return !options_.checkpoint.load.empty() && options_.checkpoint.save == options_.checkpoint.load; }

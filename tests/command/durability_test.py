@@ -259,13 +259,57 @@ class Durability(CommandTest):
         other = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
         self.check_refusal(run("train", *arguments(other)), 2, f"holds the state of the run in {flags['save']}")
         self.assertFalse([name for name in os.listdir(other["save"]) if name == "store.json"])
-        # Nobody can go on with it once its run directory is gone.
+        # Nor once its run directory is gone: it may have been moved. Told to keep the state, a run keeps it until somebody removes it.
         shutil.rmtree(flags["save"])
+        shutil.rmtree(other["save"])
+        refused = run("train", *arguments(other))
+        self.check_refusal(refused, 2, f"the run in {flags['save']}, which is not there now")
+        self.assertIn(f"remove {directories[0] / 'spillway-store.bin'}", refused.err)
+        for directory in directories:
+            (directory / "spillway-store.bin").unlink()
         shutil.rmtree(other["save"])
         outcome = run("train", *arguments(other))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertIn("removed", outcome.out)
         self.check_ended(other["save"], self.whole(), directories)
+
+    def test_a_run_that_is_gone_has_no_claim_on_what_it_kept_unasked(self):
+        flags, directories = self.killed_with_state(PLANS[0], durability=None, durability_interval=1)
+        shutil.rmtree(flags["save"])
+        outcome = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("removed", outcome.out)
+
+    def test_directories_that_were_moved(self):
+        """The run's, those of its store, and both: verified and gone on with in place; where they must be named, it is said."""
+        for moves in (("run",), ("nvme",), ("run", "nvme")):
+            with self.subTest(moves=moves):
+                flags, directories = self.killed_with_state(PLANS[0])
+                place = self.fresh_directory("elsewhere")
+                path, now = flags["save"], directories
+                if "run" in moves:
+                    path = place / "deeper" / "run"
+                    path.parent.mkdir()
+                    os.rename(flags["save"], path)
+                if "nvme" in moves:
+                    now = [place / f"disk{number}" for number in range(len(directories))]
+                    for old, new in zip(directories, now):
+                        os.rename(old, new)
+                    for refused in (run("train", *arguments({"load": path, "save": path})), run("verify", "--store", path)):
+                        self.check_refusal(refused, 4, str(directories[0]))
+                        self.assertIn("Were directories moved, name them", refused.err)
+                        self.assertIn("store.json", refused.err)
+                    scrubbed = run("verify", *[word for directory in now for word in ("--store", directory)])
+                else:
+                    scrubbed = run("verify", "--store", path)
+                self.assertEqual(scrubbed.code, 0, str(scrubbed))
+                # Killed again, it is found without a word.
+                self.kill_after({**self.with_directories({"load": path, "save": path}, now), "train_iters": 100000, "lr_decay_iters": STEPS}, 16)
+                scrubbed = run("verify", "--store", path)
+                self.assertEqual(scrubbed.code, 0, str(scrubbed))
+                on = self.go_on({"save": path}, lr_decay_iters=STEPS, train_iters=60)
+                self.assertEqual(on.code, 0, str(on))
+                self.assertIn("goes on with the state on nvme", on.out)
+                self.check_ended(path, self.whole(train_iters=60, lr_decay_iters=STEPS), now)
 
     def test_a_store_does_not_grow(self):
         directories = self.nvme()

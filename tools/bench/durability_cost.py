@@ -36,6 +36,9 @@ def measure(arguments, shape, directory, nvme, profile):
         for mode in MODES:
             run = common.train(arguments.spillway, [*flags, "--durability", mode], directory, steps, arguments.warm_up)
             runs[mode].join(run)
+            # Killed, it has kept what it was told to keep.
+            for left in nvme.glob("spillway-store.*"):
+                left.unlink()
             print(f"{model} {mode}: {', '.join(f'{seconds:.3f}' for seconds in run.step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
     return runs
 
