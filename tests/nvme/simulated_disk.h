@@ -1,6 +1,6 @@
 // A disk that loses power: writes that were not synced are volatile, and at the loss each of them is kept, dropped or torn at 512
-// bytes, in an order of its own, all drawn from a seed. Stands between a store's channels and its files; also a disk that fails
-// one request. Not here: results that are short or late (faulty_queue.h).
+// bytes, in an order of its own, all drawn from a seed. Stands between a store's channels and its files; also a disk of which one
+// request fails, is short or never comes back. Not here: results that are late or out of order (faulty_queue.h).
 #pragma once
 
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -40,11 +41,31 @@ class SimulatedDisk {
 
   // Requests and syncs are counted from 0; from number `at` on the power is off: nothing is written, nothing is answered but EIO.
   void cut_power_at(long at) { cut_at_ = at; }
-  // Number `at` alone fails, and changes nothing.
-  void fail_at(long at, int error) { fail_at_ = at, fail_with_ = error; }
+
+  // What was asked of it, by number.
+  enum class Asked : std::uint8_t { read, write, sync };
+  struct Event {
+    Asked asked = Asked::read;
+    int file = 0;
+    Bytes offset = 0;
+    bool operator==(const Event&) const = default;
+  };
+  const std::vector<Event>& log() const { return log_; }
+  long events() const { return std::ssize(log_); }
+
+  // The `place`-th (from 0) request like this one fails, and changes nothing; is half done; or never comes back. Syncs cannot but
+  // fail. Lanes go beside each other: from run to run, what has a number differs.
+  struct Target {
+    Event event;
+    int place = 0;
+  };
+  void fail(const Target& target, int error) { target_ = target, fault_ = Fault::error, error_ = error; }
+  void shorten(const Target& target) { target_ = target, fault_ = Fault::short_result; }
+  void hang(const Target& target) { target_ = target, fault_ = Fault::hang; }
+  // Whatever has this number fails.
+  void fail_at(long at, int error) { fault_at_ = at, fault_ = Fault::error, error_ = error; }
   // A disk that says that it synced, and did not.
   void ignore_syncs() { ignores_syncs_ = true; }
-  long events() const { return events_; }
 
   // Once the store is gone: what a disk could hold after the cut.
   void lose_power(std::uint64_t seed) {
@@ -86,17 +107,25 @@ class SimulatedDisk {
     bool complete = false;
   };
 
-  // 0, or the errno of a request that is not to be.
-  int admit() {
-    const long event = events_++;
-    if (cut_at_ >= 0 && event >= cut_at_) return EIO;
-    return event == fail_at_ ? fail_with_ : 0;
+  enum class Fault : std::uint8_t { none, error, short_result, hang };
+
+  // What becomes of a request, and the errno of one that is not to be.
+  struct Admission {
+    Fault fault = Fault::none;
+    int error = 0;
+  };
+  Admission admit(const Event& event) {
+    const long number = events();
+    log_.push_back(event);
+    if (cut_at_ >= 0 && number >= cut_at_) return {Fault::error, EIO};
+    const bool meets = target_ ? event == target_->event && target_->place-- == 0 : number == fault_at_;
+    return meets ? Admission{fault_, error_} : Admission{};
   }
-  bool off() const { return cut_at_ >= 0 && events_ > cut_at_; }
+  bool off() const { return cut_at_ >= 0 && events() > cut_at_; }
 
   int sync(int file) {
     const std::lock_guard lock(mutex_);
-    if (const int error = admit(); error != 0) return error;
+    if (const Admission admission = admit({Asked::sync, file, 0}); admission.fault == Fault::error) return admission.error;
     if (ignores_syncs_) return 0;
     std::erase_if(writes_, [&](const Write& write) { return write.file == file && write.complete; });
     return 0;
@@ -108,12 +137,15 @@ class SimulatedDisk {
     explicit Queue(SimulatedDisk& disk) : disk_(disk), numbers_(kDepth) { ready_.reserve(kDepth); }
     void submit(std::span<const IoRequest> requests) override {
       const std::lock_guard lock(disk_.mutex_);
-      for (const IoRequest& request : requests) {
+      for (IoRequest request : requests) {
         numbers_[request.tag] = 0;
-        if (const int error = disk_.admit(); error != 0) {
-          ready_.push_back({request.tag, -error});
+        const Admission admission = disk_.admit({request.direction == IoDirection::read ? Asked::read : Asked::write, request.file, request.offset});
+        if (admission.fault == Fault::hang) continue;
+        if (admission.fault == Fault::error) {
+          ready_.push_back({request.tag, -admission.error});
           continue;
         }
+        if (admission.fault == Fault::short_result) request.bytes /= 2;
         if (request.direction == IoDirection::read) {
           disk_.get(request.file, request.offset, {request.memory, static_cast<std::size_t>(request.bytes)});
         } else {
@@ -179,8 +211,11 @@ class SimulatedDisk {
   std::mutex mutex_;  // lanes have a channel each
   std::vector<Write> writes_;  // not synced yet, in the order in which they were submitted
   std::uint64_t last_write_ = 0;
-  long events_ = 0, cut_at_ = -1, fail_at_ = -1;
-  int fail_with_ = 0;
+  std::vector<Event> log_;
+  long cut_at_ = -1, fault_at_ = -1;
+  std::optional<Target> target_;
+  Fault fault_ = Fault::none;
+  int error_ = 0;
   bool ignores_syncs_ = false;
 };
 

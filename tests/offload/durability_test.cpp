@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
 #include <set>
+#include <system_error>
 
 #include "memory/error.h"
 #include "nvme/content_hash.h"
@@ -135,6 +135,12 @@ class Durability : public ::testing::Test {
       if (change) change(options);
       Store store(options);
       store.keep();
+      if (where_ != nullptr) {
+        for (Bytes at = 0; at < options.bytes; at += kExtentAlignment) {
+          const StorePlace place = store.place_of(at);
+          (*where_)[{place.file, place.offset}] = at;
+        }
+      }
       durability.identity = identify_store(directories());
       if (goes_on) {
         durability.from = CommitLog(store, durability.identity).newest();
@@ -188,6 +194,32 @@ class Durability : public ::testing::Test {
     return disk.events();
   }
 
+  // A whole run's requests, by what they are.
+  std::map<std::string, std::vector<SimulatedDisk::Target>> requests_of_a_whole_run(const Case& of) {
+    const Plan plan = plan_for(of);
+    const DurableLayout layout = durable_layout(plan, model_.of(plan).graph);
+    const Bytes copies_begin = round_up(plan.peak[static_cast<int>(Tier::nvme)], kExtentAlignment);
+    std::map<std::pair<std::string, Bytes>, Bytes> where;
+    where_ = &where;
+    SimulatedDisk disk(files());
+    EXPECT_TRUE(attempt(of, disk, false).complete) << of.name;
+    where_ = nullptr;
+    std::map<std::string, std::vector<SimulatedDisk::Target>> found;
+    bool record = false;
+    for (auto event = disk.log().begin(); event != disk.log().end(); ++event) {
+      const SimulatedDisk::Target target{*event, static_cast<int>(std::count(disk.log().begin(), event, *event))};
+      if (event->asked == SimulatedDisk::Asked::sync) {
+        found[record ? "sync of a record" : "sync of state"].push_back(target);
+        continue;
+      }
+      const Bytes at = where.at({files()[static_cast<std::size_t>(event->file)], event->offset});
+      record = at >= layout.records_begin;
+      const std::string_view what = record ? "a record" : at >= copies_begin ? "a copy" : "state";
+      found[fmt::format("{} of {}", event->asked == SimulatedDisk::Asked::read ? "read" : "write", what)].push_back(target);
+    }
+    return found;
+  }
+
   void lose_power(std::uint64_t first, std::uint64_t seeds) {
     const std::vector<Case> all = cases();
     std::vector<long> events;
@@ -210,6 +242,7 @@ class Durability : public ::testing::Test {
 
   const SmallModel model_{"llama_gqa", DType::bfloat16, 1, kSequence};
   std::string directory_;
+  std::map<std::pair<std::string, Bytes>, Bytes>* where_ = nullptr;  // filled in by attempts: file and offset -> offset in the store
   std::map<std::pair<bool, StateForm>, std::vector<std::uint64_t>> states_;
 };
 
@@ -310,40 +343,41 @@ TEST_F(Durability, power_lost_at_any_request) { lose_power(1, 200); }
 
 TEST_F(Durability, SlowPowerLostManyTimes) { lose_power(1000, 10'000); }
 
-TEST_F(Durability, every_request_failing_in_turn) {
-  const Case of = cases()[1];
-  const long events = events_of_a_whole_run(of);
-  // All of them take too long here; the step goes through all remainders in the slow test.
-  for (long at = 0; at < events; at += 37) {
-    SimulatedDisk disk(files());
-    disk.fail_at(at, at % 2 == 0 ? EIO : ENOSPC);
-    const Attempt failed = attempt(of, disk, false);
-    EXPECT_FALSE(failed.complete) << "request " << at;
-    go_on(of, failed);
-    ASSERT_FALSE(HasFailure()) << "request " << at;
-  }
-}
-
-// A request that never comes back is named after the time-out, whoever made it, and the last durable step is there.
-TEST_F(Durability, requests_that_hang) {
-  for (const std::size_t which : {0, 1, 5}) {
+// The first, the last and some between of every kind of request that a run makes, with every fault that a request can have: what
+// cannot be mended ends the run with what failed, and the last durable step is there.
+TEST_F(Durability, every_kind_of_request_failing) {
+  std::set<std::string> kinds;
+  for (const std::size_t which : {1, 5}) {
     const Case of = cases()[which];
-    const long events = events_of_a_whole_run(of);
-    for (const long at : {events / 3, events / 2, events - 12}) {
-      SimulatedDisk disk(files());
-      std::atomic<long> requests{0};
-      const FaultPlan hang{.fault = [&](const IoRequest&, int) { return ++requests == at ? Fault{Fault::Kind::lost, 0} : Fault{}; }};
-      const Attempt hung = attempt(of, disk, false, [&](StoreOptions& options) {
-        options.timeout = std::chrono::milliseconds(300);
-        options.decorate = [&](std::unique_ptr<IoQueue> inner) { return std::make_unique<FaultyQueue>(std::move(inner), hang); };
-      });
-      if (requests < at) continue;  // syncs are events, too
-      EXPECT_FALSE(hung.complete);
-      EXPECT_THAT(hung.error, ::testing::ContainsRegex("(read|write) of [0-9]+ bytes at offset [0-9]+ of .*spillway-store.bin.*no answer for 300 ms")) << of.name << " at " << at;
-      go_on(of, hung);
-      ASSERT_FALSE(HasFailure()) << of.name << ", request " << at;
+    for (const auto& [kind, requests] : requests_of_a_whole_run(of)) {
+      kinds.insert(kind);
+      for (const std::size_t share : {0, 1, 2, 3}) {
+        const SimulatedDisk::Target& target = requests[(requests.size() - 1) * share / 3];
+        SCOPED_TRACE(fmt::format("{}: {} at {} of file {}, number {} there", of.name, kind, target.event.offset, target.event.file, target.place));
+        for (const int error : {EIO, ENOSPC}) {
+          SimulatedDisk disk(files());
+          disk.fail(target, error);
+          const Attempt failed = attempt(of, disk, false);
+          EXPECT_FALSE(failed.complete);
+          EXPECT_THAT(failed.error, ::testing::AllOf(::testing::HasSubstr("spillway-store.bin"), ::testing::HasSubstr(std::generic_category().message(error))));
+          go_on(of, failed);
+        }
+        if (kind.starts_with("sync")) continue;
+        SimulatedDisk shortening(files());
+        shortening.shorten(target);
+        EXPECT_TRUE(attempt(of, shortening, false).complete);
+        if (share % 2 == 0) continue;  // each takes its time-out
+        SimulatedDisk hanging(files());
+        hanging.hang(target);
+        const Attempt hung = attempt(of, hanging, false, [](StoreOptions& options) { options.timeout = std::chrono::milliseconds(100); });
+        EXPECT_FALSE(hung.complete);
+        EXPECT_THAT(hung.error, ::testing::ContainsRegex(kind.substr(0, kind.find(' ')) + " of [0-9]+ bytes at offset [0-9]+ of .*spillway-store.bin.*no answer for 100 ms"));
+        go_on(of, hung);
+      }
+      if (HasFailure()) return;
     }
   }
+  EXPECT_THAT(kinds, ::testing::ElementsAre("read of state", "sync of a record", "sync of state", "write of a copy", "write of a record", "write of state"));
 }
 
 // Short, late and reordered results are nobody's loss.
@@ -362,13 +396,22 @@ TEST_F(Durability, results_that_are_short_late_and_out_of_order) {
 TEST_F(Durability, SlowEveryRequestFailingInTurn) {
   for (const std::size_t which : {0, 1, 2, 5}) {
     const Case of = cases()[which];
-    const long events = events_of_a_whole_run(of);
-    for (long at = 0; at < events; ++at) {
-      SimulatedDisk disk(files());
-      disk.fail_at(at, at % 2 == 0 ? EIO : ENOSPC);
-      const Attempt failed = attempt(of, disk, false);
-      go_on(of, failed);
-      ASSERT_FALSE(HasFailure()) << of.name << ", request " << at;
+    for (const auto& [kind, requests] : requests_of_a_whole_run(of)) {
+      for (const SimulatedDisk::Target& target : requests) {
+        SCOPED_TRACE(fmt::format("{}: {} at {} of file {}, number {} there", of.name, kind, target.event.offset, target.event.file, target.place));
+        for (const int error : {EIO, ENOSPC}) {
+          SimulatedDisk disk(files());
+          disk.fail(target, error);
+          const Attempt failed = attempt(of, disk, false);
+          EXPECT_FALSE(failed.complete);
+          go_on(of, failed);
+        }
+        if (kind.starts_with("sync")) continue;
+        SimulatedDisk disk(files());
+        disk.shorten(target);
+        EXPECT_TRUE(attempt(of, disk, false).complete);
+        if (HasFailure()) return;
+      }
     }
   }
 }
