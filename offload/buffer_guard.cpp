@@ -90,7 +90,8 @@ void BufferGuard::end(int op) {
 void BufferGuard::release_all(const Plan& plan, const Arena& device) {
   std::map<Bytes, Bytes> kept;
   for (const Buffer& buffer : plan.resident) {
-    if (buffer.tier == Tier::device) kept[buffer.offset] = buffer.bytes * buffer.slots;
+    // One without bytes has no place of its own: what lies at its offset is another's.
+    if (buffer.tier == Tier::device && buffer.bytes > 0) kept[buffer.offset] = buffer.bytes * buffer.slots;
   }
   Bytes at = 0;
   for (const auto& [offset, bytes] : kept) {

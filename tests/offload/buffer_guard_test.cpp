@@ -22,18 +22,19 @@
 namespace spillway {
 namespace {
 
-// One resident page, then a buffer of two pages that operations 0 and 2 use whole and operation 1 in its second page, beside a
+// One resident page, one resident buffer without bytes, then a buffer of two pages that operations 0 and 2 use whole and operation 1 in its second page, beside a
 // buffer of operation 1 alone.
 Plan two_buffers() {
   constexpr Bytes page = kExtentAlignment;
   Plan plan;
   plan.resident.push_back({.name = {"resident"}, .bytes = page, .offset = 0, .resident = true});
+  plan.resident.push_back({.name = {"empty"}, .bytes = 0, .offset = 0, .resident = true});
   plan.step.buffers.push_back({.name = {"long"}, .bytes = 2 * page, .offset = page, .first_op = 0, .last_op = 2});
   plan.step.buffers.push_back({.name = {"short"}, .bytes = page, .offset = 4 * page, .first_op = 1, .last_op = 1});
   plan.step.ops.resize(3);
-  plan.step.ops[0].operands = {{.access = Access::write, .buffer = 1, .begin = 0, .bytes = 2 * page}};
-  plan.step.ops[1].operands = {{.buffer = 1, .begin = page, .bytes = page}, {.access = Access::write, .buffer = 2, .bytes = 100}};
-  plan.step.ops[2].operands = {{.buffer = 1, .begin = 0, .bytes = 2 * page}, {.buffer = 0, .bytes = page}};
+  plan.step.ops[0].operands = {{.access = Access::write, .buffer = 2, .begin = 0, .bytes = 2 * page}};
+  plan.step.ops[1].operands = {{.buffer = 2, .begin = page, .bytes = page}, {.access = Access::write, .buffer = 3, .bytes = 100}};
+  plan.step.ops[2].operands = {{.buffer = 2, .begin = 0, .bytes = 2 * page}, {.buffer = 0, .bytes = page}};
   plan.peak[static_cast<int>(Tier::device)] = 5 * page;
   return plan;
 }
@@ -89,6 +90,14 @@ TEST_F(BufferGuardTest, OperationsOfTwoLanesMayEndInEitherOrder) {
 #endif
 
 #ifndef NDEBUG
+TEST_F(BufferGuardTest, WhatIsResidentIsKept) {
+  std::memset(device_.at(0), 0, kPage);
+  BufferGuard::release_all(plan_, device_);
+  float value = 1;
+  std::memcpy(&value, device_.at(0), sizeof(value));
+  EXPECT_EQ(value, 0);
+}
+
 TEST_F(BufferGuardTest, WhatIsReleasedIsNotANumber) {
   guard_.begin(0);
   std::memset(device_.at(kPage), 0, 2 * kPage);
