@@ -39,4 +39,21 @@ std::uint64_t extent_hash_of_zeros(Bytes bytes) {
   return extent_hash(zeros);
 }
 
+struct ContentHasher::State {
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> of{XXH3_createState(), XXH3_freeState};
+};
+
+ContentHasher::ContentHasher() : state_(std::make_unique<State>()) { XXH3_64bits_reset(state_->of.get()); }
+ContentHasher::~ContentHasher() = default;
+ContentHasher::ContentHasher(ContentHasher&&) noexcept = default;
+ContentHasher& ContentHasher::operator=(ContentHasher&&) noexcept = default;
+
+void ContentHasher::add(std::span<const std::byte> piece) { XXH3_64bits_update(state_->of.get(), piece.data(), piece.size()); }
+
+std::uint64_t ContentHasher::take() {
+  const std::uint64_t hash = XXH3_64bits_digest(state_->of.get());
+  XXH3_64bits_reset(state_->of.get());
+  return hash;
+}
+
 }  // namespace spillway

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "memory/types.h"
@@ -22,5 +23,21 @@ std::uint64_t extent_hash_of(std::span<const std::uint64_t> pieces);
 
 // Of so many zero bytes, as files and arenas begin. Costs as much as hashing them.
 std::uint64_t extent_hash_of_zeros(Bytes bytes);
+
+// content_hash of a content that comes in pieces of any size.
+class ContentHasher {
+ public:
+  ContentHasher();
+  ~ContentHasher();
+  ContentHasher(ContentHasher&&) noexcept;
+  ContentHasher& operator=(ContentHasher&&) noexcept;
+
+  void add(std::span<const std::byte> piece);
+  std::uint64_t take();  // of all that was added; the next piece begins a new content
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace spillway

@@ -15,10 +15,11 @@ constexpr const char* kStateFile = "/state.safetensors";
 
 }  // namespace
 
-void write_checkpoint(const RunDirectory& directory, std::int64_t step, const std::function<void(const std::string& file)>& write) {
+void write_checkpoint(const RunDirectory& directory, std::int64_t step, const std::function<StateSums(const std::string& file)>& write) {
   const std::string unfinished = directory.begin_checkpoint(step);
   try {
-    write(unfinished + kStateFile);
+    const std::string file = unfinished + kStateFile;
+    write_state_sums(file, write(file));
     directory.commit_checkpoint(step);
   } catch (...) {
     // On a full disk the half that was written would be in the way of whatever is done about it.
@@ -30,13 +31,13 @@ void write_checkpoint(const RunDirectory& directory, std::int64_t step, const st
 
 void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph) {
   executor.flush();
-  write_checkpoint(directory, step, [&](const std::string& file) { save_state(executor, plan, graph, file); });
+  write_checkpoint(directory, step, [&](const std::string& file) { return save_state(executor, plan, graph, file); });
 }
 
 LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run_directory);
   if (steps.empty()) {
-    throw InputError(fmt::format("--load {}: the run has no checkpoint", run_directory), "Train with --save DIR first; a run saves at --save-interval and when it ends.");
+    throw InputError(fmt::format("--load {}: the run has no checkpoint", run_directory), "A run saves at --save-interval and when it ends; this one did not come so far. To begin it anew, remove its directory.");
   }
   return {steps.back(), checkpoint_path(run_directory, steps.back())};
 }

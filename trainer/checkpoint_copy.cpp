@@ -37,7 +37,7 @@ void CheckpointCopy::finish() {
 void CheckpointCopy::run(const RunDirectory& directory, const Write& write) const {
   auto began = std::chrono::steady_clock::now();
   write_checkpoint(directory, step_, [&](const std::string& file) {
-    write(*hold_, file, [&] {
+    return write(*hold_, file, [&] {
       if (dropped_.load()) throw Dropped();
       if (!hurried_.load()) std::this_thread::sleep_for(std::chrono::steady_clock::now() - began);
       began = std::chrono::steady_clock::now();

@@ -13,6 +13,7 @@
 
 #include "offload/state_hold.h"
 #include "trainer/run_directory.h"
+#include "trainer/state_sums.h"
 
 namespace spillway {
 
@@ -22,7 +23,7 @@ enum class CopyPace : std::uint8_t { updates_wait, nobody_waits };
 class CheckpointCopy {
  public:
   // Writes the state that is held into a file; calls `between` now and then, which may throw.
-  using Write = std::function<void(const StateHold& held, const std::string& file, const std::function<void()>& between)>;
+  using Write = std::function<StateSums(const StateHold& held, const std::string& file, const std::function<void()>& between)>;
 
   // Starts at once, and lets go of the state when it is through. The directory must outlive the copy.
   CheckpointCopy(const RunDirectory& directory, std::int64_t step, StateHold hold, CopyPace pace, Write write);

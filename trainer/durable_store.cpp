@@ -10,7 +10,6 @@
 #include "memory/arena.h"
 #include "memory/error.h"
 #include "models/posix_file.h"
-#include "models/safetensors_writer.h"
 #include "nvme/commit_log.h"
 #include "nvme/content_hash.h"
 #include "nvme/store.h"
@@ -180,7 +179,7 @@ void give_back_to(const std::string& run, const LogSink& log) {
     const std::int64_t step = state.record.step;
     if (log) log(fmt::format("the run in {} was killed and has its state in {}: step {} becomes a checkpoint of it first", run, state.link.directories.front(), step));
     const RunDirectory directory(run, ExistingRun::go_on);
-    write_checkpoint(directory, step, [&](const std::string& file) { save_durable_state(state, file); });
+    write_checkpoint(directory, step, [&](const std::string& file) { return save_durable_state(state, file); });
     remove_store_link(run);
     discard_store(state);
   } catch (const IoError& error) {
@@ -216,24 +215,24 @@ std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directori
   return orphans;
 }
 
-void save_durable_state(const DurableState& state, const std::string& file) {
+StateSums save_durable_state(const DurableState& state, const std::string& file) {
   Store store(options_of(state.link, state.identity));
-  copy_durable_state(store, state.identity, file, [] {});
+  return copy_durable_state(store, state.identity, file, [] {});
 }
 
-void copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between) {
+StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between) {
   CommitLog log(store, identity);
   const CommitRecord record = log.newest().value();
   if (record.form > static_cast<std::uint32_t>(StateForm::fp32)) throw IoError(fmt::format("the store's state is of an unknown form {}", record.form));
   std::vector<TensorToWrite> tensors;
   for (const DurableArray& array : record.arrays) tensors.push_back(tensor_of(array, static_cast<StateForm>(record.form)));
-  SafetensorsWriter writer(file, tensors);
+  SummedWriter writer(file, tensors);
   for_each_extent(log, record, [&](const Extent& extent) {
     if (extent_hash(extent.content) != extent.hash) throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
     writer.append(extent.array.name, extent.content);
     between();
   });
-  writer.finish();
+  return writer.finish();
 }
 
 void discard_store(const DurableState& state) { Store(options_of(state.link, state.identity)).discard(); }

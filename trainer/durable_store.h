@@ -12,6 +12,7 @@
 #include "nvme/commit_record.h"
 #include "nvme/store.h"
 #include "nvme/store_identity.h"
+#include "trainer/state_sums.h"
 
 namespace spillway {
 
@@ -43,9 +44,9 @@ std::optional<DurableState> durable_state_of(const std::string& run_directory, c
 std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directories, const LogSink& log);
 
 // The state as a checkpoint's file. IoError where an extent is damaged: array, file, offset.
-void save_durable_state(const DurableState& state, const std::string& file);
+StateSums save_durable_state(const DurableState& state, const std::string& file);
 // The same of a store that is open, whose record stays the newest meanwhile; `between` is called after each extent, and may throw.
-void copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between);
+StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between);
 // Removes the store's files. `state` must not be read again.
 void discard_store(const DurableState& state);
 

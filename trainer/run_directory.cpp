@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -124,13 +125,19 @@ std::string RunDirectory::commit_checkpoint(std::int64_t step) const {
   const std::string place = checkpoint_path(path_, step);
   const std::string unfinished = place + std::string(kUnfinished);
   sync_tree(unfinished);
-  // A checkpoint of the same step (a run that went back and came here again) makes way first: a directory cannot replace one with
-  // files.
+  // A directory cannot replace one with files: a checkpoint of the same step (of a run that went back and came here again) changes
+  // places with the new one, so that one of them is there at every instant, or, on file systems that cannot, makes way first.
   const std::string former = place + ".former" + std::string(kUnfinished);
   remove_tree(former);
   std::error_code ignored;
-  if (fs::exists(place, ignored) && ::rename(place.c_str(), former.c_str()) != 0)
-    fail(place, "moving the former checkpoint away", errno);
+  if (fs::exists(place, ignored)) {
+    if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+      sync_directory(path_ + "/checkpoints");
+      remove_tree(unfinished);
+      return place;
+    }
+    if (::rename(place.c_str(), former.c_str()) != 0) fail(place, "moving the former checkpoint away", errno);
+  }
   if (::rename(unfinished.c_str(), place.c_str()) != 0) fail(place, "renaming the checkpoint into place", errno);
   sync_directory(path_ + "/checkpoints");
   remove_tree(former);

@@ -13,10 +13,10 @@
 #include "memory/error.h"
 #include "models/posix_file.h"
 #include "models/safetensors.h"
-#include "models/safetensors_writer.h"
 #include "models/weights_io.h"
 #include "offload/host_adamw.h"
 #include "trainer/state_conversion.h"
+#include "trainer/state_sums.h"
 
 namespace spillway {
 namespace {
@@ -98,25 +98,25 @@ std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) 
 
 }  // namespace
 
-void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
-  SafetensorsWriter writer(file, tensors_of(plan, graph));
+StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+  SummedWriter writer(file, tensors_of(plan, graph));
   const Arena staging(4 * kChunk, "state on its way out");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
     executor.read_state(block, kind, begin, data);
     writer.append(state_array_name(graph.blocks[block], kind), data);
   });
-  writer.finish();
+  return writer.finish();
 }
 
-void save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between) {
-  SafetensorsWriter writer(file, tensors_of(plan, graph));
+StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between) {
+  SummedWriter writer(file, tensors_of(plan, graph));
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const Bytes each = bytes_per_element(plan.choices.form, kind);
     writer.append(state_array_name(graph.blocks[block], kind), held.on_device(block, kind).subspan(static_cast<std::size_t>(begin * each), static_cast<std::size_t>(elements * each)));
     between();
   });
-  writer.finish();
+  return writer.finish();
 }
 
 namespace {
@@ -124,7 +124,7 @@ namespace {
 // A checkpoint's arrays in the form that they have there.
 class StoredState {
  public:
-  StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted) : path_(file), graph_(graph), reader_(file), file_(PosixFile::open_to_read(file)), form_(wanted) {
+  StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted) : path_(file), graph_(graph), reader_(file), file_(PosixFile::open_to_read(file)), sums_(read_state_sums(file)), form_(wanted) {
     const auto has = [&](StateKind kind, ElementType type) {
       const StoredTensor* tensor = reader_.find(state_array_name(graph_.blocks.front(), kind));
       return tensor != nullptr && tensor->type == type;
@@ -139,7 +139,8 @@ class StoredState {
 
   StateForm form() const noexcept { return form_; }
 
-  void read(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) const {
+  // Pieces of an array from its first element on; the last one checks them all.
+  void read(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
     const std::string name = state_array_name(graph_.blocks[block], kind);
     const StoredTensor* tensor = reader_.find(name);
     const ElementType wanted = type_of(form_, kind);
@@ -149,7 +150,11 @@ class StoredState {
                                    graph_.blocks[block].elements, name_of(wanted)),
                        "Load it with the model that it was saved with.");
     }
-    file_.read(tensor->offset + begin * bytes_per_element(form_, kind), data);
+    const Bytes at = begin * bytes_per_element(form_, kind);
+    file_.read(tensor->offset + at, data);
+    ContentHasher& hasher = hashers_[static_cast<std::size_t>(kind)];
+    hasher.add(data);
+    if (at + std::ssize(data) == tensor->bytes) check_state_sum(sums_, path_, name, hasher.take());
   }
 
  private:
@@ -157,10 +162,12 @@ class StoredState {
   const UnitGraph& graph_;
   const SafetensorsReader reader_;
   const PosixFile file_;
+  const StateSums sums_;
+  std::array<ContentHasher, kStateKinds> hashers_;  // of arrays that are being read
   StateForm form_;
 };
 
-void load_converted(const StoredState& stored, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+void load_converted(StoredState& stored, Executor& executor, const Plan& plan, const UnitGraph& graph) {
   constexpr Bytes place = 4 * kChunk;
   const Arena staging(2 * kStateKinds * place, "state on its way into another form");
   std::array<const std::byte*, kStateKinds> in{};
@@ -187,7 +194,7 @@ void load_converted(const StoredState& stored, Executor& executor, const Plan& p
 }  // namespace
 
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
-  const StoredState stored(file, graph, plan.choices.form);
+  StoredState stored(file, graph, plan.choices.form);
   if (stored.form() != plan.choices.form) return load_converted(stored, executor, plan, graph);
   const Arena staging(4 * kChunk, "state on its way in");
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {

@@ -10,6 +10,7 @@
 #include "models/catalogue/catalogue.h"
 #include "models/unit_ops.h"
 #include "offload/executor.h"
+#include "trainer/state_sums.h"
 
 namespace spillway {
 
@@ -18,10 +19,10 @@ namespace spillway {
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed);
 
 // One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the same
-// model and state form reads it. The executor must be idle, with no update pending.
-void save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
+// model and state form reads it. The executor must be idle, with no update pending. Returns the sums of what was written.
+StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 // The same of a state that is held, all of it on the device; `between` is called after each piece, and may throw.
-void save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between);
+StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between);
 // State of another form is converted (state_conversion.h). InputError where the file is of another model; IoError where it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 

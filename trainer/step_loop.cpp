@@ -69,11 +69,11 @@ std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directo
   StateHold hold = executor_->hold_state(step);
   if (!durable_) {
     return std::make_unique<CheckpointCopy>(directory, step, std::move(hold), CopyPace::updates_wait, [this](const StateHold& held, const std::string& file, const auto& between) {
-      save_held_state(held, plan_, model_.of(plan_).graph, file, between);
+      return save_held_state(held, plan_, model_.of(plan_).graph, file, between);
     });
   }
   return std::make_unique<CheckpointCopy>(directory, step, std::move(hold), CopyPace::nobody_waits, [this](const StateHold&, const std::string& file, const auto& between) {
-    copy_durable_state(*store_, durability_->identity, file, between);
+    return copy_durable_state(*store_, durability_->identity, file, between);
   });
 }
 

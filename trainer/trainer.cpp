@@ -167,7 +167,7 @@ class TrainingRun {
   void save_durable_as_checkpoint() {
     const std::int64_t step = durable_->record.step;
     progress_.message(fmt::format("the plan has the state elsewhere than the run's store: step {} becomes a checkpoint first", step));
-    write_checkpoint(*directory_, step, [&](const std::string& file) { save_durable_state(*durable_, file); });
+    write_checkpoint(*directory_, step, [&](const std::string& file) { return save_durable_state(*durable_, file); });
     loaded_ = checkpoint_of_step(directory_->path(), step);
     superseded_ = std::exchange(durable_, std::nullopt);
   }

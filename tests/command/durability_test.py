@@ -334,15 +334,43 @@ class Durability(CommandTest):
     # --- damage -------------------------------------------------------------------------------------------------------------
 
     def flip(self, directory, share):
-        """Flips a bit of the store's file there, so far into it; returns the offset."""
+        """Flips a bit of the store's file there, so far into it."""
         path = directory / "spillway-store.bin"
-        offset = int(path.stat().st_size * share)
+        self.flip_at(path, int(path.stat().st_size * share), 4)
+
+    @staticmethod
+    def flip_at(path, offset, bit):
         with open(path, "r+b") as file:
             file.seek(offset)
             byte = file.read(1)[0]
             file.seek(offset)
-            file.write(bytes([byte ^ 16]))
-        return offset
+            file.write(bytes([byte ^ 1 << bit]))
+
+    def test_a_bit_flipped_anywhere(self):
+        """Refused, or in bytes that nothing reads; with the bit back nothing is lost."""
+        flags, directories = self.killed_with_state(PLANS[0])
+        whole, chance, refused = self.whole(lr_decay_iters=STEPS), random.Random(11), 0
+        kept = {path: self.fresh("kept") for path in (flags["save"], *directories)}
+        for path, copy in kept.items():
+            shutil.copytree(path, copy)
+        for number in range(24):
+            path = directories[number % 2] / "spillway-store.bin"
+            size = path.stat().st_size
+            offset, bit = size - 1 - chance.randrange(16384 if number % 6 == 0 else size), chance.randrange(8)
+            self.flip_at(path, offset, bit)
+            with self.subTest(offset=offset, bit=bit):
+                outcome = self.go_on(flags)
+                if outcome.code != 0:
+                    refused += 1
+                    self.check_refusal(outcome, 4, path.name)
+                    self.flip_at(path, offset, bit)
+                    outcome = self.go_on(flags)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.check_ended(flags["save"], whole, directories)
+            for path, copy in kept.items():
+                shutil.rmtree(path)
+                shutil.copytree(copy, path)
+        self.assertGreater(refused, 2)
 
     def test_scrub_and_damage(self):
         flags, directories = self.killed_with_state(PLANS[0])
