@@ -19,6 +19,8 @@ constexpr std::size_t kLargestCall = std::size_t{1} << 30;
 
 std::string reason(int error) { return std::strerror(error); }
 
+}  // namespace
+
 std::string help_for(int error) {
   switch (error) {
     case ENOSPC:
@@ -35,8 +37,6 @@ std::string help_for(int error) {
       return {};
   }
 }
-
-}  // namespace
 
 PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
   // O_NONBLOCK: a pipe in the place of a file must not hang the open.

@@ -35,6 +35,9 @@ class PosixFile {
 // Makes a rename or a new name in `directory` survive a power cut.
 void sync_directory(const std::filesystem::path& directory);
 
+// What to do where the system refuses a file with this errno; empty where nothing helps.
+std::string help_for(int error);
+
 // A small text file whole; InputError where it is larger than `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit);
 

@@ -5,12 +5,13 @@
 #include <CLI/CLI.hpp>
 
 #include "models/posix_file.h"
+#include "tools/standard_output.h"
 
 namespace spillway {
 
 bool help_was_asked(CLI::App& app, int argc, const char* const* argv) {
   const std::optional<std::string> help = parse_command_line(app, argc, argv);
-  if (help) fmt::print("{}", *help);
+  if (help) put(*help);
   return help.has_value();
 }
 
@@ -20,13 +21,13 @@ std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const 
   if (help_was_asked(app, argc, argv)) return std::nullopt;
   ResolvedOptions resolved = resolve_options(flags);
   if (!flags.print_config) return resolved;
-  fmt::print("{}", print_config(resolved));
+  put(print_config(resolved));
   return std::nullopt;
 }
 
 void put_out(const std::string& text, const std::string& out) {
   if (out.empty()) {
-    fmt::print("{}", text);
+    put(text);
   } else {
     write_text_file(out, text);
   }

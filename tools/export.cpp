@@ -5,6 +5,7 @@
 #include "memory/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "tools/standard_output.h"
 #include "trainer/export.h"
 
 namespace spillway {
@@ -31,7 +32,7 @@ int export_command(int argc, const char* const* argv) {
   }
   if (!shard.empty()) options.shard_bytes = parse_shard_size(shard);
   const ExportResult result = export_run(options);
-  fmt::print("exported step {} of {} to {}: {} parameters in {}\n", result.step, options.run, options.out, result.parameters,
+  say("exported step {} of {} to {}: {} parameters in {}\n", result.step, options.run, options.out, result.parameters,
              name_of(result.dtype));
   return 0;
 }

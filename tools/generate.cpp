@@ -11,6 +11,7 @@
 #include "memory/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "tools/standard_output.h"
 #include "trainer/generation.h"
 #include "trainer/interrupt.h"
 #include "trainer/options.h"
@@ -48,12 +49,6 @@ std::string prompt_from(const std::string& path) {
   return text;
 }
 
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw IoError(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
-  }
-}
-
 void check(const GenerateFlags& flags) {
   if (flags.max_new_tokens < 1 || flags.max_new_tokens > (std::int64_t{1} << 30)) {
     throw InputError(fmt::format("--max-new-tokens: found {}, allowed: 1 or more", flags.max_new_tokens));
@@ -74,6 +69,9 @@ SamplingOptions sampling_of(const GenerateFlags& flags, std::uint64_t seed) {
   return sampling;
 }
 
+// Nobody is left to speak to.
+struct ReaderGone {};
+
 int run(GenerateFlags& flags) {
   check(flags);
   const RunOptions options = resolve_options(flags.run).options;
@@ -83,9 +81,9 @@ int run(GenerateFlags& flags) {
   const bool json = flags.format == "jsonl";
   for (std::size_t i = 0; i < flags.prompts.size(); ++i) {
     const GeneratedText text = generation.run(i, [&](std::string_view characters) {
-      if (!json) print(characters);
+      if (!json && !put(characters)) throw ReaderGone();
     });
-    print(json ? generation_json(flags.prompts[i], text) : "\n");
+    if (!put(json ? generation_json(flags.prompts[i], text) : "\n")) return 0;
     fmt::print(stderr, "{}\n", generation_summary(text, generation.model()));
     if (text.stopped == StopReason::interrupted) return kExitInterrupted;
   }
@@ -108,7 +106,11 @@ int generate_command(int argc, const char* const* argv) {
   app.add_option("--top-p", flags.top_p, "draw among the likeliest tokens that together have probability P only (1)")->type_name("P");
   app.add_option("--format", flags.format, "text as it comes, or a JSON object a prompt (text)")->type_name("text|jsonl");
   if (help_was_asked(app, argc, argv)) return 0;
-  return run(flags);
+  try {
+    return run(flags);
+  } catch (const ReaderGone&) {
+    return 0;
+  }
 }
 
 }  // namespace spillway

@@ -11,6 +11,7 @@
 
 #include "memory/error.h"
 #include "tools/commands.h"
+#include "tools/standard_output.h"
 
 namespace spillway {
 namespace {
@@ -48,7 +49,7 @@ std::string command_names() {
 int dispatch(int argc, const char* const* argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "help") {
-    fmt::print("{}", usage());
+    put(usage());
     return 0;
   }
   for (const Command& command : kCommands) {
@@ -59,8 +60,9 @@ int dispatch(int argc, const char* const* argv) {
 }
 
 int fail(int exit_code, std::string_view message, std::string_view help) {
-  fmt::print(stderr, "error: {}\n", message);
-  if (!help.empty()) fmt::print(stderr, "{}\n", help);
+  std::string text = fmt::format("error: {}\n", message);
+  if (!help.empty()) text += fmt::format("{}\n", help);
+  std::fputs(text.c_str(), stderr);  // where that cannot be written either, the exit code has to do
   return exit_code;
 }
 
@@ -68,6 +70,7 @@ int fail(int exit_code, std::string_view message, std::string_view help) {
 }  // namespace spillway
 
 int main(int argc, char** argv) {
+  spillway::open_standard_streams();
   // A reader of our output that goes away is no reason to lose a step: writes then fail with EPIPE and are let go.
   std::signal(SIGPIPE, SIG_IGN);
   try {

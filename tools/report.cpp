@@ -6,6 +6,7 @@
 #include "models/posix_file.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "tools/standard_output.h"
 #include "trainer/run_record.h"
 #include "trainer/run_report.h"
 #include "trainer/trace_file.h"
@@ -29,11 +30,11 @@ int report_command(int argc, const char* const* argv) {
                      "A run saves it with each checkpoint; see --save-interval.");
   }
   write_text_file(out, report_page(run));
-  fmt::print("{}", report_summary(run));
-  fmt::print("page   {}\n", out);
+  put(report_summary(run));
+  say("page   {}\n", out);
   if (trace.empty()) return 0;
   write_text_file(trace, trace_text(run));
-  fmt::print("trace  {}\n", trace);
+  say("trace  {}\n", trace);
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "nvme/store_file.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "tools/standard_output.h"
 #include "trainer/durable_store.h"
 #include "trainer/verify.h"
 
@@ -25,12 +26,12 @@ DurableState state_in(const std::vector<std::string>& given) {
 int scrub_store(const std::vector<std::string>& given) {
   for (const std::string& directory : given) check_store_directory(directory);
   const DurableState state = state_in(given);
-  const ScrubResult result = scrub(state, [](const std::string& line) { fmt::print("{}\n", line); });
+  const ScrubResult result = scrub(state, [](const std::string& line) { say("{}\n", line); });
   if (result.damaged > 0) {
     throw IoError(fmt::format("{} of {} extents of step {} are damaged; the first is {}", result.damaged, result.extents, result.step, result.first_damage),
                   "Go on from a checkpoint of the run: remove the run's store.json, then --load.");
   }
-  fmt::print("step {}: {} arrays, {} extents, {} bytes: all as written\n", result.step, state.record.arrays.size(), result.extents, result.bytes);
+  say("step {}: {} arrays, {} extents, {} bytes: all as written\n", result.step, state.record.arrays.size(), result.extents, result.bytes);
   return 0;
 }
 
@@ -55,9 +56,9 @@ int verify_command(int argc, const char* const* argv) {
   if (log.format == OutputFormat::html) throw InputError("--format: found html, allowed: table, json");
   const bool json = log.format == OutputFormat::json;
   const VerifyResult result = verify(resolved->options, steps, [json](std::string_view line) {
-    if (!json) fmt::print("{}\n", line);
+    if (!json) say("{}\n", line);
   });
-  if (!json) fmt::print("the plans differ in {}\n{}\n", fmt::join(result.plans_differ, "; "), result.verdict);
+  if (!json) say("the plans differ in {}\n{}\n", fmt::join(result.plans_differ, "; "), result.verdict);
   if (json || !log.out.empty()) put_out(verify_json(result), log.out);
   return result.equal() ? 0 : kExitDifferent;
 }

@@ -251,7 +251,7 @@ std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedMod
     fit.push_back(lacks_disk ? fmt::format("--nvme with {} MiB free", budget / kMiB) : fmt::format("--device-memory {}MiB", budget / kMiB));
     break;
   }
-  if (wanted.budgets.nvme == 0) {
+  if (wanted.budgets.nvme == 0 && !lacks_disk) {
     PlanRequest spilling = wanted;
     spilling.budgets.nvme = Bytes{1} << 50;
     MachineProfile with_disk = run.machine;  // of a disk that is not there yet only the room matters
@@ -289,7 +289,13 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   } else {
     run.outcome = make_plan(model.graphs(), run.machine, run.request, at_once);
   }
-  if (!run.outcome.refusal.empty()) throw InputError(run.outcome.refusal);
+  if (!run.outcome.refusal.empty()) {
+    if (run.request.budgets.nvme == 0 && !options.memory.nvme.empty()) {
+      throw BudgetError(fmt::format("--nvme {}: there is no room for a block of state", options.memory.nvme.front().path),
+                        "Free space on that disk, or name a directory on another.");
+    }
+    throw InputError(run.outcome.refusal);
+  }
   run.durability = durability_of(options, run.request, run.outcome, run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
   if (run.outcome.plan) return run;
   run.would_fit = flags_that_fit(run, model);

@@ -2,12 +2,13 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 import struct
 import subprocess
 import unittest
 
-from harness import GOLDEN, CommandTest, Golden, Run, arguments, begin, finish, read_safetensors, run, safetensors_bytes
+from harness import GOLDEN, PATIENCE, PROGRAM, CommandTest, Golden, Run, arguments, begin, finish, read_safetensors, run, safetensors_bytes
 
 
 def listing(*directories):
@@ -336,6 +337,14 @@ class Refusals(CommandTest):
     def test_full_disk(self):
         on_nvme = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
         place = self.fresh_directory("full")
+        with Mounted(self, place, "size=64k"):
+            (place / "ballast").write_bytes(bytes(60 << 10))
+            self.refuse_any((3,), f"--nvme {place}: there is no room", nvme=place, **on_nvme)
+            # The side files of a run.
+            for words in ({"csv": place / "run.csv"}, {"tensorboard": place / "curves"}):
+                outcome = run("train", *arguments(self.flags(save=self.fresh(), train_iters=100, **words)))
+                self.check_refusal(outcome, 4, str(place))
+                self.assertIn("Free space", outcome.err)
         with Mounted(self, place, "size=512k"):
             # Checked by planning, where the store's size is known to be too much.
             self.refuse_any((3, 4), "nvme", nvme=place, **on_nvme)
@@ -359,6 +368,30 @@ class Refusals(CommandTest):
             self.assertEqual(on.steps(), [6])
             whole = self.train(self.flags(train_iters=6))
             self.assertEqual(on.result(), whole.result())
+
+    def test_an_output_that_cannot_be_written(self):
+        """Half a plan is no plan; a reader that has enough is none that complains."""
+        words = ["plan", *arguments(self.flags(format="json"))]
+        with open("/dev/full", "wb") as full:
+            for what in (words, words[:-2], ["plan", "--help"]):
+                self.check_refusal(run(*what, stdout=full), 4, "standard output")
+            silent = subprocess.run([PROGRAM, "plan", "--no-such-flag"], stderr=full, timeout=60 * PATIENCE)
+            self.assertEqual(silent.returncode, 2)
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            outcome = run(*words, stdout=writing)
+        finally:
+            os.close(writing)
+        self.assertEqual((outcome.code, outcome.err), (0, ""))
+
+    def test_closed_standard_streams(self):
+        """No file of the run takes the place of the terminal, and what is told to that."""
+        save = self.fresh()
+        flags = self.flags(save=save, parameter_tier="nvme", optimizer_tier="nvme")
+        closed = subprocess.run(["bash", "-c", '"$0" "$@" <&- >&- 2>&-', PROGRAM, "train", *arguments(flags)], timeout=60 * PATIENCE)
+        self.assertEqual(closed.returncode, 0)
+        self.assertEqual(Run(save).result(), self.train({**flags, "save": self.fresh()}).result())
 
     def test_a_directory_in_use(self):
         save, nvme = self.fresh(), self.fresh_directory("nvme")
@@ -432,6 +465,34 @@ class Refusals(CommandTest):
         self.expect_any({"load": run_.path, "train_iters": 4}, (2, 4), "run.json")
         os.remove(run_.path / "run.json")
         self.expect_any({"load": run_.path, "train_iters": 4}, (2, 4), "run.json")
+
+    def test_bits_flipped_in_checkpoints(self):
+        """Anywhere: in the state, in what says where it lies, in the checksums. Refused, or in bytes that nothing reads."""
+        run_ = self.train(self.flags())
+        whole = self.train(self.flags(train_iters=4))
+        files = run_.state_file(), pathlib.Path(str(run_.state_file()) + ".xxh3")
+        chance, refused = random.Random(5), 0
+        kept = self.fresh("kept")
+        shutil.copytree(run_.path, kept)
+        for number in range(40):
+            file = files[number % 5 == 0]
+            content = bytearray(file.read_bytes())
+            at = chance.randrange(min(2000, len(content)) if number % 3 == 0 else len(content))
+            content[at] ^= 1 << chance.randrange(8)
+            file.write_bytes(content)
+            with self.subTest(file=file.name, at=at):
+                outcome = run("train", *arguments({"load": run_.path, "train_iters": 4}))
+                if outcome.code == 0:
+                    self.assertEqual(Run(run_.path).result(), whole.result())
+                else:
+                    refused += 1
+                    self.assertIn(outcome.code, (2, 4), str(outcome))
+                    self.check_refusal(outcome, outcome.code, "state.safetensors")
+            shutil.rmtree(run_.path)
+            shutil.copytree(kept, run_.path)
+        self.assertGreater(refused, 35)
+        os.remove(files[1])
+        self.check_refusal(run("train", *arguments({"load": run_.path, "train_iters": 4})), 4, "state.safetensors.xxh3 is missing")
 
     def test_edited_plans(self):
         flags = self.flags(order="vertical", parameter_tier="nvme", optimizer_tier="nvme")
