@@ -11,7 +11,7 @@ namespace spillway {
 std::string_view name_of(OpKind kind) {
   constexpr std::string_view names[] = {"read", "write",        "forward",         "recompute", "backward",
                                         "loss", "gradient_add", "gradient_finish", "norm",      "update",
-                                        "fetch_rows", "update_rows", "add_rows", "finish_rows", "gather", "reduce"};
+                                        "fetch_rows", "update_rows", "add_rows", "finish_rows", "update_touched", "write_rows", "gather", "reduce"};
   return names[static_cast<int>(kind)];
 }
 std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
@@ -33,19 +33,20 @@ Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
 }
 
-bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices) {
-  if (!choices.fetches_rows) return false;
-  return std::any_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
-    return unit.lookup.rows == 0 &&
-           std::any_of(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), [&](int block) { return graph.blocks[block].looked_up; });
+bool is_only_looked_up(const UnitGraph& graph, int block) {
+  return graph.blocks[static_cast<std::size_t>(block)].looked_up && std::none_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
+    return unit.lookup.rows == 0 && std::find(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), block) != unit.gradient_blocks.end();
   });
+}
+
+bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block) {
+  return !choices.fetches_rows || !is_only_looked_up(graph, block);
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
   if (choices.sharding.ranks > 1) return false;
-  const bool whole_steps = choices.update == UpdateTime::in_next_forward;
-  const bool parts_of_steps = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
-  if (!whole_steps && !parts_of_steps) return false;
+  const bool rows_last = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
+  if (!rows_last && choices.update != UpdateTime::in_next_forward) return false;
   bool any = false;
   for (const Unit& unit : graph.units) {
     if (unit.lookup.rows == 0) continue;

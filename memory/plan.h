@@ -91,7 +91,9 @@ enum class OpKind : std::uint8_t {
   fetch_rows,       // nvme -> device: of arrays of all looked-up blocks the rows of a micro-batch's tokens
   update_rows,      // the weights of fetched rows as the update that waits will make them; the state at rest stays
   add_rows,         // gradients of a micro-batch's rows to the sums of the rows that the step's tokens touch
-  finish_rows,      // after the last micro-batch: those rows of tied blocks, and the sums of squares of these
+  finish_rows,      // after the last micro-batch: the gradients of those rows, and the sums of squares of their blocks
+  update_touched,   // the state of those rows, where their blocks have been updated without them
+  write_rows,       // device -> nvme: it, back to where it was fetched from
   gather,           // of an array, every rank's part -> all of it, on every rank; operands: the part, the whole (one where in place)
   reduce,           // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
 };
@@ -163,9 +165,11 @@ struct Choices {
   Sharding sharding;
   int slots = 1;                        // of state on NVMe
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use
-  // Blocks that are looked up are updated in the next forward, whatever `update` says: the lookup takes rows that are fetched and
-  // updated ahead of it, and the blocks follow beside the units of the forward. The gradient of an embedding is complete last and
-  // its weights are wanted first: else the next step waits for the update of all its rows where they rest on NVMe.
+  // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart from those of
+  // the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step would end, or begin, with
+  // the update of all its rows where they rest on NVMe. What else there is of it is complete with the head's backward.
+  // Updates in the backward: the blocks are updated there without the touched rows, and these alone at the end of the step.
+  // Updates in the next forward: the lookup takes its rows as the update will leave them, and the blocks follow beside the forward.
   bool fetches_rows = false;
   int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
@@ -180,14 +184,13 @@ struct Choices {
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
 
-// When a block is updated, and whether any gradient waits for the next step.
-constexpr UpdateTime update_of(const Choices& choices, const ParameterBlock& block) {
-  return choices.fetches_rows && block.looked_up ? UpdateTime::in_next_forward : choices.update;
-}
-constexpr bool defers(const Choices& choices) { return choices.fetches_rows || choices.update == UpdateTime::in_next_forward; }
+// Whether gradients wait for the next step.
+constexpr bool defers(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
 
-// Whether the choices keep apart what lookups add to the gradients of tied blocks.
-bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices);
+// Whether a looked-up block's gradient is what lookups add and nothing else: rows that no token takes have none.
+bool is_only_looked_up(const UnitGraph& graph, int block);
+// Whether a block has a gradient of all its rows, to which those of touched rows are added or not.
+bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block);
 struct TouchedRow {
   std::int32_t token = 0, place = 0;
 };
@@ -195,7 +198,7 @@ struct TouchedRow {
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);
 // Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than a
-// row's window, and where only some blocks are updated in the next step, no step is taken back or has a slot of its own.
+// row's window, and where rows are updated after their blocks, the state has no second slot for a step that is taken back.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 // Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
@@ -218,8 +221,7 @@ struct Plan {
   int loss_buffer = -1;                 // double [micro_batches + 1]: sums of each micro-batch; the step's loss
   int norm_buffer = -1;                 // double [pieces]: sums of squares, in the order of blocks and pieces
   int factor_buffer = -1;               // double [2]: global norm, clip factor
-  // Where rows are fetched and the blocks are tied: what the lookup adds to their gradients is kept apart, row by row, so that the
-  // rest is complete, and can rest on NVMe, as soon as the head's backward is over.
+  // Where rows are fetched. The first two where updates wait for the next step, which takes them.
   int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients of rows as they wait, each at the first of its token's places
   int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
   int row_norm_buffer = -1;             // double [V]: sums of squares of all rows

@@ -36,16 +36,18 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device, pieces * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
   plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
-  if (keeps_rows_apart(graph, choices)) {
+  if (choices.fetches_rows) {
     std::int64_t vocabulary = 0, row_elements = 0;
     for (const Unit& unit : graph.units) {
       vocabulary += unit.lookup.rows;
       row_elements = std::max(row_elements, unit.lookup.row_elements);
     }
     const std::int64_t tokens = choices.micro_batches * graph.rows;
-    plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
-                                            tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
-    plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device, (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
+    if (defers(choices)) {
+      plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
+                                              tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
+      plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device, (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
+    }
     plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device, vocabulary * word, 1);
   }
   if (choices.gives_logits) plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
@@ -56,7 +58,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
       buffers[static_cast<int>(kind)] = add_state(graph.blocks[block], kind, tier, plan);
     }
     plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(update_of(choices, graph.blocks[block]) != UpdateTime::in_next_forward
+    plan.gradient_buffer.push_back(!defers(choices) || !has_dense_gradient(graph, choices, static_cast<int>(block))
                                        ? -1
                                        : add_resident(plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
                                                       gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, graph.blocks[block]), 1));

@@ -25,7 +25,6 @@ class Builder {
     for (int unit = 0; unit < units(); ++unit) {
       if (graph.units[unit].lookup.rows > 0) lookups_.push_back(unit);
     }
-    rows_apart_ = keeps_rows_apart(graph, choices_);
     rows_object_.assign(static_cast<std::size_t>(choices_.micro_batches), -1);
     producer_.assign(graph.values.size(), -1);
     for (int unit = units() - 1; unit >= 0; --unit) {
@@ -76,9 +75,7 @@ class Builder {
   }
 
   TaskList flush() {
-    for (int block = 0; block < blocks(); ++block) {
-      if (update_of(block) == UpdateTime::in_next_forward) queue_update(queue_, block, Condition::always, phase_);
-    }
+    for (int block = 0; block < blocks(); ++block) queue_update(queue_, block, Condition::always, phase_);
     issue_all_updates();
     return finish();
   }
@@ -97,7 +94,6 @@ class Builder {
  private:
   int units() const { return static_cast<int>(graph_.units.size()); }
   int blocks() const { return static_cast<int>(graph_.blocks.size()); }
-  UpdateTime update_of(int block) const { return spillway::update_of(choices_, graph_.blocks[block]); }
 
   Task& add(OpKind kind, Lane lane) {
     list_.tasks.push_back({});
@@ -263,9 +259,9 @@ class Builder {
     const auto rows_of = [&](std::string_view name, Bytes bytes_of_row) {
       return add_object({.name = {"rows", name}, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
     };
-    std::array<int, kStateKinds> fetched{};
+    std::array<int, kStateKinds> fetched{-1, -1, -1, -1};
     const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, std::string_view name, const auto& home) {
-      for (const int unit : lookups_) at_rest(task, kind, home(graph_.units[unit].blocks.front()));
+      for (const int unit : lookups_) at_rest(task, kind, Access::read, home(graph_.units[unit].blocks.front()));
       const int object = rows_of(name, row_window(row_elements * each));
       list_.objects[object].kind = kind;
       use(task, role, Access::write, object);
@@ -274,6 +270,7 @@ class Builder {
     };
     int gradient = -1;
     for (const Condition condition : {Condition::always, Condition::pending}) {
+      if (condition == Condition::pending && !defers(choices_)) break;  // no update waits
       Task& task = add(OpKind::fetch_rows, Lane::nvme_read);
       task.op.condition = condition;
       task.op.micro_batch = mb;
@@ -283,7 +280,7 @@ class Builder {
         fetched[static_cast<int>(kind)] = fetch(task, kind, Role::memory, each, name_of_kind(kind),
                                                 [&](int block) { return plan_.state_buffer[block][static_cast<int>(kind)]; });
       }
-      if (condition == Condition::always) continue;
+      if (condition == Condition::always || !is_tied(graph_.units[lookups_.front()].blocks.front())) continue;
       gradient = fetch(task, StateKind::weight, Role::gradient, gradient_bytes_per_element(choices_.form), ".gradient",
                        [&](int block) { return plan_.gradient_buffer[block]; });
     }
@@ -291,13 +288,16 @@ class Builder {
     task.op.micro_batch = mb;
     task.op.work.bytes = static_cast<double>(graph_.rows * row_elements * (gradient_bytes_per_element(choices_.form) + bytes_per_element(choices_.form)));
     for (const StateKind kind : kKinds) {
-      if (bytes_per_element(choices_.form, kind) > 0) use(task, Role::state, Access::update, fetched[static_cast<int>(kind)]);
+      const int object = fetched[static_cast<int>(kind)];
+      if (object >= 0) use(task, Role::state, Access::update, object);
     }
-    use(task, Role::gradient, Access::read, gradient);
+    if (gradient >= 0) use(task, Role::gradient, Access::read, gradient);
     const int rows = rows_of(".lookup", row_elements * bytes_per_element(choices_.form, StateKind::weight));
     use(task, Role::value, Access::write, rows);
-    if (rows_apart_) read_waiting_rows(task);
-    read_settled_loss(task);
+    if (defers(choices_)) {
+      read_waiting_rows(task);
+      read_settled_loss(task);
+    }
     rows_object_[mb] = rows;
   }
 
@@ -309,12 +309,14 @@ class Builder {
     task.operands.back().role = role;
   }
   void resident(Task& task, Role role, Access access, int buffer) { resident(task, role, access, buffer, 0, plan_.resident[buffer].bytes); }
-  void at_rest(Task& task, StateKind kind, int buffer) {
-    resident(task, Role::nvme, Access::read, buffer);
+  void at_rest(Task& task, StateKind kind, Access access, int buffer) {
+    resident(task, Role::nvme, access, buffer);
     task.operands.back().kind = kind;
   }
 
-  bool is_apart(int block) const { return rows_apart_ && graph_.blocks[block].looked_up; }
+  bool is_apart(int block) const { return choices_.fetches_rows && graph_.blocks[block].looked_up; }
+  // Where rows are apart, their blocks' gradients are those of the head that shares them, if there is one.
+  bool is_tied(int block) const { return graph_.units[gradient_users_[block].front()].lookup.rows == 0; }
 
   void read_waiting_rows(Task& task) {
     resident(task, Role::value, Access::read, plan_.row_gradient_buffer);
@@ -353,16 +355,62 @@ class Builder {
     resident(task, Role::value, Access::write, plan_.row_norm_buffer, lookup.first * word, lookup.rows * word);
   }
 
+  // The gradients of the touched rows, and the blocks' sums of squares with them. What the next step takes rests, the rest does not.
   void finish_rows() {
     Task& task = add(OpKind::finish_rows, Lane::update);
     task.op.work.bytes = 20.0 * static_cast<double>(choices_.micro_batches * graph_.rows * row_elements());
-    use(task, Role::value, Access::update, whole_rows_object_);
-    use(task, Role::value, Access::read, row_sums_object_);
-    resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
-    resident(task, Role::value, Access::write, plan_.touched_buffer);
+    use(task, Role::gradient, Access::update, row_sums_object_);
+    if (whole_rows_object_ >= 0) use(task, Role::gradient, Access::read, whole_rows_object_);
     resident(task, Role::value, Access::update, plan_.row_norm_buffer);
+    if (defers(choices_)) {
+      resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
+      resident(task, Role::value, Access::write, plan_.touched_buffer);
+    } else {
+      touched_gradient_object_ = add_object({.name = {"rows", ".rounded_gradient"}, .category = Category::gradients, .staged_category = Category::gradients,
+                                             .bytes = step_rows() * row_elements() * gradient_bytes_per_element(choices_.form)});
+      use(task, Role::value, Access::write, touched_gradient_object_);
+    }
     control(task, Access::update, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
   }
+
+  // Where blocks have been updated without the rows that the step touches: these are read once that is written, so that what lies
+  // beside them in their windows is as it will stay.
+  void fetch_touched() {
+    issue_updates(late_, late_.size(), std::numeric_limits<int>::max());
+    while (std::any_of(queue_.begin(), queue_.end(), [&](const Chunk& chunk) { return graph_.blocks[chunk.block].looked_up; })) {
+      issue_updates(queue_, 1, phase_);
+    }
+    for (const StateKind kind : kKinds) {
+      const Bytes each = bytes_per_element(choices_.form, kind);
+      touched_object_[static_cast<int>(kind)] =
+          each == 0 ? -1 : add_object({.name = {"rows", name_of_kind(kind)}, .kind = kind, .bytes = step_rows() * row_window(row_elements() * each)});
+    }
+    for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::fetch_rows, mb);
+  }
+  void move_touched(OpKind kind, int mb) {
+    const bool reads = kind == OpKind::fetch_rows;
+    Task& task = add(kind, reads ? Lane::nvme_read : Lane::nvme_write);
+    task.op.micro_batch = mb;
+    for (const StateKind of : kKinds) {
+      const int object = touched_object_[static_cast<int>(of)];
+      if (object < 0) continue;
+      for (const int unit : lookups_) at_rest(task, of, reads ? Access::read : Access::write, plan_.state_buffer[graph_.units[unit].blocks.front()][static_cast<int>(of)]);
+      const Bytes bytes = list_.objects[object].bytes / choices_.micro_batches;
+      use(task, Role::memory, reads ? Access::write : Access::read, object, mb * bytes, bytes);
+      task.op.bytes += bytes;
+    }
+  }
+  void update_touched() {
+    Task& task = add(OpKind::update_touched, Lane::update);
+    task.op.work.bytes = static_cast<double>(step_rows() * row_elements() * (gradient_bytes_per_element(choices_.form) + 2 * bytes_per_element(choices_.form)));
+    for (const int object : touched_object_) {
+      if (object >= 0) use(task, Role::state, Access::update, object);
+    }
+    use(task, Role::value, Access::read, touched_gradient_object_);
+    read_settled_loss(task);
+    for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::write_rows, mb);
+  }
+  std::int64_t step_rows() const { return choices_.micro_batches * graph_.rows; }
 
   // --- tasks of the network ---
 
@@ -482,8 +530,10 @@ class Builder {
     if (index == units() - 1 && graph_.units[index].role == ForwardRole::computes) loss(last_mb);
     gather_ahead(index, -1);
     const Unit& unit = graph_.units[index];
-    const std::size_t quota = share_of_queue(phase_, last_mb - first_mb + 1);
-    const bool apart = rows_apart_ && unit.lookup.rows > 0;
+    const int tasks = last_mb - first_mb + 1;
+    const std::size_t quota = share_of_queue(phase_, tasks), late_quota = share_of_late(tasks);
+    const bool apart = choices_.fetches_rows && unit.lookup.rows > 0;
+    if (apart && index == lookups_.back() && last_mb + 1 == choices_.micro_batches && !defers(choices_)) fetch_touched();
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (apart && index == lookups_.front()) add_rows(unit, mb);
       if (apart && unit.gradient_blocks.size() == 1) continue;
@@ -506,7 +556,9 @@ class Builder {
       }
       scratch(list_.tasks.back(), unit.backward_workspace);
       if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss_of(list_.tasks.back(), mb);
-      if (choices_.update == UpdateTime::in_backward) issue_updates(queue_, quota, phase_);
+      if (choices_.update != UpdateTime::in_backward) continue;
+      issue_updates(queue_, quota, phase_);
+      issue_updates(late_, late_quota, std::numeric_limits<int>::max());
     }
     if (index == units() - 1 && unit.role == ForwardRole::merged_into_backward) loss(last_mb);
   }
@@ -532,12 +584,12 @@ class Builder {
     for (int unit = 0; unit < units(); ++unit) {
       for (const int block : graph_.units[unit].blocks) {
         const bool late = choices_.fetches_rows && graph_.blocks[block].looked_up;
-        if (updated_[block] || update_of(block) != UpdateTime::in_next_forward || (late && graph_.units[unit].lookup.rows > 0)) continue;
+        if (updated_[block] || (late && graph_.units[unit].lookup.rows > 0)) continue;
         queue_update(late ? late_ : queue_, block, Condition::pending, unit + 1);
       }
     }
     for (int block = 0; block < blocks(); ++block) {
-      if (!updated_[block] && update_of(block) == UpdateTime::in_next_forward) queue_update(late_, block, Condition::pending, units());
+      if (!updated_[block]) queue_update(late_, block, Condition::pending, units());
     }
   }
 
@@ -551,7 +603,7 @@ class Builder {
     return (queued + over - 1) / over;
   }
 
-  // Nothing in the forward wants the late ones before they are due: they go evenly beside all of it.
+  // Nothing wants the late ones before they are due: they go evenly beside all that comes before.
   std::size_t share_of_late(int tasks) const {
     if (late_.empty() || choices_.update_spread == 0) return 0;
     const auto over = static_cast<std::size_t>(std::max(1, late_.back().phase - phase_)) * static_cast<std::size_t>(tasks);
@@ -559,11 +611,23 @@ class Builder {
   }
 
   void after_backward(int unit) {
+    if (unit == units() - 1 && choices_.fetches_rows && !defers(choices_)) {
+      // The gradients of these are known: they are zero but for rows that follow. Their updates go evenly beside all of the backward.
+      for (const int lookup : lookups_) {
+        const int block = graph_.units[lookup].blocks.front();
+        if (!is_tied(block)) queue_update(late_, block, Condition::always, phase_ + unit - lookups_.back());
+      }
+    }
     for (const int block : graph_.units[unit].gradient_blocks) {
       const auto& users = gradient_users_[block];
       if (is_apart(block)) {
-        if (users.front() == unit) finish_apart(block);
-        if (unit == lookups_.front()) finish_rows();
+        if (graph_.units[unit].lookup.rows == 0) {
+          finish_apart(block);
+          if (!defers(choices_)) queue_update(queue_, block, Condition::always, phase_);
+        } else if (unit == lookups_.front()) {
+          finish_rows();
+          if (!defers(choices_)) update_touched();
+        }
         continue;
       }
       if (users.back() != unit) continue;  // another use of the tensor is still to come
@@ -587,7 +651,7 @@ class Builder {
       if (rounds) use(task, Role::gradient, Access::write, waiting);
       control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
               static_cast<Bytes>(graph_.blocks[block].pieces.size() * sizeof(double)));
-      if (update_of(block) == UpdateTime::in_backward) queue_update(queue_, block, Condition::always, phase_);
+      if (choices_.update == UpdateTime::in_backward) queue_update(queue_, block, Condition::always, phase_);
     }
     if (choices_.update_spread == 0) issue_all_updates();
   }
@@ -629,7 +693,8 @@ class Builder {
   void issue_all_updates() { issue_updates(queue_, queue_.size(), std::numeric_limits<int>::max()); }
 
   void update(const Chunk& chunk) {
-    const int weight_of_block = weight(chunk.block), gradient_of_block = waiting_gradient(chunk.block);
+    const int weight_of_block = weight(chunk.block);
+    const int gradient_of_block = is_apart(chunk.block) && !is_tied(chunk.block) ? -1 : waiting_gradient(chunk.block);
     const std::int64_t elements = chunk.end - chunk.begin;
     std::vector<int> moved;
     for (const StateKind kind : kKinds) {
@@ -647,8 +712,8 @@ class Builder {
     const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight), gradient_bytes = gradient_bytes_per_element(choices_.form);
     use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);
     for (const int object : moved) use(task, Role::state, Access::update, object);
-    use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
-    if (is_apart(chunk.block)) read_waiting_rows(task);
+    if (gradient_of_block >= 0) use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+    if (is_apart(chunk.block) && defers(choices_)) read_waiting_rows(task);
     read_settled_loss(task);
     if (chunk.end == elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m)) gather_updated(chunk.block, chunk.condition, chunk.phase);
   }
@@ -669,8 +734,9 @@ class Builder {
   const Purpose purpose_;
   int phase_ = 0;
   std::vector<int> lookups_;                       // units with one
-  bool rows_apart_ = false;                        // what lookups add to the gradients of their blocks is kept apart
   int whole_rows_object_ = -1, row_sums_object_ = -1;  // fp32 [N, row_elements]: what the head added to the rows, and the lookups
+  int touched_gradient_object_ = -1;               // [N, row_elements]: both, as the update takes them
+  std::array<int, kStateKinds> touched_object_{};  // [N, window]: the state of those rows
   std::vector<int> rows_object_;                   // a micro-batch: its rows for the lookup that takes them first, else -1
   struct Gathered {
     int object = -1;
@@ -683,7 +749,7 @@ class Builder {
   std::vector<int> producer_;                      // a value: the first unit whose forward writes it; -1 for gradients
   std::vector<int> first_tensor_piece_;            // place of a block's first piece among all pieces
   std::deque<Chunk> queue_;                        // updates that are due, by phase
-  std::deque<Chunk> late_;                         // of blocks that are looked up
+  std::deque<Chunk> late_;                         // of blocks that are looked up, where nothing else waits for them
   std::vector<char> updated_;                      // blocks whose update of the step has been issued
 };
 

@@ -106,7 +106,7 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
     if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
     bind_operands(plan, program, device.data(), made);
-    if (op.kind == OpKind::fetch_rows) made.fetch = std::make_unique<BoundFetch>(plan, graph, op, device.data());
+    if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows) made.rows = std::make_unique<BoundRows>(plan, graph, op, device.data());
     if (op.kind == OpKind::update) bound.updates = place[id];
     if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }

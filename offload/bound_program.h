@@ -48,8 +48,8 @@ struct BoundOp {
   bool takes_rows = false;  // its lookup, in place of the first block's weights
   // read, write
   std::vector<BoundSegment> segments;
-  std::unique_ptr<BoundFetch> fetch;  // fetch_rows
-  // update, update_rows, gradient_add, gradient_finish
+  std::unique_ptr<BoundRows> rows;  // fetch_rows, write_rows
+  // update, update_rows, update_touched, gradient_add, gradient_finish, finish_rows
   std::array<std::byte*, kStateKinds> state{};
   std::array<bool, kStateKinds> checks{};  // update: what was read for it and nobody has checked
   std::array<std::byte*, 2> gradient{};

@@ -38,7 +38,7 @@ Bytes FetchedRows::read_begin(const FetchedRow& row, Bytes each) const {
   return std::min(begin, graph_.blocks[static_cast<std::size_t>(row.block)].elements * each - read_bytes(each));
 }
 
-BoundFetch::BoundFetch(const Plan& plan, const UnitGraph& graph, const Op& op, std::byte* device) : rows_(graph) {
+BoundRows::BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std::byte* device) : rows_(graph) {
   // The arrays of all blocks come before the memory that takes their rows.
   std::vector<const Buffer*> homes;
   const auto resident = [&](const Operand& operand) { return &plan.resident[static_cast<std::size_t>(operand.buffer)]; };
@@ -49,7 +49,7 @@ BoundFetch::BoundFetch(const Plan& plan, const UnitGraph& graph, const Op& op, s
     }
     Array array{.each = operand.role == Role::gradient ? gradient_bytes_per_element(plan.choices.form)
                                                        : bytes_per_element(plan.choices.form, operand.kind)};
-    array.memory = device + buffer_of(plan, plan.step, operand.buffer).offset;
+    array.memory = device + buffer_of(plan, plan.step, operand.buffer).offset + operand.begin;
     array.begin.resize(graph.blocks.size());
     std::size_t home = 0;
     for (const Unit& unit : graph.units) {
@@ -63,7 +63,7 @@ BoundFetch::BoundFetch(const Plan& plan, const UnitGraph& graph, const Op& op, s
   segments_.resize(arrays_.size() * static_cast<std::size_t>(graph.rows));
 }
 
-std::span<const IoSegment> BoundFetch::segments(std::span<const std::int32_t> tokens, int slot) {
+std::span<const IoSegment> BoundRows::segments(std::span<const std::int32_t> tokens, int slot) {
   std::size_t count = 0;
   for (const Array& array : arrays_) {
     const Bytes bytes = rows_.read_bytes(array.each);

@@ -1,6 +1,6 @@
 // Rows of looked-up blocks that are fetched from NVMe ahead of the forward that takes them: where the row of a token rests, and
 // where it lies in what was read of it.
-// Not here: when rows are fetched (memory/task_list.h), the reads themselves (nvme_lane.h), their update (optimizer_ops.h).
+// Not here: when rows are fetched (memory/task_list.h), the moves themselves (nvme_lane.h), their update (row_ops.h).
 //
 // Legend: n rows (tokens) of a micro-batch.
 #pragma once
@@ -46,12 +46,12 @@ class FetchedRows {
   std::int64_t row_elements_ = 0;
 };
 
-// A fetch_rows operation with its addresses: of each array [n] windows, one a token, in the order of the tokens.
-class BoundFetch {
+// A fetch_rows or write_rows operation with its addresses: of each array [n] windows, one a token, in the order of the tokens.
+class BoundRows {
  public:
-  BoundFetch(const Plan& plan, const UnitGraph& graph, const Op& op, std::byte* device);
+  BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std::byte* device);
 
-  // What to read for these tokens [n], of state in slot `slot` where it has two; valid until the next call.
+  // What to move for these tokens [n], of state in slot `slot` where it has two; valid until the next call.
   std::span<const IoSegment> segments(std::span<const std::int32_t> tokens, int slot);
 
  private:

@@ -165,7 +165,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     note_peak(run, lane, op);
     hold(run, op);
     try {
-      const auto tokens = op.fetch ? operations_.tokens(run.token_slot, op.op->micro_batch) : std::span<const std::int32_t>();
+      const auto tokens = op.rows ? operations_.tokens(run.token_slot, op.op->micro_batch) : std::span<const std::int32_t>();
       moves.start(index, op, run.slot_before, run.slot_after, skipped(run, op), tokens);
     } catch (...) {
       fail(std::current_exception());

@@ -29,14 +29,14 @@ class NvmeLane {
   // Index, as given to start(), of the operation that finish_oldest() completes.
   int oldest() const noexcept { return entries_[first_].index; }
 
-  // A skipped operation moves nothing and keeps its place in the order. `tokens` are those of a fetch_rows operation's micro-batch.
-  // Rows that it fetches are parts of extents and are not checked; their blocks are, when the same step reads them whole.
+  // A skipped operation moves nothing and keeps its place in the order. `tokens` are those of the micro-batch of an operation on rows.
+  // Rows are parts of extents and are not checked; their blocks are, when the same step reads them whole.
   void start(int index, const BoundOp& op, int slot_before, int slot_after, bool skip, std::span<const std::int32_t> tokens) {
     SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
                    op.segments.size());
     Entry entry{.index = index, .op = &op, .slot_before = slot_before, .slot_after = slot_after, .skipped = skip};
-    if (!skip && op.fetch) {
-      entry.ticket = channel_->start(direction_, op.fetch->segments(tokens, slot_before));
+    if (!skip && op.rows) {
+      entry.ticket = channel_->start(direction_, op.rows->segments(tokens, slot_before));
     } else if (!skip) {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;

@@ -38,10 +38,10 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
       return {};
     case OpKind::gradient_finish:
       if (!bound.values.empty()) {
-        row_ops_.keep_apart(bound, run.token_slot);
+        if (row_ops_.keep_apart(bound, run.token_slot)) return {};
+      } else if (optimizer_.finish_gradient(bound, piece_sums())) {
         return {};
       }
-      if (optimizer_.finish_gradient(bound, piece_sums())) return {};
       return fmt::format("a gradient of {} is not finite", graph_.blocks[op.block].name);
     case OpKind::norm:
       return take_norm(run);
@@ -57,9 +57,13 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::finish_rows:
       if (row_ops_.finish_rows(bound, run.token_slot, piece_sums())) return {};
       return "a gradient of the embedding is not finite";
+    case OpKind::update_touched:
+      update_touched(run, bound);
+      return {};
     case OpKind::read:
     case OpKind::write:
     case OpKind::fetch_rows:
+    case OpKind::write_rows:
     case OpKind::gather:
     case OpKind::reduce:
       break;
@@ -137,7 +141,17 @@ void Operations::update(Run& run, const BoundOp& bound) {
   if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
   const StepSettings& step = waited ? run.update_settings : run.settings;
   if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before, run.slot_after, step.step);
-  optimizer_.update(bound, settings_of(run, step), hashes_);
+  TouchedRows apart;
+  if (plan_.choices.fetches_rows && graph_.blocks[bound.op->block].looked_up) {
+    apart = bound.values.empty() ? row_ops_.touched(run.token_slot) : row_ops_.waiting(bound);
+  }
+  optimizer_.update(bound, settings_of(run, step), apart, hashes_);
+}
+
+void Operations::update_touched(Run& run, const BoundOp& bound) const {
+  if (run.is_stopped.load(std::memory_order_acquire)) return;
+  run.updates_done.store(true, std::memory_order_relaxed);
+  row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings));
 }
 
 void Operations::update_rows(const Run& run, const BoundOp& bound) const {

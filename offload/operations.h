@@ -46,6 +46,7 @@ class Operations {
   std::string take_norm(Run& run);
   UpdateSettings settings_of(const Run& run, const StepSettings& step) const;
   void update(Run& run, const BoundOp& bound);
+  void update_touched(Run& run, const BoundOp& bound) const;
   void update_rows(const Run& run, const BoundOp& bound) const;
 
   const Plan& plan_;

@@ -6,10 +6,8 @@
 #include "memory/bfloat16.h"
 #include "models/ops.h"
 #include "offload/host_adamw.h"
-#include "offload/row_ops.h"
 
 namespace spillway {
-
 OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
     : graph_(graph), rows_(graph), form_(form), pool_(threads, PoolPriority::high) {
   Bytes scratch = 0;
@@ -21,6 +19,7 @@ OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
   }
   tensor_sums_.resize(static_cast<std::size_t>(graph.tensors));
   scratch_.resize(static_cast<std::size_t>(scratch));
+  zeros_.resize(static_cast<std::size_t>(std::max(kAdamWChunk, rows_.row_elements()) * gradient_bytes_per_element(form)));
 }
 
 void OptimizerOps::add_gradients(const BoundOp& op) const {
@@ -104,57 +103,61 @@ void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t 
   const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const TensorPiece& of) { return begin < of.begin + of.elements(); });
   const AdamWRun run{.block = static_cast<std::uint64_t>(block), .begin = begin, .count = count, .decay = piece->decay};
   std::byte* const weight = at.state[static_cast<int>(StateKind::weight)];
+  const std::byte* const gradient = at.gradient != nullptr ? at.gradient : zeros_.data();
   switch (form_) {
     case StateForm::exact:
-      host_adamw(adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(at.gradient), split_state<float>(at.weight, at.state));
+      host_adamw(adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(gradient), split_state<float>(at.weight, at.state));
       break;
     case StateForm::compact:
-      host_adamw(adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(at.gradient),
+      host_adamw(adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(gradient),
                  split_state<BFloat16>(at.weight, at.state));
       break;
     case StateForm::fp32:
-      host_adamw(adamw, run, source_of(fp32_state(weight, at.state)), as<float>(at.gradient), fp32_state(at.weight, at.state));
+      host_adamw(adamw, run, source_of(fp32_state(weight, at.state)), as<float>(gradient), fp32_state(at.weight, at.state));
       break;
   }
 }
 
-void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, UpdateHashes* hashes) const {
+void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes) const {
   const std::int64_t elements = op.op->element_end - op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
     if (hashes != nullptr) hashes->take_old(begin, end);
-    update_elements(op, settings, op.op->element_begin + begin, op.op->element_begin + end);
+    update_elements(op, settings, apart, op.op->element_begin + begin, op.op->element_begin + end);
     if (hashes != nullptr) hashes->take_new(begin, end);
   });
   if (hashes != nullptr) hashes->finish();
 }
 
-// Elements [first, last) of the block: what of each piece is among them, and of each row whose gradient is kept apart.
-void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& settings, std::int64_t first, std::int64_t last) const {
+// Elements [first, last) of the block: what of each piece is among them, and of each row that is taken apart.
+void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first, std::int64_t last) const {
   const int block = op.op->block;
+  const Bytes gradient_bytes = gradient_bytes_per_element(form_);
   const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
     const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
-    Elements at{.gradient = gradient != nullptr ? gradient : op.gradient[0] + place * gradient_bytes_per_element(form_)};
+    Elements at{.gradient = gradient};
     for (int kind = 0; kind < kStateKinds; ++kind)
       at.state[kind] = op.state[kind] + place * bytes_per_element(form_, static_cast<StateKind>(kind));
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     step(settings, block, begin, end - begin, at);
   };
+  const auto run_dense = [&](std::int64_t begin, std::int64_t end) {
+    if (begin < end) run(begin, end, op.gradient[0] == nullptr ? nullptr : op.gradient[0] + (begin - op.op->element_begin) * gradient_bytes);
+  };
   for (const TensorPiece& piece : graph_.blocks[block].pieces) {
     std::int64_t begin = std::max(first, piece.begin);
     const std::int64_t end = std::min(last, piece.begin + piece.elements());
-    if (!op.values.empty() && begin < end) {
+    if (!apart.empty() && begin < end) {
       const RowLookup& lookup = rows_.lookup_of(block);
       const std::int64_t H = lookup.row_elements;
-      const WaitingRows waiting(op, 0, H * gradient_bytes_per_element(form_));
-      for (const TouchedRow& row : waiting.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
+      for (const TouchedRow& row : apart.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
         const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin), to = std::min(end, row_begin + H);
-        if (begin < from) run(begin, from, nullptr);
-        run(from, to, waiting.gradient(row) + (from - row_begin) * gradient_bytes_per_element(form_));
+        run_dense(begin, from);
+        if (apart.have_gradients()) run(from, to, apart.gradient(row) + (from - row_begin) * gradient_bytes);
         begin = to;
       }
     }
-    if (begin < end) run(begin, end, nullptr);
+    run_dense(begin, end);
   }
 }
 

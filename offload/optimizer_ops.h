@@ -13,6 +13,7 @@
 #include "memory/plan.h"
 #include "offload/bound_program.h"
 #include "offload/fetched_rows.h"
+#include "offload/touched_rows.h"
 #include "offload/update_hashes.h"
 
 namespace spillway {
@@ -35,23 +36,25 @@ class OptimizerOps {
   bool finish_gradient(const BoundOp& op, double* sums);
   // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
   double norm(const double* sums);
-  // With hashes of the state where it is durable: they have begun.
-  void update(const BoundOp& op, const UpdateSettings& settings, UpdateHashes* hashes = nullptr) const;
+  // Of a range of a block: `apart` rows by their own gradients, or left as they are where these follow. With hashes of the state
+  // where it is durable: they have begun.
+  void update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
 
-  // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in place.
+  // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in place. No gradient
+  // is one of zeros.
   struct Elements {
     std::array<std::byte*, kStateKinds> state{};
     const std::byte* gradient = nullptr;
     std::byte* weight = nullptr;
   };
-  // AdamW on elements [begin, begin + count) of a piece of a block, by the calling thread.
+  // AdamW on elements [begin, begin + count) of a piece of a block, a row or kAdamWChunk at most, by the calling thread.
   void step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
 
   const ThreadPool& pool() const { return pool_; }
   int first_piece(int block) const { return first_piece_[static_cast<std::size_t>(block)]; }  // its place among all blocks' pieces
 
  private:
-  void update_elements(const BoundOp& op, const UpdateSettings& settings, std::int64_t first, std::int64_t last) const;
+  void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first, std::int64_t last) const;
   template <typename E>
   double sum_of_squares(int block, const TensorPiece& piece, const E* gradient);
 
@@ -63,6 +66,7 @@ class OptimizerOps {
   std::vector<int> first_piece_;     // [blocks + 1]
   std::vector<double> tensor_sums_;  // [tensors]
   std::vector<std::byte> scratch_;   // partial sums of the largest piece
+  std::vector<std::byte> zeros_;     // gradients of as many elements as step() is ever given
 };
 
 }  // namespace spillway

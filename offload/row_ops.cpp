@@ -8,27 +8,12 @@
 
 namespace spillway {
 
-WaitingRows::WaitingRows(const BoundOp& op, std::size_t place, Bytes row_bytes) : row_bytes_(row_bytes) {
-  if (op.values.size() <= place) return;
-  gradients_ = op.values[place];
-  const auto* rows = reinterpret_cast<const TouchedRow*>(op.values[place + 1]);
-  touched_ = {rows + 1, static_cast<std::size_t>(rows->place)};
-}
-
-std::span<const TouchedRow> WaitingRows::between(std::int64_t first_token, std::int64_t end_token) const {
-  const auto first = std::ranges::lower_bound(touched_, first_token, {}, &TouchedRow::token);
-  return {first, std::ranges::lower_bound(first, touched_.end(), end_token, {}, &TouchedRow::token)};
-}
-
-const std::byte* WaitingRows::find(std::int32_t token) const {
-  const std::span<const TouchedRow> found = between(token, std::int64_t{token} + 1);
-  return found.empty() ? nullptr : gradient(found.front());
-}
-
 RowOps::RowOps(const UnitGraph& graph, const Choices& choices, const OptimizerOps& optimizer)
     : graph_(graph), choices_(choices), optimizer_(optimizer), rows_(graph) {
   if (!choices.fetches_rows) return;
-  for (auto& places : places_) places.resize(static_cast<std::size_t>(choices.micro_batches * graph.rows));
+  const auto tokens = static_cast<std::size_t>(choices.micro_batches * graph.rows);
+  for (auto& places : places_) places.resize(tokens);
+  for (auto& touched : touched_) touched.reserve(tokens);
   first_place_.assign(static_cast<std::size_t>(rows_.rows()), -1);
   row_sums_.resize(static_cast<std::size_t>(rows_.rows()));
 }
@@ -42,16 +27,28 @@ void RowOps::note_tokens(int slot, int micro_batch, std::span<const std::int32_t
     if (first < 0) first = place;
     places[static_cast<std::size_t>(place++)] = {token, first};
   }
-  if (place == static_cast<std::int32_t>(places.size())) {
-    for (const Place& noted : places) first_place_[static_cast<std::size_t>(noted.token)] = -1;
+  if (place != static_cast<std::int32_t>(places.size())) return;
+  auto& touched = touched_[static_cast<std::size_t>(slot)];
+  touched.clear();
+  for (std::int32_t i = 0; i < place; ++i) {
+    const Place& noted = places[static_cast<std::size_t>(i)];
+    first_place_[static_cast<std::size_t>(noted.token)] = -1;
+    if (noted.first == i) touched.push_back({noted.token, i});
   }
+  std::sort(touched.begin(), touched.end(), [](const TouchedRow& a, const TouchedRow& b) { return a.token < b.token; });
 }
+
+TouchedRows RowOps::waiting(const BoundOp& update) const {
+  return TouchedRows::waiting(update, 0, rows_.row_elements() * gradient_bytes_per_element(choices_.form));
+}
+
+TouchedRows RowOps::touched(int slot) const { return {touched_[static_cast<std::size_t>(slot)], nullptr, 0}; }
 
 namespace {
 
 // Of the i-th row of what was fetched of an array with `each` bytes an element.
-std::byte* fetched_row(std::byte* windows, std::size_t i, const FetchedRows& rows, const FetchedRow& row, Bytes each) {
-  return each == 0 ? nullptr : windows + static_cast<Bytes>(i) * rows.read_bytes(each) + rows.within(row, each);
+std::byte* fetched_row(std::byte* windows, std::int64_t i, const FetchedRows& rows, const FetchedRow& row, Bytes each) {
+  return each == 0 ? nullptr : windows + i * rows.read_bytes(each) + rows.within(row, each);
 }
 
 }  // namespace
@@ -67,13 +64,13 @@ void RowOps::copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) 
 void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const {
   const Bytes gradient_bytes = gradient_bytes_per_element(choices_.form);
   const Bytes weight_bytes = rows_.row_elements() * bytes_per_element(choices_.form, StateKind::weight);
-  const WaitingRows waiting(op, 1, rows_.row_elements() * gradient_bytes);
+  const TouchedRows waiting = TouchedRows::waiting(op, 1, rows_.row_elements() * gradient_bytes);
   optimizer_.pool().parallel_for(std::ssize(tokens), [&](std::int64_t place, int) {
     const auto i = static_cast<std::size_t>(place);
     const FetchedRow row = rows_.row_of(tokens[i]);
     OptimizerOps::Elements at;
     at.gradient = waiting.find(tokens[i]);
-    if (at.gradient == nullptr) at.gradient = fetched_row(op.gradient[0], i, rows_, row, gradient_bytes);
+    if (at.gradient == nullptr && op.gradient[0] != nullptr) at.gradient = fetched_row(op.gradient[0], i, rows_, row, gradient_bytes);
     for (int kind = 0; kind < kStateKinds; ++kind)
       at.state[kind] = fetched_row(op.state[kind], i, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
     at.weight = op.values[0] + static_cast<Bytes>(i) * weight_bytes;
@@ -81,20 +78,16 @@ void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens
   });
 }
 
-void RowOps::keep_apart(const BoundOp& op, int slot) const {
+bool RowOps::keep_apart(const BoundOp& op, int slot) const {
   const std::int64_t H = rows_.row_elements();
-  const int block = op.op->block;
-  const RowLookup& lookup = rows_.lookup_of(block);
+  const RowLookup& lookup = rows_.lookup_of(op.op->block);
   const auto* gradient = reinterpret_cast<const float*>(op.gradient[0]);
-  const auto touches = [&](const Place& place, int index) {
-    return place.first == index && place.token >= lookup.first && place.token < lookup.first + lookup.rows;
-  };
-  const int count = static_cast<int>(choices_.micro_batches * graph_.rows);
-  for (int i = 0; i < count; ++i) {
-    const Place& place = places(slot)[i];
-    if (touches(place, i)) std::copy_n(gradient + (place.token - lookup.first) * H, H, reinterpret_cast<float*>(op.values[0]) + i * H);
+  for (const TouchedRow& row : touched(slot).between(lookup.first, lookup.first + lookup.rows)) {
+    std::copy_n(gradient + (row.token - lookup.first) * H, H, reinterpret_cast<float*>(op.values[0]) + row.place * H);
   }
-  round_and_square(lookup.rows, gradient, op.gradient[1], reinterpret_cast<double*>(op.values[1]));
+  auto* squares = reinterpret_cast<double*>(op.values[1]);
+  round_and_square(lookup.rows, gradient, op.gradient[1], squares);
+  return std::all_of(squares, squares + lookup.rows, [](double square) { return std::isfinite(square); });
 }
 
 void RowOps::round_and_square(std::int64_t rows, const float* gradient, std::byte* rounded, double* squares) const {
@@ -112,12 +105,12 @@ namespace {
 
 // sums[first place of the token] += dx [n,H], place after place, as the dense sum would: it begins with 0.
 template <typename E>
-void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t begin, const auto* places, const E* dx, float* sums) {
+void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t begin, const auto& places, const E* dx, float* sums) {
   constexpr std::int64_t kStrip = 256;
   pool.parallel_for((H + kStrip - 1) / kStrip, [&](std::int64_t strip, int) {
     const std::int64_t column = strip * kStrip, end = std::min(H, column + kStrip);
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t first = places[begin + i].first;
+      const std::int64_t first = places[static_cast<std::size_t>(begin + i)].first;
       float* sum = sums + first * H;
       const bool begins = first == begin + i;
       for (std::int64_t c = column; c < end; ++c) sum[c] = (begins ? 0.0f : sum[c]) + to_float(dx[i * H + c]);
@@ -139,24 +132,23 @@ void RowOps::add_rows(const BoundOp& op, int slot) const {
 
 bool RowOps::finish_rows(const BoundOp& op, int slot, double* sums) {
   const std::int64_t H = rows_.row_elements();
-  auto* whole = reinterpret_cast<float*>(op.values[0]);
-  const auto* added = reinterpret_cast<const float*>(op.values[1]);
-  auto* touched = reinterpret_cast<TouchedRow*>(op.values[3]);
-  auto* squares = reinterpret_cast<double*>(op.values[4]);
-  const int count = static_cast<int>(choices_.micro_batches * graph_.rows);
-  int rows = 0;
-  for (int i = 0; i < count; ++i) {
-    const Place& place = places(slot)[i];
-    if (place.first != i) continue;
-    float* row = whole + i * H;
-    ops::accumulate(optimizer_.pool(), H, added + i * H, row);
-    std::byte* const waiting = op.values[2] + i * H * gradient_bytes_per_element(choices_.form);
-    round_and_square(1, row, waiting, &squares[place.token]);
-    if (choices_.form != StateForm::compact) std::copy_n(row, H, reinterpret_cast<float*>(waiting));
-    touched[++rows] = {place.token, i};
+  auto* added = reinterpret_cast<float*>(op.gradient[0]);
+  const auto* by_head = reinterpret_cast<const float*>(op.gradient[1]);
+  auto* squares = reinterpret_cast<double*>(op.values[0]);
+  const auto& touched = touched_[static_cast<std::size_t>(slot)];
+  if (by_head == nullptr) std::fill_n(squares, row_sums_.size(), 0.0);
+  for (const TouchedRow& row : touched) {
+    float* sum = added + row.place * H;
+    if (by_head != nullptr) ops::accumulate(optimizer_.pool(), H, by_head + row.place * H, sum);
+    std::byte* const waiting = op.values[1] + row.place * H * gradient_bytes_per_element(choices_.form);
+    round_and_square(1, sum, waiting, &squares[row.token]);
+    if (choices_.form != StateForm::compact) std::copy_n(sum, H, reinterpret_cast<float*>(waiting));
   }
-  touched[0] = {0, rows};
-  std::sort(touched + 1, touched + 1 + rows, [](const TouchedRow& a, const TouchedRow& b) { return a.token < b.token; });
+  if (op.values.size() > 2) {
+    auto* kept = reinterpret_cast<TouchedRow*>(op.values[2]);
+    kept[0] = {0, static_cast<std::int32_t>(touched.size())};
+    std::copy(touched.begin(), touched.end(), kept + 1);
+  }
   bool finite = true;
   std::copy_n(squares, row_sums_.size(), row_sums_.data());
   for (const Unit& unit : graph_.units) {
@@ -166,6 +158,48 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* sums) {
     finite &= std::isfinite(sum);
   }
   return finite;
+}
+
+void RowOps::update_touched(const BoundOp& op, int slot, const UpdateSettings& settings) const {
+  const Bytes row_bytes = rows_.row_elements() * gradient_bytes_per_element(choices_.form);
+  const auto& all_touched = touched_[static_cast<std::size_t>(slot)];
+  optimizer_.pool().parallel_for(std::ssize(all_touched), [&](std::int64_t i, int) {
+    const TouchedRow& touched = all_touched[static_cast<std::size_t>(i)];
+    const FetchedRow row = rows_.row_of(touched.token);
+    OptimizerOps::Elements at{.gradient = op.values[0] + touched.place * row_bytes};
+    for (int kind = 0; kind < kStateKinds; ++kind)
+      at.state[kind] = fetched_row(op.state[kind], touched.place, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
+    at.weight = at.state[static_cast<int>(StateKind::weight)];
+    optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
+  });
+  for (int kind = 0; kind < kStateKinds; ++kind) {
+    const Bytes each = bytes_per_element(choices_.form, static_cast<StateKind>(kind));
+    if (each > 0) share_windows(op.state[kind], each, slot);
+  }
+}
+
+void RowOps::share_windows(std::byte* windows, Bytes each, int slot) const {
+  const auto& touched = touched_[static_cast<std::size_t>(slot)];
+  const Bytes row_bytes = rows_.row_elements() * each, bytes = rows_.read_bytes(each);
+  // The part of row `from`, of its own window, that lies in the window of `to`.
+  const auto copy = [&](const TouchedRow& from, const FetchedRow& from_row, const TouchedRow& to, const FetchedRow& to_row) {
+    const Bytes row = from_row.element * each, from_window = rows_.read_begin(from_row, each), to_window = rows_.read_begin(to_row, each);
+    const Bytes begin = std::max(row, to_window), end = std::min(row + row_bytes, to_window + bytes);
+    if (begin < end) std::copy_n(windows + from.place * bytes + begin - from_window, end - begin, windows + to.place * bytes + begin - to_window);
+  };
+  for (std::size_t i = 0; i < touched.size(); ++i) {
+    const FetchedRow row = rows_.row_of(touched[i].token);
+    for (std::size_t next = i + 1; next < touched.size(); ++next) {
+      const FetchedRow other = rows_.row_of(touched[next].token);
+      if (other.block != row.block || rows_.read_begin(other, each) >= rows_.read_begin(row, each) + bytes) break;
+      copy(touched[i], row, touched[next], other);
+      copy(touched[next], other, touched[i], row);
+    }
+  }
+  for (std::size_t i = 0; i < places(slot).size(); ++i) {
+    const auto first = static_cast<std::size_t>(places(slot)[i].first);
+    if (first != i) std::copy_n(windows + static_cast<Bytes>(first) * bytes, bytes, windows + static_cast<Bytes>(i) * bytes);
+  }
 }
 
 }  // namespace spillway

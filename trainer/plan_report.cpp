@@ -38,8 +38,8 @@ std::string activations(const Choices& choices) {
 }
 
 std::string update_words(const Choices& choices) {
-  const bool apart = choices.fetches_rows && choices.update != UpdateTime::in_next_forward;
-  return fmt::format("{}{}", name_of(choices.update), apart ? ", of the embedding in-next-forward" : "");
+  const bool rows_last = choices.fetches_rows && choices.update == UpdateTime::in_backward;
+  return fmt::format("{}{}", name_of(choices.update), rows_last ? ", of the tokens' rows at its end" : "");
 }
 
 }  // namespace
