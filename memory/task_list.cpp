@@ -7,31 +7,20 @@
 
 #include "memory/error.h"
 #include "memory/resident_buffers.h"
+#include "memory/task_objects.h"
 
 namespace spillway {
 namespace {
 
-enum class Purpose : std::uint8_t { training, evaluation };
-
 class Builder {
  public:
-  Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : graph_(graph), plan_(plan), choices_(plan.choices), purpose_(purpose) {
-    weight_object_.assign(graph.blocks.size(), -1);
-    reduced_object_.assign(graph.blocks.size(), -1);
+  Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose)
+      : graph_(graph), plan_(plan), choices_(plan.choices), purpose_(purpose), objects_(graph, plan, purpose, list_.objects) {
     gathered_.resize(graph.blocks.size());
-    gradient_objects_.resize(graph.blocks.size());
-    rounded_object_.assign(graph.blocks.size(), -1);
-    value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
     for (int unit = 0; unit < units(); ++unit) {
       if (graph.units[unit].lookup.rows > 0) lookups_.push_back(unit);
     }
     rows_object_.assign(static_cast<std::size_t>(choices_.micro_batches), -1);
-    producer_.assign(graph.values.size(), -1);
-    for (int unit = units() - 1; unit >= 0; --unit) {
-      for (const ValueUse& wanted : graph.units[unit].forward) {
-        if (wanted.access != Access::read) producer_[wanted.value] = unit;
-      }
-    }
     // Backward runs units from the last to the first: the first use of a gradient is that of the last unit.
     gradient_users_.resize(graph.blocks.size());
     for (int unit = static_cast<int>(graph.units.size()) - 1; unit >= 0; --unit) {
@@ -104,112 +93,10 @@ class Builder {
     return task;
   }
 
-  // --- objects ---
-
-  int add_object(Object object) {
-    list_.objects.push_back(std::move(object));
-    return static_cast<int>(list_.objects.size()) - 1;
-  }
-
-  Object state_object(int block, StateKind kind, std::int64_t begin, std::int64_t elements) const {
-    const int resident = plan_.state_buffer[block][static_cast<int>(kind)];
-    const Bytes each = bytes_per_element(choices_.form, kind);
-    const Tier tier = plan_.resident[resident].tier;
-    Object object{.name = {graph_.blocks[block].name, name_of_kind(kind)}, .category = category_of(kind),
-                  .staged_category = Category::staging, .kind = kind, .home = tier, .bytes = elements * each, .block = block, .holds_state = true};
-    if (tier == Tier::device) {
-      object.device_buffer = resident;
-      object.device_begin = begin * each;
-    } else {
-      object.nvme_buffer = resident;
-      object.home_begin = begin * each;
-    }
-    return object;
-  }
-
-  int weight(int block) {
-    int& object = weight_object_[block];
-    if (object < 0) object = add_object(state_object(block, StateKind::weight, 0, elements_at_rest(sharding(), graph_.blocks[block], StateKind::weight)));
-    return object;
-  }
+  // --- operands ---
 
   // What units take: the weight as it rests, or as it was last gathered.
-  int whole_weight(int block) { return sharding().shards_weights() ? gathered_[block].object : weight(block); }
-
-  // The object of the sum that the use-th user of the block's gradient accumulates.
-  int gradient(int block, int use) {
-    auto& objects = gradient_objects_[block];
-    while (static_cast<int>(objects.size()) <= use) {
-      const int index = static_cast<int>(objects.size());
-      const bool waits_as_is = index == 0 && choices_.form != StateForm::compact && !sharding().shards_gradients();
-      Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
-                    .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                    .bytes = graph_.blocks[block].elements * 4, .block = block};
-      if (waits_as_is) place_waiting_gradient(block, object);
-      objects.push_back(add_object(std::move(object)));
-    }
-    return objects[use];
-  }
-
-  // The sum over ranks: this rank's part of it where gradients are sharded.
-  int reduced_gradient(int block) {
-    if (!sharding().shards_gradients()) return gradient(block, 0);
-    int& reduced = reduced_object_[block];
-    if (reduced < 0) {
-      Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"}, .category = Category::gradients,
-                    .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                    .bytes = waiting_elements(sharding(), graph_.blocks[block]) * 4, .block = block};
-      if (choices_.form != StateForm::compact) place_waiting_gradient(block, object);
-      reduced = add_object(std::move(object));
-    }
-    return reduced;
-  }
-
-  // The gradient as it waits for its update: the sum itself, or its bf16 rounding in compact form.
-  int waiting_gradient(int block) {
-    if (choices_.form != StateForm::compact) return reduced_gradient(block);
-    int& rounded = rounded_object_[block];
-    if (rounded < 0) {
-      Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"}, .category = Category::gradients,
-                    .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                    .bytes = waiting_elements(sharding(), graph_.blocks[block]) * 2, .block = block};
-      place_waiting_gradient(block, object);
-      rounded = add_object(std::move(object));
-    }
-    return rounded;
-  }
-
-  void place_waiting_gradient(int block, Object& object) const {
-    const int resident = plan_.gradient_buffer[block];
-    if (resident < 0) return;
-    object.outlives_step = true;
-    if (plan_.resident[resident].tier == Tier::device) {
-      object.device_buffer = resident;
-    } else {
-      object.nvme_buffer = resident;
-      object.holds_state = true;  // written by the step before
-    }
-  }
-
-  int value(int index, int mb) {
-    int& object = value_object_[static_cast<std::size_t>(index) * choices_.micro_batches + mb];
-    if (object >= 0) return object;
-    const int producer = producer_[index];
-    Tier home = Tier::device;
-    if (producer >= 0 && purpose_ == Purpose::training) {
-      const bool is_saved = graph_.units[producer].saves(index);
-      if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill) home = Tier::nvme;
-    }
-    object = add_object({.name = {graph_.values[index].name}, .category = Category::activations, .staged_category = Category::staging,
-                         .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
-    if (graph_.values[index].lasts) {
-      list_.objects.back().holds_state = true;
-      list_.objects.back().device_buffer = plan_.value_buffer[index];
-    }
-    return object;
-  }
-
-  // --- operands ---
+  int whole_weight(int block) { return sharding().shards_weights() ? gathered_[block].object : objects_.weight(block); }
 
   void use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes) {
     task.operands.push_back({.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
@@ -217,12 +104,7 @@ class Builder {
   void use(Task& task, Role role, Access access, int object) { use(task, role, access, object, 0, list_.objects[object].bytes); }
 
   void control(Task& task, Access access, int resident, Bytes begin, Bytes bytes) {
-    if (control_object_.empty()) control_object_.assign(plan_.resident.size(), -1);
-    int& object = control_object_[resident];
-    if (object < 0) {
-      object = add_object({.name = plan_.resident[resident].name, .bytes = plan_.resident[resident].bytes, .holds_state = true, .device_buffer = resident});
-    }
-    use(task, Role::control, access, object, begin, bytes);
+    use(task, Role::control, access, objects_.resident(resident), begin, bytes);
   }
 
   void scratch(Task& task, Bytes bytes) { task.operands.push_back({.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
@@ -257,7 +139,7 @@ class Builder {
   void fetch_rows(int mb) {
     const std::int64_t row_elements = this->row_elements();
     const auto rows_of = [&](std::string_view name, Bytes bytes_of_row) {
-      return add_object({.name = {"rows", name}, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
+      return objects_.add({.name = {"rows", name}, .bytes = graph_.rows * bytes_of_row, .micro_batch = mb});
     };
     std::array<int, kStateKinds> fetched{-1, -1, -1, -1};
     const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, std::string_view name, const auto& home) {
@@ -325,7 +207,7 @@ class Builder {
 
   int sums_of_rows(int& object, std::string_view name) {
     if (object < 0) {
-      object = add_object({.name = {"rows", name}, .category = Category::gradients, .staged_category = Category::gradients,
+      object = objects_.add({.name = {"rows", name}, .category = Category::gradients, .staged_category = Category::gradients,
                            .bytes = choices_.micro_batches * graph_.rows * row_elements() * static_cast<Bytes>(sizeof(float))});
     }
     return object;
@@ -335,7 +217,7 @@ class Builder {
     Task& task = add(OpKind::add_rows, Lane::update);
     task.op.micro_batch = mb;
     task.op.work.bytes = 10.0 * static_cast<double>(graph_.rows * row_elements());
-    use(task, Role::value, Access::read, value(lookup.backward.front().value, mb));
+    use(task, Role::value, Access::read, objects_.value(lookup.backward.front().value, mb));
     use(task, Role::gradient, mb == 0 ? Access::write : Access::update, sums_of_rows(row_sums_object_, ".gradient"));
   }
 
@@ -344,7 +226,7 @@ class Builder {
     const bool rounds = choices_.form == StateForm::compact;
     const bool first = whole_rows_object_ < 0;
     const RowLookup& lookup = graph_.units[*std::find_if(lookups_.begin(), lookups_.end(), [&](int unit) { return graph_.units[unit].blocks.front() == block; })].lookup;
-    const int rows = sums_of_rows(whole_rows_object_, ".whole_gradient"), sum = gradient(block, 0), waiting = waiting_gradient(block);
+    const int rows = sums_of_rows(whole_rows_object_, ".whole_gradient"), sum = objects_.gradient(block, 0), waiting = objects_.waiting_gradient(block);
     Task& task = add(OpKind::gradient_finish, Lane::update);
     task.op.block = block;
     task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(graph_.blocks[block].elements);
@@ -366,7 +248,7 @@ class Builder {
       resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
       resident(task, Role::value, Access::write, plan_.touched_buffer);
     } else {
-      touched_gradient_object_ = add_object({.name = {"rows", ".rounded_gradient"}, .category = Category::gradients, .staged_category = Category::gradients,
+      touched_gradient_object_ = objects_.add({.name = {"rows", ".rounded_gradient"}, .category = Category::gradients, .staged_category = Category::gradients,
                                              .bytes = step_rows() * row_elements() * gradient_bytes_per_element(choices_.form)});
       use(task, Role::value, Access::write, touched_gradient_object_);
     }
@@ -383,7 +265,7 @@ class Builder {
     for (const StateKind kind : kKinds) {
       const Bytes each = bytes_per_element(choices_.form, kind);
       touched_object_[static_cast<int>(kind)] =
-          each == 0 ? -1 : add_object({.name = {"rows", name_of_kind(kind)}, .kind = kind, .bytes = step_rows() * row_window(row_elements() * each)});
+          each == 0 ? -1 : objects_.add({.name = {"rows", name_of_kind(kind)}, .kind = kind, .bytes = step_rows() * row_window(row_elements() * each)});
     }
     for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::fetch_rows, mb);
   }
@@ -433,9 +315,9 @@ class Builder {
     Gathered& gathered = gathered_[block];
     if (gathered.object < 0 || gathered.phase < phase_ - 1 - choices_.lookahead) {
       const Bytes bytes = shard_elements(graph_.blocks[block].elements, sharding()) * sharding().group * bytes_per_element(choices_.form, StateKind::weight);
-      gathered.object = add_object({.name = {graph_.blocks[block].name, ".gathered"}, .category = Category::parameters,
+      gathered.object = objects_.add({.name = {graph_.blocks[block].name, ".gathered"}, .category = Category::parameters,
                                     .staged_category = Category::parameters, .bytes = bytes, .block = block});
-      const int part = weight(block);
+      const int part = objects_.weight(block);
       Task& task = add(OpKind::gather, Lane::network);
       task.op.unit = unit;
       task.op.block = block;
@@ -449,7 +331,7 @@ class Builder {
   // Where the optimizer's state is sharded and weights are whole, each rank has updated its part of them.
   void gather_updated(int block, Condition condition, int phase) {
     if (!sharding().shards_optimizer() || sharding().shards_weights()) return;
-    const int whole = weight(block);
+    const int whole = objects_.weight(block);
     Task& task = add(OpKind::gather, Lane::network);
     task.phase = phase;
     task.op.block = block;
@@ -461,7 +343,7 @@ class Builder {
   void reduce_gradient(int block) {
     const int ranks = sharding().ranks;
     if (ranks == 1) return;
-    const int sum = gradient(block, 0), reduced = reduced_gradient(block);
+    const int sum = objects_.gradient(block, 0), reduced = objects_.reduced_gradient(block);
     const Bytes whole = graph_.blocks[block].elements * 4;
     Task& task = add(OpKind::reduce, Lane::network);
     task.op.block = block;
@@ -501,7 +383,7 @@ class Builder {
       } else if (kind == OpKind::forward && is_saved && (purpose_ == Purpose::evaluation || choices_.saved[index] == Saved::recompute)) {
         task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = graph_.values[wanted.value].bytes});
       } else {
-        use(task, Role::value, wanted.access, value(wanted.value, mb));
+        use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
       }
     }
     weights(task, unit);
@@ -542,7 +424,7 @@ class Builder {
       task.op.unit = index;
       task.op.micro_batch = mb;
       task.op.work = unit.backward_work;
-      for (const ValueUse& wanted : unit.backward) use(task, Role::value, wanted.access, value(wanted.value, mb));
+      for (const ValueUse& wanted : unit.backward) use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
       weights(task, unit);
       for (const int block : unit.gradient_blocks) {
         if (apart && is_apart(block)) {
@@ -551,7 +433,7 @@ class Builder {
         }
         const auto& users = gradient_users_[block];
         const int place = static_cast<int>(std::find(users.begin(), users.end(), index) - users.begin());
-        const int object = gradient(block, place);
+        const int object = objects_.gradient(block, place);
         use(list_.tasks.back(), Role::gradient, mb == 0 ? Access::write : Access::update, object);
       }
       scratch(list_.tasks.back(), unit.backward_workspace);
@@ -632,7 +514,7 @@ class Builder {
       }
       if (users.back() != unit) continue;  // another use of the tensor is still to come
       for (std::size_t use_index = 1; use_index < users.size(); ++use_index) {
-        const int first = gradient(block, 0), other = gradient(block, static_cast<int>(use_index));
+        const int first = objects_.gradient(block, 0), other = objects_.gradient(block, static_cast<int>(use_index));
         Task& task = add(OpKind::gradient_add, Lane::update);
         task.op.block = block;
         task.op.work.bytes = 12.0 * static_cast<double>(graph_.blocks[block].elements);
@@ -640,9 +522,9 @@ class Builder {
         use(list_.tasks.back(), Role::gradient, Access::read, other);
       }
       reduce_gradient(block);
-      const int sum = reduced_gradient(block);
+      const int sum = objects_.reduced_gradient(block);
       const bool rounds = choices_.form == StateForm::compact;
-      const int waiting = waiting_gradient(block);
+      const int waiting = objects_.waiting_gradient(block);
       Task& task = add(OpKind::gradient_finish, Lane::update);
       task.op.block = block;
       const std::int64_t summed = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
@@ -693,13 +575,13 @@ class Builder {
   void issue_all_updates() { issue_updates(queue_, queue_.size(), std::numeric_limits<int>::max()); }
 
   void update(const Chunk& chunk) {
-    const int weight_of_block = weight(chunk.block);
-    const int gradient_of_block = is_apart(chunk.block) && !is_tied(chunk.block) ? -1 : waiting_gradient(chunk.block);
+    const int weight_of_block = objects_.weight(chunk.block);
+    const int gradient_of_block = is_apart(chunk.block) && !is_tied(chunk.block) ? -1 : objects_.waiting_gradient(chunk.block);
     const std::int64_t elements = chunk.end - chunk.begin;
     std::vector<int> moved;
     for (const StateKind kind : kKinds) {
       if (kind == StateKind::weight || bytes_per_element(choices_.form, kind) == 0) continue;
-      moved.push_back(add_object(state_object(chunk.block, kind, chunk.begin, elements)));
+      moved.push_back(objects_.state(chunk.block, kind, chunk.begin, elements));
     }
     Task& task = add(OpKind::update, Lane::update);
     task.phase = chunk.phase;
@@ -732,6 +614,7 @@ class Builder {
   const Choices& choices_;
   TaskList list_;
   const Purpose purpose_;
+  TaskObjects objects_;
   int phase_ = 0;
   std::vector<int> lookups_;                       // units with one
   int whole_rows_object_ = -1, row_sums_object_ = -1;  // fp32 [N, row_elements]: what the head added to the rows, and the lookups
@@ -743,10 +626,7 @@ class Builder {
     int phase = 0;  // of the last use that it is there for
   };
   std::vector<Gathered> gathered_;                 // a block whose weights are sharded
-  std::vector<int> weight_object_, reduced_object_, rounded_object_, value_object_, control_object_;
-  std::vector<std::vector<int>> gradient_objects_;
   std::vector<std::vector<int>> gradient_users_;   // units that add to a block's gradient, in the order of the backward
-  std::vector<int> producer_;                      // a value: the first unit whose forward writes it; -1 for gradients
   std::vector<int> first_tensor_piece_;            // place of a block's first piece among all pieces
   std::deque<Chunk> queue_;                        // updates that are due, by phase
   std::deque<Chunk> late_;                         // of blocks that are looked up, where nothing else waits for them

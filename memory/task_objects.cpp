@@ -1,0 +1,130 @@
+#include "memory/task_objects.h"
+
+#include <utility>
+
+#include "memory/resident_buffers.h"
+
+namespace spillway {
+
+TaskObjects::TaskObjects(const UnitGraph& graph, const Plan& plan, Purpose purpose, std::vector<Object>& objects)
+    : graph_(graph), plan_(plan), choices_(plan.choices), purpose_(purpose), objects_(objects) {
+  weight_object_.assign(graph.blocks.size(), -1);
+  reduced_object_.assign(graph.blocks.size(), -1);
+  rounded_object_.assign(graph.blocks.size(), -1);
+  gradient_objects_.resize(graph.blocks.size());
+  value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
+  resident_object_.assign(plan.resident.size(), -1);
+  producer_.assign(graph.values.size(), -1);
+  for (int unit = static_cast<int>(graph.units.size()) - 1; unit >= 0; --unit) {
+    for (const ValueUse& wanted : graph.units[unit].forward) {
+      if (wanted.access != Access::read) producer_[wanted.value] = unit;
+    }
+  }
+}
+
+int TaskObjects::add(Object object) {
+  objects_.push_back(std::move(object));
+  return static_cast<int>(objects_.size()) - 1;
+}
+
+int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
+  const int resident = plan_.state_buffer[block][static_cast<int>(kind)];
+  const Bytes each = bytes_per_element(choices_.form, kind);
+  const Tier tier = plan_.resident[resident].tier;
+  Object object{.name = {graph_.blocks[block].name, name_of_kind(kind)}, .category = category_of(kind),
+                .staged_category = Category::staging, .kind = kind, .home = tier, .bytes = elements * each, .block = block, .holds_state = true};
+  if (tier == Tier::device) {
+    object.device_buffer = resident;
+    object.device_begin = begin * each;
+  } else {
+    object.nvme_buffer = resident;
+    object.home_begin = begin * each;
+  }
+  return add(std::move(object));
+}
+
+int TaskObjects::weight(int block) {
+  int& object = weight_object_[block];
+  if (object < 0) object = state(block, StateKind::weight, 0, elements_at_rest(choices_.sharding, graph_.blocks[block], StateKind::weight));
+  return object;
+}
+
+int TaskObjects::gradient(int block, int use) {
+  auto& objects = gradient_objects_[block];
+  while (static_cast<int>(objects.size()) <= use) {
+    const int index = static_cast<int>(objects.size());
+    const bool waits_as_is = index == 0 && choices_.form != StateForm::compact && !choices_.sharding.shards_gradients();
+    Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
+                  .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
+                  .bytes = graph_.blocks[block].elements * 4, .block = block};
+    if (waits_as_is) place_waiting_gradient(block, object);
+    objects.push_back(add(std::move(object)));
+  }
+  return objects[use];
+}
+
+int TaskObjects::reduced_gradient(int block) {
+  if (!choices_.sharding.shards_gradients()) return gradient(block, 0);
+  int& reduced = reduced_object_[block];
+  if (reduced < 0) {
+    Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"}, .category = Category::gradients,
+                  .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
+                  .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 4, .block = block};
+    if (choices_.form != StateForm::compact) place_waiting_gradient(block, object);
+    reduced = add(std::move(object));
+  }
+  return reduced;
+}
+
+int TaskObjects::waiting_gradient(int block) {
+  if (choices_.form != StateForm::compact) return reduced_gradient(block);
+  int& rounded = rounded_object_[block];
+  if (rounded < 0) {
+    Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"}, .category = Category::gradients,
+                  .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
+                  .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 2, .block = block};
+    place_waiting_gradient(block, object);
+    rounded = add(std::move(object));
+  }
+  return rounded;
+}
+
+void TaskObjects::place_waiting_gradient(int block, Object& object) const {
+  const int resident = plan_.gradient_buffer[block];
+  if (resident < 0) return;
+  object.outlives_step = true;
+  if (plan_.resident[resident].tier == Tier::device) {
+    object.device_buffer = resident;
+  } else {
+    object.nvme_buffer = resident;
+    object.holds_state = true;  // written by the step before
+  }
+}
+
+int TaskObjects::value(int index, int mb) {
+  int& object = value_object_[static_cast<std::size_t>(index) * choices_.micro_batches + mb];
+  if (object >= 0) return object;
+  const int producer = producer_[index];
+  Tier home = Tier::device;
+  if (producer >= 0 && purpose_ == Purpose::training) {
+    const bool is_saved = graph_.units[producer].saves(index);
+    if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill) home = Tier::nvme;
+  }
+  object = add({.name = {graph_.values[index].name}, .category = Category::activations, .staged_category = Category::staging,
+                       .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
+  if (graph_.values[index].lasts) {
+    objects_.back().holds_state = true;
+    objects_.back().device_buffer = plan_.value_buffer[index];
+  }
+  return object;
+}
+
+int TaskObjects::resident(int buffer) {
+  int& object = resident_object_[buffer];
+  if (object < 0) {
+    object = add({.name = plan_.resident[buffer].name, .bytes = plan_.resident[buffer].bytes, .holds_state = true, .device_buffer = buffer});
+  }
+  return object;
+}
+
+}  // namespace spillway
