@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <iterator>
 #include <map>
+#include <vector>
 
-#include "memory/types.h"
+#include "memory/plan.h"
 
 namespace spillway {
 
@@ -17,16 +19,22 @@ struct Touched {
   std::array<int, kLanes> readers{};  // operation + 1; 0: none
 };
 
-// One tier's bytes, cut where accesses cut them.
+// A range of bytes, cut where accesses cut it.
 class AccessMap {
  public:
   // Calls conflict(op) for every operation that must come before an access of [begin, end), then records it.
   template <typename Conflict>
   void access(Bytes begin, Bytes end, bool writes, int op, int lane, Conflict&& conflict) {
     if (begin >= end) return;
+    auto at = ranges_.lower_bound(begin);
+    // Most accesses are of what was accessed before, as a whole.
+    if (at != ranges_.end() && at->first == begin && at->second.end == end) {
+      touch(at->second, writes, op, lane, conflict);
+      return;
+    }
     split(begin);
     split(end);
-    auto at = ranges_.lower_bound(begin);
+    at = ranges_.lower_bound(begin);
     Bytes covered = begin;
     while (covered < end) {
       if (at == ranges_.end() || at->first > covered) {  // never touched
@@ -37,21 +45,24 @@ class AccessMap {
         covered = gap_end;
         continue;
       }
-      Touched& touched = at->second;
-      if (touched.writer >= 0) conflict(touched.writer);
-      if (writes) {
-        for (const int reader : touched.readers) {
-          if (reader > 0) conflict(reader - 1);
-        }
-      }
-      record(touched, writes, op, lane);
-      covered = touched.end;
+      touch(at->second, writes, op, lane, conflict);
+      covered = at->second.end;
       ++at;
     }
     if (writes) merge(begin, end, op);
   }
 
  private:
+  template <typename Conflict>
+  static void touch(Touched& touched, bool writes, int op, int lane, Conflict& conflict) {
+    if (touched.writer >= 0) conflict(touched.writer);
+    if (writes) {
+      for (const int reader : touched.readers) {
+        if (reader > 0) conflict(reader - 1);
+      }
+    }
+    record(touched, writes, op, lane);
+  }
   static void record(Touched& touched, bool writes, int op, int lane) {
     if (writes) {
       touched.writer = op;
@@ -78,6 +89,28 @@ class AccessMap {
     ranges_.erase(std::next(first), ranges_.lower_bound(end));
   }
   std::map<Bytes, Touched> ranges_;
+};
+
+// All bytes of a plan. What is resident shares its bytes with nothing: it has a small map of its own, where the look-up is short.
+class AccessBook {
+ public:
+  AccessBook(const Plan& plan, const Program& program) : plan_(plan), program_(program), maps_(plan.resident.size() + kTiers) {}
+
+  // Calls conflict(op) for every operation that must come before the operand's access, then records it.
+  template <typename Conflict>
+  void access(const Operand& operand, int op, int lane, Conflict&& conflict) {
+    const bool resident = operand.buffer < static_cast<int>(plan_.resident.size());
+    const Buffer& buffer = buffer_of(plan_, program_, operand.buffer);
+    const std::size_t map = resident ? static_cast<std::size_t>(operand.buffer) : plan_.resident.size() + static_cast<std::size_t>(buffer.tier);
+    // Two slots count as one: what is read from the one is older than what is written to the other.
+    const Bytes begin = buffer.offset + operand.begin;
+    maps_[map].access(begin, begin + operand.bytes, operand.access != Access::read, op, lane, conflict);
+  }
+
+ private:
+  const Plan& plan_;
+  const Program& program_;
+  std::vector<AccessMap> maps_;  // of each resident buffer, then of what else each tier has
 };
 
 }  // namespace spillway

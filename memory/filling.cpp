@@ -10,23 +10,29 @@
 namespace spillway {
 namespace {
 
-// A unit's values that live from its forward to its backward, in one micro-batch.
+// A unit's values that live from its forward to its backward, in one micro-batch: those that it is the first to write.
 struct UnitValues {
   Bytes saved = 0, boundary = 0;
 };
-UnitValues values_of(const UnitGraph& graph, const Unit& unit) {
-  UnitValues bytes;
-  for (const ValueUse& use : unit.forward) {
-    if (use.access == Access::read) continue;
-    (unit.saves(use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
+std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
+  std::vector<UnitValues> of_units;
+  std::vector<char> written(graph.values.size(), 0);
+  for (const Unit& unit : graph.units) {
+    UnitValues bytes;
+    for (const ValueUse& use : unit.forward) {
+      if (use.access == Access::read || written[use.value]) continue;
+      written[use.value] = 1;
+      (unit.saves(use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
+    }
+    of_units.push_back(bytes);
   }
-  return bytes;
+  return of_units;
 }
 
 // Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
 // worth another.
-constexpr int kPlansOfAFilling = 8;
-constexpr std::size_t kOperationsOfAFilling = 1'000'000;
+constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5;
+constexpr std::size_t kOperationsOfAFilling = 600'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
 
 }  // namespace
@@ -142,8 +148,7 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
   Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
-  for (const Unit& unit : graph.units) {
-    const UnitValues values = values_of(graph, unit);
+  for (const UnitValues& values : values_of_units(graph)) {
     boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : values.boundary * choices.micro_batches);
     saved.sizes.push_back(outline.spare == Saved::keep ? 0 : values.saved * choices.micro_batches);
   }
@@ -162,32 +167,96 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   return rows;
 }
 
-std::optional<Plan> Filling::fill(const Outline& outline) {
+Bytes Filling::kept_bytes(const UnitGraph& graph, const Outline& outline, int micro_batches) const {
+  Bytes kept = 0;
+  for (const UnitValues& values : values_of_units(graph)) {
+    if (outline.spare_boundary == Boundary::keep) kept += values.boundary;
+    if (outline.spare == Saved::keep) kept += values.saved;
+  }
+  return outline.order == Order::vertical ? kept * micro_batches : kept;
+}
+
+Bytes Filling::reserved_bytes(const Outline& outline) const {
+  if (!whole_) return 0;
+  return kept_bytes(*whole_->graph, outline, whole_->micro_batches) - kept_bytes(*graphs_.tiled, outline, request_.micro_batches);
+}
+
+double Filling::share_of_whole() const {
+  if (!whole_) return 1;
+  return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->graph->units.size());
+}
+
+std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
   const Choices bare = start(outline);
-  const std::size_t built_before = operations_built_;
-  if (!accept(bare, request_.budgets.device)) return std::nullopt;
   const std::vector<Row> rows = rows_of(outline, bare);
+  const std::size_t built_before = operations_built_;
+  const Bytes budget = request_.budgets.device - reserved_bytes(outline);
+  Bytes limit = budget;
   // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
-  // can tell: the bytes that are dealt out are corrected by what the plan of them leaves or lacks.
-  std::vector<int> fitting(rows.size(), 0);
-  Bytes fits = 0, too_many = std::numeric_limits<Bytes>::max();
-  Bytes dealt = static_cast<Bytes>(share_ * static_cast<double>(device_room_));
-  const Bytes limit = request_.budgets.device - device_room_ + dealt;
-  for (int plans = 0; plans < kPlansOfAFilling && operations_built_ - built_before < kOperationsOfAFilling; ++plans) {
-    const std::vector<int> counts = most_within(rows, dealt);
-    if (counts == fitting) break;
+  // can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
+  struct Point {
+    Bytes dealt = -1, room = 0;
+    std::vector<int> counts;
+  };
+  Point fits, lacks;  // the most that is known to fit, the least that is known not to
+  int plans = 0;
+  const auto build = [&](Bytes dealt, std::vector<int> counts) {
     Choices trial = bare;
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row].raise_first(trial, counts[row]);
-    if (accept(trial, limit)) {
-      fitting = counts;
-      fits = dealt;
-      if (device_room_ <= request_.budgets.device / kRoomNotWorthAPlan) break;
-    } else {
-      too_many = dealt;
-    }
-    dealt += device_room_;
-    if (dealt <= fits || dealt >= too_many) dealt = fits + (too_many - fits) / 2;
+    ++plans;
+    const bool fitted = accept(trial, limit);
+    (fitted ? fits : lacks) = {dealt, device_room_, std::move(counts)};
+    return fitted;
+  };
+  const std::vector<int> none(rows.size(), 0);
+  const auto build_bare = [&] {
+    if (!build(0, none)) return false;
+    filled_.bare = budget - fits.room;
+    limit = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(fits.room));
+    fits.room = limit - filled_.bare;
+    return true;
+  };
+  Bytes dealt = 0;
+  if (alike != nullptr && !whole_ && alike->bare < budget) {
+    filled_.bare = alike->bare;
+    dealt = static_cast<Bytes>(alike->worth * static_cast<double>(budget - alike->bare));
+  } else {
+    if (!build_bare()) return std::nullopt;
+    dealt = alike == nullptr ? fits.room : static_cast<Bytes>(alike->worth * static_cast<double>(fits.room));
   }
+  const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
+  while (plans < most_plans && operations_built_ - built_before < kOperationsOfAFilling) {
+    std::vector<int> counts = most_within(rows, dealt);
+    if (counts == fits.counts) break;
+    const bool lacked_before = lacks.dealt >= 0;
+    bool lacked_again = false;
+    if (counts != lacks.counts) {
+      const bool fitted = build(dealt, std::move(counts));
+      if (fitted && fits.room <= request_.budgets.device / kRoomNotWorthAPlan) break;
+      lacked_again = !fitted && lacked_before;
+    } else {
+      lacks.dealt = dealt;
+      lacked_again = true;
+    }
+    if (lacks.dealt < 0) {
+      dealt = fits.dealt + fits.room;
+      continue;
+    }
+    if (fits.dealt < 0) {
+      dealt = lacks.dealt + lacks.room - (budget - filled_.bare) / kRoomNotWorthAPlan;
+      if (dealt > 0) continue;
+      if (!build_bare()) return std::nullopt;
+    }
+    const Bytes between = lacks.dealt - fits.dealt;
+    const double part = static_cast<double>(fits.room) / static_cast<double>(fits.room - lacks.room);
+    // Where one more plan did not fit either, the middle: what the least items take is more than they have.
+    const double most = lacked_again ? 0.5 : 0.9;
+    dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
+  }
+  if (fits.dealt < 0 && !build_bare()) return std::nullopt;
+  const Bytes room = limit - filled_.bare;
+  filled_.bare += reserved_bytes(outline);
+  filled_.worth = room > 0 ? static_cast<double>(fits.dealt) / static_cast<double>(room) : 1;
   return std::move(plan_);
 }
 

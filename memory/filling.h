@@ -39,6 +39,19 @@ struct Outline {
   bool same_kind(const Outline& other) const { return computes_alike(other) && update == other.update; }
 };
 
+// Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.
+struct Filled {
+  Bytes bare = 0;    // of the device, with nothing resting there that need not
+  double worth = 1;  // bytes that were dealt out for each that this left
+};
+
+// A model with fewer layers and micro-batches stands for a whole one: what the whole one keeps more of between forward and backward
+// is left free, and as many of its items are dealt out as the sample has.
+struct Whole {
+  const UnitGraph* graph = nullptr;
+  int micro_batches = 1;
+};
+
 // What a plan lacked that did not fit.
 struct Lack {
   Tier tier = Tier::device;
@@ -47,12 +60,15 @@ struct Lack {
 
 class Filling {
  public:
-  // Both are kept and must outlive it. `share`: of the device that an outline leaves, how much is filled.
-  Filling(const GraphCandidates& graphs, const PlanRequest& request, double share = 1) : graphs_(graphs), request_(request), share_(share) {}
+  // Both are kept and must outlive it. `whole`: what the graphs are a sample of.
+  Filling(const GraphCandidates& graphs, const PlanRequest& request, const std::optional<Whole>& whole = {})
+      : graphs_(graphs), request_(request), whole_(whole) {}
 
   // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
   std::optional<Plan> in_core(const Outline& outline);
-  std::optional<Plan> fill(const Outline& outline);
+  std::optional<Plan> fill(const Outline& outline, const Filled* alike = nullptr);
+  const Filled& filled() const { return filled_; }  // of the last that fitted
+  bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);
 
@@ -75,11 +91,17 @@ class Filling {
   };
   std::vector<Row> rows_of(const Outline& outline, const Choices& choices) const;
   static std::vector<int> most_within(const std::vector<Row>& rows, Bytes room);
+  // Of a unit's values, those that the outline keeps until its backward, in all micro-batches that are under way at once.
+  Bytes kept_bytes(const UnitGraph& graph, const Outline& outline, int micro_batches) const;
+  // Of the device, what the whole takes beyond the sample.
+  Bytes reserved_bytes(const Outline& outline) const;
+  double share_of_whole() const;
 
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
-  const double share_;
+  const std::optional<Whole> whole_;
   Plan plan_;
+  Filled filled_;
   Bytes device_room_ = 0;  // that the plan built last leaves of the device; below 0: lacks
   std::optional<Lack> least_lack_;
   Bytes least_total_ = 0;  // over both tiers

@@ -172,7 +172,7 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
   std::vector<Known> known(static_cast<std::size_t>(count) * rounds);
   Known lane_tail;
   lane_tail.fill(-1);
-  std::array<AccessMap, kTiers> maps;
+  AccessBook book(plan, program);
   for (int id = 0; id < count * rounds; ++id) {
     const Op& op = program.ops[id % count];
     Known& mine = known[id];
@@ -194,14 +194,12 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
     lane_tail[static_cast<int>(op.lane)] = id;
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0) continue;
-      const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-      const Bytes begin = buffer.offset + operand.begin;
-      maps[static_cast<int>(buffer.tier)].access(
-          begin, begin + operand.bytes, operand.access != Access::read, id, static_cast<int>(op.lane), [&](int other) {
-            if (other == id || mine[static_cast<int>(program.ops[other % count].lane)] >= other) return;
-            refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes", id % count,
-                               name_of(op.kind), buffer.name.text(), other % count, name_of(program.ops[other % count].kind)));
-          });
+      book.access(operand, id, static_cast<int>(op.lane), [&](int other) {
+        if (other == id || mine[static_cast<int>(program.ops[other % count].lane)] >= other) return;
+        refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes", id % count,
+                           name_of(op.kind), buffer_of(plan, program, operand.buffer).name.text(), other % count,
+                           name_of(program.ops[other % count].kind)));
+      });
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "memory/error.h"
@@ -17,21 +18,28 @@ const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices)
 namespace {
 
 constexpr int kTrialMicroBatches = 4;
-constexpr std::size_t kRefined = 3;  // outlines whose details are weighed
-// Operations of all plans that are built of a model together: about half a second's work. Of a large model few plans can be tried.
-constexpr std::size_t kOperations = 1'000'000;
+// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to what
+// the least compute takes is good enough.
+constexpr std::size_t kRefined = 3;
+constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
+// A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
+constexpr std::size_t kSpent = 600'000, kSpentOnSample = 1'000'000;
+constexpr std::size_t kWeighing = 3;
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
   double seconds;
   Outline outline;
+  Filled filled;
 };
 
 class Search {
  public:
-  // `share`: of the device that an outline leaves, how much is filled; of the budgets all is there.
-  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both, double share = 1)
-      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), filling_(graphs_, request_, share) {}
+  // `whole`: what the graphs are a sample of.
+  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
+         const std::optional<Whole>& whole = {})
+      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), is_sample_(whole.has_value()), filling_(graphs_, request_, whole),
+        least_compute_s_(least_compute_s()) {}
 
   PlanOutcome run() {
     PlanOutcome outcome;
@@ -48,7 +56,7 @@ class Search {
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
-      outcome.prediction = simulate(*best_, graph_of(graphs_, best_->choices), machine_);
+      outcome.prediction = std::move(prediction_);
       outcome.plan = std::move(best_);
     } else if (const auto& lack = filling_.least_lack()) {
       outcome.short_tier = lack->tier;
@@ -176,9 +184,9 @@ class Search {
   // --- weighing ---
 
   // Seconds of the outline's plan, filled; one that does not fit with rows that are fetched may fit without.
-  std::optional<double> consider(Outline outline) {
-    std::optional<double> seconds = consider(outline, filling_.fill(outline));
-    if (!seconds && outline.fetches_rows) {
+  std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
+    std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));
+    if (!seconds && filling_.fetches_rows(outline)) {
       outline.fetches_rows = false;
       seconds = consider(outline, filling_.fill(outline));
     }
@@ -188,12 +196,15 @@ class Search {
   // Seconds of the plan, if there is one; the fastest is kept.
   std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
     if (!plan) return std::nullopt;
+    weighed_ += plan->step.ops.size();
     derive_waits(*plan);
-    double seconds = simulate(*plan, graph_of(graphs_, plan->choices), machine_).step_s;
+    Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
+    double seconds = prediction.step_s;
     if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
-    ranking_.push_back({seconds, outline});
+    ranking_.push_back({seconds, outline, filling_.filled()});
     if (!best_ || seconds < best_seconds_) {
       best_ = std::move(plan);
+      prediction_ = std::move(prediction);
       best_seconds_ = seconds;
     }
     return seconds;
@@ -209,8 +220,26 @@ class Search {
   }
 
   void consider_all() {
-    for (const Outline& outline : outlines()) consider(outline);
+    for (const Outline& outline : outlines()) {
+      if (!is_good_enough()) consider(outline);
+    }
     refine();
+  }
+
+  bool is_good_enough() const { return best_ && best_seconds_ <= kGoodEnough * least_compute_s_; }
+
+  // What any plan takes at least: each pass once.
+  double least_compute_s() const {
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const UnitGraph* graph : {graphs_.tiled, graphs_.fused}) {
+      double seconds = 0;
+      for (const Unit& unit : graph->units) {
+        if (unit.role == ForwardRole::computes) seconds += seconds_of(machine_, *graph, unit.forward_work);
+        seconds += seconds_of(machine_, *graph, unit.backward_work);
+      }
+      least_s = std::min(least_s, seconds * request_.micro_batches);
+    }
+    return least_s;
   }
 
   // The best of each kind, fastest first.
@@ -230,25 +259,39 @@ class Search {
     if (request_.lookahead) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
     found.resize(std::min(found.size(), kRefined));
-    for (auto& [seconds, outline] : found) {
-      const auto improve = [&, &best_seconds = seconds, &best = outline](auto member, const auto& values) {
-        const Outline before = best;
-        for (const auto& value : values) {
-          if (value == before.*member || filling_.operations_built() > kOperations) continue;
-          Outline trial = before;
-          trial.*member = value;
-          const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial));
-          if (trial_seconds && *trial_seconds < best_seconds) best_seconds = *trial_seconds, best = trial;
-        }
+    for (auto& [seconds, outline, filled] : found) {
+      if (seconds > kHopeless * best_seconds_) continue;
+      const auto is_better = [&, &best_seconds = seconds, &best = outline, &alike = filled](auto member, const auto& value) {
+        if (value == best.*member || is_good_enough() || is_spent()) return false;
+        Outline trial = best;
+        trial.*member = value;
+        const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial, &alike));
+        if (!trial_seconds || *trial_seconds >= best_seconds) return false;
+        best_seconds = *trial_seconds, best = trial;
+        return true;
       };
-      improve(&Outline::fetches_rows, std::array{false, true});
-      improve(&Outline::lookahead, std::array{0, 2, 4});
-      improve(&Outline::fill, std::array{Fill::optimizer_first, Fill::nothing});
-      improve(&Outline::update_spread, std::array{0, 2});
-      improve(&Outline::lookahead, std::array{outline.lookahead + 1, std::max(0, outline.lookahead - 1), 2 * outline.lookahead});
-      improve(&Outline::update_chunk, std::array{outline.update_chunk / 2, 2 * outline.update_chunk});
+      if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
+      const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
+      const int lookahead = outline.lookahead;
+      while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
+      }
+      if (outline.lookahead == lookahead) {
+        while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+        }
+      }
+      if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
+      if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
+      if (!is_better(&Outline::lookahead, outline.lookahead + 1)) is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+      if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
     }
   }
+
+  // Of few layers, what is read very far ahead would be all that there is.
+  int farthest() const { return is_sample_ ? 8 : 16; }
+
+  // What the search has cost so far, in operations.
+  std::size_t spent() const { return filling_.operations_built() + kWeighing * weighed_; }
+  bool is_spent() const { return spent() > (is_sample_ ? kSpentOnSample : kSpent); }
 
   // --- large models ---
 
@@ -264,13 +307,23 @@ class Search {
     weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
     trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
-    for (const auto& [seconds, outline] : best_of_each_kind(std::move(weighed.ranking))) {
+    const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
+    for (const auto& [seconds, outline, filled] : found) {
       const auto alike = [&, &candidate = outline](const Outline& other) { return other.computes_alike(candidate); };
       if (std::any_of(tried.begin(), tried.end(), alike)) continue;
-      if (best_ && filling_.operations_built() > kOperations / 2) break;
-      if (consider(outline)) tried.push_back(outline);
+      // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
+      const auto same_graph = [&, &candidate = outline](const Ranked& ranked) { return ranked.outline.graph == candidate.graph; };
+      const double slower = seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
+      if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
+      if (consider(outline, &filled)) tried.push_back(outline);
     }
     refine();
+  }
+
+  // The sample is not the whole: what is slower there may be faster here. The slower it is, the less may be spent on it.
+  bool is_worth_another(double slower, std::size_t tried) const {
+    const double next = static_cast<double>(spent()) / static_cast<double>(std::max<std::size_t>(1, tried));
+    return static_cast<double>(spent()) + next <= static_cast<double>(kSpent) / 2 / (slower * slower * slower);
   }
 
   struct Weighed {
@@ -281,8 +334,10 @@ class Search {
     const GraphCandidates graphs = trial_graphs();
     std::vector<Outline> outlines = this->outlines(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
-    Search trial(graphs, machine_, trial_request(), run_both_, trial_share());
-    for (const Outline& outline : outlines) trial.consider(outline);
+    Search trial(graphs, machine_, trial_request(), run_both_, Whole{graphs_.tiled, request_.micro_batches});
+    for (const Outline& outline : outlines) {
+      if (!trial.is_good_enough()) trial.consider(outline);
+    }
     trial.refine();
     return {std::move(trial.ranking_), trial.filling_.plans_built()};
   }
@@ -294,12 +349,6 @@ class Search {
     request.evaluates = false;
     return request;
   }
-  // What moves through the device takes the same room in both; of what is left, fewer layers have a share.
-  double trial_share() const {
-    if (!is_thin()) return 1;
-    return static_cast<double>(graphs_.thin_tiled->units.size()) / static_cast<double>(graphs_.tiled->units.size());
-  }
-
   // --- what hardly fits ---
 
   void consider_tightest() {
@@ -307,7 +356,7 @@ class Search {
     int failed = 0;
     for (const Outline& outline : by_least_device()) {
       if (!consider(outline) && ++failed == kTightestTried) break;
-      if (best_ && (request_.goal == Goal::any || filling_.operations_built() > kOperations)) break;
+      if (best_ && (request_.goal == Goal::any || is_spent())) break;
     }
   }
 
@@ -334,10 +383,14 @@ class Search {
   const MachineProfile& machine_;
   const PlanRequest request_;
   const RunBoth& run_both_;
+  const bool is_sample_;
   Filling filling_;
+  const double least_compute_s_;
   int trial_plans_built_ = 0;
   std::optional<Plan> best_;
+  Prediction prediction_;  // of the best
   double best_seconds_ = 0;
+  std::size_t weighed_ = 0;  // operations of all plans that were
   std::vector<Ranked> ranking_;  // what fitted
 };
 

@@ -18,7 +18,7 @@ bool overlaps_requests(Lane lane) { return lane == Lane::nvme_read || lane == La
 void derive(const Plan& plan, Program& program, bool repeats) {
   const int count = static_cast<int>(program.ops.size());
   const int rounds = repeats ? 2 : 1;
-  std::array<AccessMap, kTiers> maps;
+  AccessBook book(plan, program);
   std::vector<Known> known(static_cast<std::size_t>(count) * rounds);
   Known tail;  // the last operation issued on each lane
   tail.fill(-1);
@@ -43,10 +43,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
     conflicts.clear();
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0) continue;
-      const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-      // Two slots count as one: what is read from the one is older than what is written to the other.
-      const Bytes begin = buffer.offset + operand.begin;
-      maps[static_cast<int>(buffer.tier)].access(begin, begin + operand.bytes, operand.access != Access::read, id, lane, [&](int other) {
+      book.access(operand, id, lane, [&](int other) {
         if (other != id && mine[lane_of(other)] < other) conflicts.push_back(other);
       });
     }
