@@ -16,6 +16,7 @@
 #include "trainer/plan_choices.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
+#include "trainer/tier_picture.h"
 
 namespace spillway {
 namespace {
@@ -111,6 +112,23 @@ Json ops_json(const Plan& plan, const UnitGraph& graph, const Prediction& predic
   return ops;
 }
 
+// What of the tiers is used when, which is for those who draw it: no part of what a plan is made of.
+Json resident_json(const StepUse& use) {
+  Json tiers;
+  for (int t = 0; t < kTiers; ++t) {
+    Json bytes;
+    for (int c = 0; c < kCategories; ++c) bytes[std::string(name_of(static_cast<Category>(c)))] = use.resident[t][c];
+    tiers[std::string(name_of(static_cast<Tier>(t)))] = std::move(bytes);
+  }
+  return tiers;
+}
+Json buffers_json(const StepUse& use) {
+  Json buffers = Json::array();
+  for (const BufferUse& buffer : use.buffers)
+    buffers.push_back({{"tier", name_of(buffer.tier)}, {"category", name_of(buffer.category)}, {"bytes", buffer.bytes}, {"ops", buffer.ops}});
+  return buffers;
+}
+
 // What a kill costs in either mode; null where all of the run is lost.
 Json durability_json(const PlannedRun& run, const RunOptions& options) {
   const std::optional<std::int64_t> without = steps_lost_without(options);
@@ -171,6 +189,9 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["flags"] = fmt::format("{}", fmt::join(plan_flags(run, model, options), " "));
   json["choices"] = choices_json(plan.choices);
   json["ops"] = ops_json(plan, graph, prediction);
+  const StepUse use = step_use(plan);
+  json["resident"] = resident_json(use);
+  json["buffers"] = buffers_json(use);
   return json.dump(1) + "\n";
 }
 

@@ -38,6 +38,7 @@ Json tiers_of(const PlannedRun& run) {
   const Plan& plan = *run.outcome.plan;
   const Prediction& prediction = run.outcome.prediction;
   const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  const StepUse use = step_use(plan);
   Json list = Json::array(), categories = Json::array();
   for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
   for (int t = 0; t < kTiers; ++t) {
@@ -46,9 +47,12 @@ Json tiers_of(const PlannedRun& run) {
         {{"name", name_of(static_cast<Tier>(t))},
          {"budget_bytes", budget[t]},
          {"peak_bytes", plan.peak[t]},
-         {"columns", tier_picture(plan, prediction.timeline, prediction.step_s, static_cast<Tier>(t), kColumnsOfPicture)}});
+         {"columns", tier_picture(use, prediction.timeline.spans, prediction.step_s, static_cast<Tier>(t), kColumnsOfPicture)}});
   }
-  return {{"step_ns", prediction.step_s * 1e9}, {"categories", categories}, {"list", list}};
+  return {{"note", "Bytes in use while steps follow one another, as planned."},
+          {"step_ns", prediction.step_s * 1e9},
+          {"categories", categories},
+          {"list", list}};
 }
 
 Json timeline_of(const PlannedRun& run, const UnitGraph& graph) {

@@ -23,12 +23,15 @@ constexpr std::string_view kHelp = "The files of a run directory are written by 
 
 nlohmann::json json_of(const std::string& file) { return parse_strict_json(read_text_file(file, kLargestFile), file, kMostKeys); }
 
-Lane lane_of(const JsonPlace& place) {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (name_of(static_cast<Lane>(lane)) == place.text()) return static_cast<Lane>(lane);
+template <typename T>
+T named(const JsonPlace& place, int count, std::string_view what) {
+  for (int i = 0; i < count; ++i) {
+    if (name_of(static_cast<T>(i)) == place.text()) return static_cast<T>(i);
   }
-  place.refuse(fmt::format("is {}, which is no lane", shown_name(place.text())));
+  place.refuse(fmt::format("is {}, which is no {}", shown_name(place.text()), what));
 }
+
+Lane lane_of(const JsonPlace& place) { return named<Lane>(place, kLanes, "lane"); }
 
 Span span_of(const JsonPlace& begin, const JsonPlace& end) {
   const Span span{begin.number(-kLongest_s, kLongest_s), end.number(-kLongest_s, kLongest_s)};
@@ -60,6 +63,26 @@ RecordedOperation operation_of(const JsonPlace& place, std::size_t id, std::size
   return operation;
 }
 
+StepUse use_of(const JsonPlace& plan, std::size_t operations) {
+  StepUse use;
+  for (int t = 0; t < kTiers; ++t) {
+    const JsonPlace resident = plan.at("resident").at(name_of(static_cast<Tier>(t)));
+    for (int c = 0; c < kCategories; ++c) use.resident[t][c] = resident.at(name_of(static_cast<Category>(c))).integer(0, kMostBytes >> 4);
+  }
+  const JsonPlace buffers = plan.at("buffers");
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const JsonPlace place = buffers.at(i), ops = place.at("ops");
+    BufferUse buffer{.tier = named<Tier>(place.at("tier"), kTiers, "tier"),
+                     .category = named<Category>(place.at("category"), kCategories, "category"),
+                     .bytes = place.at("bytes").integer(0, kMostBytes >> 32),
+                     .ops = {}};
+    for (std::size_t k = 0; k < ops.size(); ++k)
+      buffer.ops.push_back(static_cast<int>(ops.at(k).integer(0, static_cast<std::int64_t>(operations) - 1)));
+    use.buffers.push_back(std::move(buffer));
+  }
+  return use;
+}
+
 void read_plan(RunRecord& run, const std::string& file) {
   const nlohmann::json json = json_of(file);
   const JsonPlace plan(json, file, kHelp);
@@ -80,6 +103,7 @@ void read_plan(RunRecord& run, const std::string& file) {
   const std::size_t count = operations.size();
   if (count == 0) operations.refuse("is empty");
   for (std::size_t id = 0; id < count; ++id) run.operations.push_back(operation_of(operations.at(id), id, count));
+  if (plan.has("buffers")) run.use = use_of(plan, count);
 }
 
 void read_timeline(RunRecord& run, const std::string& file) {

@@ -12,6 +12,7 @@
 #include "memory/timeline.h"
 #include "trainer/log.h"
 #include "trainer/options.h"
+#include "trainer/tier_picture.h"
 
 namespace spillway {
 
@@ -36,6 +37,7 @@ struct RunRecord {
   std::array<Bytes, kTiers> budget{}, planned_peak{};
   Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // a step
   std::vector<RecordedOperation> operations;
+  std::optional<StepUse> use;              // nothing where the plan is of a version that did not say it
   std::optional<std::int64_t> timed_step;  // nothing where the run has not saved a timeline yet
   std::vector<StepRecord> log;             // at least one step
 };

@@ -12,6 +12,7 @@
 #include "trainer/progress.h"
 #include "trainer/quantity.h"
 #include "trainer/run_analysis.h"
+#include "trainer/tier_picture.h"
 
 namespace spillway {
 namespace {
@@ -157,6 +158,39 @@ Json timeline_of(const RunRecord& run) {
                        note + "Point at an operation; drag to move; turn the wheel with Ctrl or Shift to look closer.");
 }
 
+// Planned above recorded, on one scale of time: the shorter of the two ends early.
+Json tier_pictures_of(const RunRecord& run) {
+  constexpr int columns = 1200;  // about one a pixel
+  std::vector<Span> planned, recorded;
+  for (const RecordedOperation& operation : run.operations) {
+    planned.push_back(operation.planned);
+    recorded.push_back(operation.recorded);
+  }
+  const auto timed = std::ranges::find_if(run.log, [&](const StepRecord& record) { return run.timed_step && record.step == *run.timed_step; });
+  const double recorded_s = timed != run.log.end() ? timed->step_s : 0;
+  const double shown_s = std::max(run.planned_step_s, recorded_s);
+  Json list = Json::array(), categories = Json::array();
+  for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
+  const auto add = [&](int tier, const std::string& what, const std::vector<Span>& spans, double step_s) {
+    const int filled = std::clamp(static_cast<int>(std::lround(columns * step_s / shown_s)), 1, columns);
+    TierPicture picture = tier_picture(*run.use, spans, step_s, static_cast<Tier>(tier), filled);
+    for (std::vector<Bytes>& bytes : picture) bytes.resize(columns, 0);
+    list.push_back({{"name", fmt::format("{}, {}", name_of(static_cast<Tier>(tier)), what)},
+                    {"budget_bytes", run.budget[tier]},
+                    {"peak_bytes", run.planned_peak[tier]},
+                    {"columns", picture}});
+  };
+  for (int t = 0; t < kTiers; ++t) {
+    if (run.planned_peak[t] == 0) continue;
+    add(t, "planned", planned, run.planned_step_s);
+    if (recorded_s > 0) add(t, fmt::format("recorded in step {}", *run.timed_step), recorded, recorded_s);
+  }
+  return {{"note", "Bytes in use by the plan's buffers while steps follow one another, as operations were planned and as they ran, on one scale of time."},
+          {"step_ns", shown_s * 1e9},
+          {"categories", categories},
+          {"list", list}};
+}
+
 struct Fact {
   std::string name, value;
 };
@@ -180,6 +214,7 @@ std::string report_page(const RunRecord& run) {
   page["tiles"] = Json::array();
   for (const Fact& fact : facts_of(run)) page["tiles"].push_back(Json::array({fact.name, fact.value}));
   page["curves"] = curves_of(run);
+  if (run.use) page["tiers"] = tier_pictures_of(run);
   page["timeline"] = timeline_of(run);
   page["tables"] = Json::array();
   if (run.timed_step) {

@@ -13,44 +13,52 @@ struct Change {
   int category;
 };
 
-// When the bytes of each buffer of the step are in use: from the beginning of the first operation that touches it to the end of
-// the last.
-std::vector<Span> lifetimes(const Plan& plan, const Timeline& timeline) {
-  std::vector<Span> spans(plan.step.buffers.size(),
-                          {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()});
-  const int resident = static_cast<int>(plan.resident.size());
-  for (std::size_t id = 0; id < plan.step.ops.size(); ++id) {
-    const Span& ran = timeline.spans[id];
-    for (const Operand& operand : plan.step.ops[id].operands) {
-      if (operand.buffer < resident) continue;
-      Span& span = spans[static_cast<std::size_t>(operand.buffer - resident)];
-      span.begin_s = std::min(span.begin_s, ran.begin_s);
-      span.end_s = std::max(span.end_s, ran.end_s);
-    }
+// When the bytes of a buffer of the step are in use: from the beginning of the first operation that touches it to the end of the
+// last.
+Span lifetime(const BufferUse& buffer, std::span<const Span> spans) {
+  Span life{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  for (const int op : buffer.ops) {
+    const Span& ran = spans[static_cast<std::size_t>(op)];
+    life.begin_s = std::min(life.begin_s, ran.begin_s);
+    life.end_s = std::max(life.end_s, ran.end_s);
   }
-  return spans;
+  return life;
 }
 
 }  // namespace
 
-TierPicture tier_picture(const Plan& plan, const Timeline& timeline, double step_s, Tier tier, int columns) {
-  std::array<Bytes, kCategories> level{};  // at the beginning of the step
-  std::vector<Change> changes;
-  for (const Buffer& buffer : plan.resident) {
-    if (buffer.tier == tier) level[static_cast<int>(buffer.category)] += buffer.bytes * buffer.slots;
+StepUse step_use(const Plan& plan) {
+  StepUse use;
+  for (const Buffer& buffer : plan.resident)
+    use.resident[static_cast<int>(buffer.tier)][static_cast<int>(buffer.category)] += buffer.bytes * buffer.slots;
+  for (const Buffer& buffer : plan.step.buffers)
+    use.buffers.push_back({.tier = buffer.tier, .category = buffer.category, .bytes = buffer.bytes * buffer.slots, .ops = {}});
+  const int resident = static_cast<int>(plan.resident.size());
+  for (int id = 0; id < static_cast<int>(plan.step.ops.size()); ++id) {
+    for (const Operand& operand : plan.step.ops[static_cast<std::size_t>(id)].operands) {
+      if (operand.buffer < resident) continue;
+      std::vector<int>& ops = use.buffers[static_cast<std::size_t>(operand.buffer - resident)].ops;
+      if (ops.empty() || ops.back() != id) ops.push_back(id);
+    }
   }
-  const std::vector<Span> spans = lifetimes(plan, timeline);
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    const Buffer& buffer = plan.step.buffers[i];
-    if (buffer.tier != tier || !(spans[i].end_s > spans[i].begin_s)) continue;
+  std::erase_if(use.buffers, [](const BufferUse& buffer) { return buffer.ops.empty(); });
+  return use;
+}
+
+TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns) {
+  std::array<Bytes, kCategories> level = use.resident[static_cast<int>(tier)];  // at the beginning of the step
+  std::vector<Change> changes;
+  for (const BufferUse& buffer : use.buffers) {
+    if (buffer.tier != tier) continue;
+    const Span life = lifetime(buffer, spans);
+    if (!(life.end_s > life.begin_s)) continue;
     const int category = static_cast<int>(buffer.category);
-    const Bytes bytes = buffer.bytes * buffer.slots;
     // A span of several steps' length covers all of each but its beginning and its end, folded into one step.
-    const double begin = std::fmod(spans[i].begin_s, step_s), length = std::min(spans[i].end_s - spans[i].begin_s, step_s);
-    const double end = begin + length;
-    changes.push_back({begin, bytes, category});
-    changes.push_back({end > step_s ? end - step_s : end, -bytes, category});
-    if (end > step_s) level[category] += bytes;
+    const double within = std::fmod(life.begin_s, step_s), begin = within < 0 ? within + step_s : within;
+    const double end = begin + std::min(life.end_s - life.begin_s, step_s);
+    changes.push_back({begin, buffer.bytes, category});
+    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category});
+    if (end > step_s) level[static_cast<std::size_t>(category)] += buffer.bytes;
   }
   // What ends goes before what begins at the same moment: it may leave its bytes to it.
   std::ranges::sort(changes,

@@ -1,8 +1,9 @@
-// How full each tier is over a step of the plan, by category: from the lifetimes of buffers and the predicted timeline.
+// How full each tier is over a step, by category: from what operations touch and when they run, as predicted or as recorded.
 // Not here: the bytes that are reserved, which do not change (Plan::peak), drawing (page.h).
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "memory/plan.h"
@@ -13,7 +14,21 @@ namespace spillway {
 // Of each category, bytes in use in each of the columns that the step is divided into; a column shows its fullest moment.
 using TierPicture = std::array<std::vector<Bytes>, kCategories>;
 
-// Steps follow one another: what one step still uses while the next has begun is counted in both.
-TierPicture tier_picture(const Plan& plan, const Timeline& timeline, double step_s, Tier tier, int columns);
+struct BufferUse {
+  Tier tier = Tier::device;
+  Category category = Category::staging;
+  Bytes bytes = 0;
+  std::vector<int> ops;  // that touch it, in order
+};
+
+// What of the tiers a step uses.
+struct StepUse {
+  std::array<std::array<Bytes, kCategories>, kTiers> resident{};
+  std::vector<BufferUse> buffers;  // of the step
+};
+StepUse step_use(const Plan& plan);
+
+// `spans`: of every operation. Steps follow one another: what one step still uses while the next has begun is counted in both.
+TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns);
 
 }  // namespace spillway

@@ -44,6 +44,14 @@ class Report(CommandTest):
             self.assertAlmostEqual(ops["recorded_end"][id_] / 1e9, spans[id_][1], places=8)
         titles = [table["title"] for table in data["tables"]]
         self.assertEqual(titles, ["Lanes in figures", "Operations that cost most against plan", "Longest stalls", "Tiers in figures"])
+        # Each tier over the step, as planned and as it ran: never above the peak, and at it where buffers are packed without gaps.
+        self.assertEqual([tier["name"] for tier in data["tiers"]["list"]],
+                         ["device, planned", "device, recorded in step 4", "nvme, planned", "nvme, recorded in step 4"])
+        for tier in data["tiers"]["list"]:
+            fullest = max(sum(categories) for categories in zip(*tier["columns"]))
+            self.assertLessEqual(fullest, tier["peak_bytes"])
+            self.assertGreater(fullest, tier["peak_bytes"] / 2)
+        self.assertEqual(data["tiers"]["step_ns"], max(plan["predicted"]["step_s"], log[-1]["step_s"]) * 1e9)
         costs = data["tables"][1]["rows"]
         self.assertLessEqual(len(costs), 10)
         device = data["tables"][3]["rows"][0]
@@ -147,6 +155,9 @@ class Report(CommandTest):
                  ("plan.json", put("ops", value=[]), "ops is empty"), ("plan.json", put("ops", 1, "waits", value=[[1 << 40, 0]]), "ops[1].waits[0][0]"),
                  ("plan.json", put("tiers", "nvme", "peak_bytes", value="much"), "tiers.nvme.peak_bytes"),
                  ("plan.json", put("tiers", "device", "peak_bytes", value=1 << 63), "tiers.device.peak_bytes"),
+                 ("plan.json", put("buffers", 0, "ops", value=[1 << 30]), "buffers[0].ops[0]"),
+                 ("plan.json", put("buffers", 0, "category", value="luggage"), "buffers[0].category"),
+                 ("plan.json", put("resident", "device", value=None), "resident.device is missing"),
                  ("timeline.json", put("spans", 4, value=[1, 0]), "spans[4][1]"), ("timeline.json", put("spans", 4, value=["now", 1]), "spans[4][0]"),
                  ("timeline.json", put("spans", 0, value=None), "spans has"), ("timeline.json", put("step", value=None), "step is missing"),
                  ("run.json", put("modle", value="x"), "modle")]

@@ -116,7 +116,7 @@ TEST_F(PlanReport, TheTiersAreNeverFullerThanTheirPeak) {
     ASSERT_TRUE(run.outcome.plan);
     const Plan& plan = *run.outcome.plan;
     for (const Tier tier : {Tier::device, Tier::nvme}) {
-      const TierPicture picture = tier_picture(plan, run.outcome.prediction.timeline, run.outcome.prediction.step_s, tier, 100);
+      const TierPicture picture = tier_picture(step_use(plan), run.outcome.prediction.timeline.spans, run.outcome.prediction.step_s, tier, 100);
       Bytes resident = 0, most = 0;
       for (const Buffer& buffer : plan.resident) resident += buffer.tier == tier ? buffer.bytes * buffer.slots : 0;
       for (std::size_t column = 0; column < 100; ++column) {

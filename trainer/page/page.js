@@ -125,7 +125,7 @@ const kCategoryHues = ['--c0', '--c1', '--c2', '--c3', '--c4'];
 function tierPictures(tiers) {
   const section = element('section', null, document.body);
   element('h2', 'Tiers over one step', section);
-  element('p', 'Bytes in use while steps follow one another, as planned. The line is the budget, the dashes the peak that is reserved.', section);
+  element('p', `${tiers.note} The line is the budget, the dashes the peak that is reserved.`, section);
   legend(section, tiers.categories.map((name, i) => [name, kCategoryHues[i]]));
   for (const tier of tiers.list) {
     element('p', `${tier.name}: ${size(tier.peak_bytes)} of ${size(tier.budget_bytes)}`, section);
