@@ -31,10 +31,10 @@ void CommitLog::commit(const CommitRecord& record) {
   const Bytes bytes = round_up(encoded_bytes(record), kExtentAlignment);
   SPILLWAY_CHECK(bytes <= identity_.place_bytes && record.store_id == identity_.store_id, "a record of {} bytes for a place of {}", bytes, identity_.place_bytes);
   encode_record(record, {staging_.data(), static_cast<std::size_t>(bytes)});
-  store_.sync();
+  channel_.sync();
   const IoSegment segment{identity_.records_begin + static_cast<Bytes>(record.sequence % 2) * identity_.place_bytes, staging_.data(), bytes};
   channel_.write({&segment, 1});
-  store_.sync();
+  channel_.sync();
 }
 
 }  // namespace spillway

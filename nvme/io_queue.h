@@ -16,9 +16,12 @@
 
 namespace spillway {
 
-enum class IoDirection : std::uint8_t { read, write };
+// sync: what was written to the file, and is complete, survives a power failure.
+enum class IoDirection : std::uint8_t { read, write, sync };
 enum class IoQueueKind : std::uint8_t { automatic, io_uring, threads };
-constexpr std::string_view name_of(IoDirection direction) { return direction == IoDirection::read ? "read" : "write"; }
+constexpr std::string_view name_of(IoDirection direction) {
+  return direction == IoDirection::read ? "read" : direction == IoDirection::write ? "write" : "sync";
+}
 constexpr std::string_view name_of(IoQueueKind kind) {
   return kind == IoQueueKind::automatic ? "auto" : kind == IoQueueKind::io_uring ? "io_uring" : "threads";
 }
@@ -31,7 +34,7 @@ struct IoRequest {
   int file = 0;  // index into IoQueueOptions::files
   Bytes offset = 0;
   std::byte* memory = nullptr;  // [bytes]; only read from by a write; must live until the completion is collected
-  Bytes bytes = 0;              // at most 1 GiB
+  Bytes bytes = 0;              // at most 1 GiB; 0 for a sync
   std::uint64_t tag = 0;        // comes back with the completion
 };
 

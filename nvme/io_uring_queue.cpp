@@ -35,10 +35,10 @@ class Ring {
     if (rc < 0) return -rc;
     open_ = true;
     io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
-    const bool reads_and_writes =
-        probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    const bool has_all = probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
+                         io_uring_opcode_supported(probe, IORING_OP_FSYNC);
     if (probe) io_uring_free_probe(probe);
-    return reads_and_writes ? 0 : ENOSYS;
+    return has_all ? 0 : ENOSYS;
   }
   io_uring* get() { return &ring_; }
 
@@ -136,11 +136,12 @@ class IoUringQueue final : public IoQueue {
     const auto bytes = static_cast<unsigned>(request.bytes);
     const auto offset = static_cast<std::uint64_t>(request.offset);
     const int fixed = fixed_buffer_of(request);
-    const bool read = request.direction == IoDirection::read;
+    const bool read = request.direction == IoDirection::read, write = request.direction == IoDirection::write;
     if (fixed >= 0 && read) io_uring_prep_read_fixed(sqe, file, request.memory, bytes, offset, fixed);
-    if (fixed >= 0 && !read) io_uring_prep_write_fixed(sqe, file, request.memory, bytes, offset, fixed);
+    if (fixed >= 0 && write) io_uring_prep_write_fixed(sqe, file, request.memory, bytes, offset, fixed);
     if (fixed < 0 && read) io_uring_prep_read(sqe, file, request.memory, bytes, offset);
-    if (fixed < 0 && !read) io_uring_prep_write(sqe, file, request.memory, bytes, offset);
+    if (fixed < 0 && write) io_uring_prep_write(sqe, file, request.memory, bytes, offset);
+    if (!read && !write) io_uring_prep_fsync(sqe, file, IORING_FSYNC_DATASYNC);
     if (files_registered_) sqe->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(sqe, request.tag);
   }

@@ -146,16 +146,6 @@ StoreChannel Store::open_channel(const StoreChannelOptions& options) {
   return StoreChannel(std::make_unique<StoreChannel::Impl>(impl_->context, options, std::move(queue)));
 }
 
-void Store::sync() {
-  for (std::size_t f = 0; f < impl_->files.size(); ++f) {
-    const StoreFile& file = impl_->files[f];
-    const int error = impl_->options.sync_file ? impl_->options.sync_file(static_cast<int>(f)) : fdatasync(file.descriptor()) == 0 ? 0 : errno;
-    if (error == 0) continue;
-    throw IoError(fmt::format("fdatasync of {} failed: {}", file.path(), std::generic_category().message(error)),
-                  "What was written since the last sync may be lost: see the kernel's log.");
-  }
-}
-
 void Store::keep() noexcept {
   for (StoreFile& file : impl_->files) file.keep();
 }

@@ -41,8 +41,6 @@ struct StoreOptions {
   LogSink log;
   // For tests: wraps the queue of every channel.
   std::function<std::unique_ptr<IoQueue>(std::unique_ptr<IoQueue>)> decorate;
-  // For tests: instead of fdatasync of a file (index into `directories`); 0 or an errno.
-  std::function<int(int file)> sync_file;
   // A store that outlives its process: store_id, whose it is and the places of its records, the rest is filled in where it is made.
   // What is opened must have it, but for whose it is: that is then what is said here.
   std::optional<StoreIdentity> identity;
@@ -78,8 +76,6 @@ class Store {
 
   // A channel for one lane. Not while another thread opens one.
   StoreChannel open_channel(const StoreChannelOptions& options);
-  // Makes every write whose wait() returned before survive a power failure.
-  void sync();
   // The files stay when the store is destroyed.
   void keep() noexcept;
   // The files go when the store is destroyed, existing ones, too.

@@ -41,12 +41,9 @@ IoTicket StoreChannel::Impl::start(IoDirection direction, std::span<const IoSegm
     SPILLWAY_CHECK(segment.offset >= 0 && segment.bytes > 0 && segment.bytes <= context_.map->bytes() - segment.offset,
                    "segment at {} of {} bytes in a store of {}", segment.offset, segment.bytes, context_.map->bytes());
   }
-  const auto free = std::find_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.ticket == 0; });
-  SPILLWAY_CHECK(free != operations_.end(), "{} operations are started and not waited for", operations_.size());
-  *free = {
-      .ticket = ++last_ticket_, .direction = direction, .unissued_segments = static_cast<int>(segments.size()), .in_flight = 0};
+  const Operation& operation = begin_operation(direction, segments.size());
   if (!segments.empty()) {
-    issue_order_[(issue_begin_ + issue_size_++) % issue_order_.size()] = static_cast<int>(free - operations_.begin());
+    issue_order_[(issue_begin_ + issue_size_++) % issue_order_.size()] = static_cast<int>(&operation - operations_.data());
   }
   while (true) {
     segments = segments.subspan(enqueue(segments));
@@ -73,6 +70,34 @@ void StoreChannel::Impl::wait(IoTicket ticket) {
   operation.ticket = 0;
 }
 
+void StoreChannel::Impl::sync() {
+  throw_if_failed();
+  const Operation& operation = begin_operation(IoDirection::sync, 0);
+  for (std::size_t file = 0; file < context_.paths.size(); ++file) {
+    while (free_requests_.empty()) advance_until_something_completes();
+    add_request(static_cast<int>(&operation - operations_.data()), {.direction = IoDirection::sync, .file = static_cast<int>(file)}, Clock::now());
+    submit_batch();
+  }
+  wait(static_cast<IoTicket>(operation.ticket));
+}
+
+StoreChannel::Impl::Operation& StoreChannel::Impl::begin_operation(IoDirection direction, std::size_t segments) {
+  const auto free = std::find_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.ticket == 0; });
+  SPILLWAY_CHECK(free != operations_.end(), "{} operations are started and not waited for", operations_.size());
+  *free = {.ticket = ++last_ticket_, .direction = direction, .unissued_segments = static_cast<int>(segments), .in_flight = 0};
+  return *free;
+}
+
+void StoreChannel::Impl::add_request(int operation, const IoRequest& request, Clock::time_point now) {
+  const int slot = free_requests_.back();
+  free_requests_.pop_back();
+  Request& added = requests_[static_cast<std::size_t>(slot)];
+  added = {.state = RequestState::in_flight, .operation = operation, .attempts = 0, .started = now, .io = request};
+  added.io.tag = static_cast<std::uint64_t>(slot);
+  batch_.push_back(added.io);
+  ++operations_[static_cast<std::size_t>(operation)].in_flight;
+}
+
 StoreChannel::Impl::Operation& StoreChannel::Impl::find(IoTicket ticket) {
   const auto number = static_cast<std::uint64_t>(ticket);
   const auto found = std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) { return o.ticket == number; });
@@ -97,21 +122,8 @@ void StoreChannel::Impl::issue() {
     IoSegment& segment = segments_[segment_begin_];
     const StripeMap::Place place = context_.map->place(segment.offset);
     const Bytes bytes = std::min({segment.bytes, place.run_bytes, context_.block_bytes});
-    const int slot = free_requests_.back();
-    free_requests_.pop_back();
-    requests_[static_cast<std::size_t>(slot)] = {.state = RequestState::in_flight,
-                                                 .operation = index,
-                                                 .attempts = 0,
-                                                 .started = now,
-                                                 .io = {.direction = operation.direction,
-                                                        .file = place.file,
-                                                        .offset = place.offset,
-                                                        .memory = segment.memory,
-                                                        .bytes = bytes,
-                                                        .tag = static_cast<std::uint64_t>(slot)}};
     check_touch(segment.memory, bytes);
-    batch_.push_back(requests_[static_cast<std::size_t>(slot)].io);
-    ++operation.in_flight;
+    add_request(index, {.direction = operation.direction, .file = place.file, .offset = place.offset, .memory = segment.memory, .bytes = bytes}, now);
     segment.offset += bytes;
     segment.memory += bytes;
     segment.bytes -= bytes;
@@ -165,13 +177,14 @@ void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
   }
   if (broken >= 0) {
     const Request& request = requests_[static_cast<std::size_t>(broken)];
-    const bool read = request.io.direction == IoDirection::read;
+    const IoDirection direction = request.io.direction;
     fail(request,
          broken_result < 0
              ? fmt::format("{} (errno {})", std::generic_category().message(static_cast<int>(-broken_result)), -broken_result)
              : fmt::format("{} bytes moved, {} times in a row{}", broken_result, kMaxAttempts,
-                           read ? ": the file ends there" : ""),
+                           direction == IoDirection::read ? ": the file ends there" : ""),
          broken_result == -ENOSPC || broken_result == -EDQUOT ? "Free space in that directory, or give another one to --nvme."
+         : direction == IoDirection::sync                     ? "What was written since the last sync may be lost: see the kernel's log."
                                                               : "");
   }
   submit_batch();
@@ -206,8 +219,9 @@ void StoreChannel::Impl::check_for_hung_requests() {
 
 void StoreChannel::Impl::fail(const Request& request, const std::string& reason, const std::string& help) {
   const IoRequest& io = request.io;
-  error_.emplace(fmt::format("{} of {} bytes at offset {} of {} failed: {}", name_of(io.direction), io.bytes, io.offset,
-                             context_.paths[static_cast<std::size_t>(io.file)], reason),
+  const std::string& path = context_.paths[static_cast<std::size_t>(io.file)];
+  error_.emplace(io.direction == IoDirection::sync ? fmt::format("sync of {} failed: {}", path, reason)
+                                                   : fmt::format("{} of {} bytes at offset {} of {} failed: {}", name_of(io.direction), io.bytes, io.offset, path, reason),
                  help);
   // Requests whose resumption was prepared are not in flight; all others must end before their memory may go.
   for (const IoRequest& prepared : batch_) requests_[prepared.tag].state = RequestState::free;
@@ -239,6 +253,7 @@ bool StoreChannel::poll(IoTicket ticket, std::chrono::microseconds limit) { retu
 void StoreChannel::wait(IoTicket ticket) { impl_->wait(ticket); }
 void StoreChannel::read(std::span<const IoSegment> segments) { wait(start(IoDirection::read, segments)); }
 void StoreChannel::write(std::span<const IoSegment> segments) { wait(start(IoDirection::write, segments)); }
+void StoreChannel::sync() { impl_->sync(); }
 IoQueueKind StoreChannel::kind() const noexcept { return impl_->kind(); }
 
 }  // namespace spillway

@@ -50,11 +50,13 @@ class StoreChannel {
   // complete (wait() is still due, and returns at once).
   bool poll(IoTicket ticket, std::chrono::microseconds limit = std::chrono::microseconds(0));
   // Returns when the operation is complete: what was read is in memory, what was written is with the device (durable after
-  // Store::sync()). Every ticket is waited for exactly once, in any order.
+  // sync()). Every ticket is waited for exactly once, in any order.
   void wait(IoTicket ticket);
   // start() and wait().
   void read(std::span<const IoSegment> segments);
   void write(std::span<const IoSegment> segments);
+  // Makes every write whose wait() returned before, of any channel of the store, survive a power failure.
+  void sync();
 
   IoQueueKind kind() const noexcept;
 

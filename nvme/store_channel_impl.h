@@ -32,6 +32,7 @@ struct StoreChannel::Impl {
   IoTicket start(IoDirection direction, std::span<const IoSegment> segments);
   bool poll(IoTicket ticket, std::chrono::microseconds limit);
   void wait(IoTicket ticket);
+  void sync();
 
   IoQueueKind kind() const noexcept { return queue_->kind(); }
 
@@ -54,7 +55,10 @@ struct StoreChannel::Impl {
     IoRequest io;
   };
 
+  Operation& begin_operation(IoDirection direction, std::size_t segments);
   Operation& find(IoTicket ticket);
+  // Puts a request of the operation into the batch; one must be free.
+  void add_request(int operation, const IoRequest& request, Clock::time_point now);
   // Moves `segments` into the ring of segments, as far as there is room; returns how many.
   std::size_t enqueue(std::span<const IoSegment> segments);
   // Cuts segments into requests until the depth is reached, and submits them.

@@ -50,6 +50,20 @@ struct Shared {
   bool stop = false;
 };
 
+// Returns bytes, or -1 with errno.
+ssize_t carry_out(const IoRequest& request, int file) {
+  const auto bytes = static_cast<std::size_t>(request.bytes);
+  switch (request.direction) {
+    case IoDirection::read:
+      return pread(file, request.memory, bytes, request.offset);
+    case IoDirection::write:
+      return pwrite(file, request.memory, bytes, request.offset);
+    case IoDirection::sync:
+      return fdatasync(file);
+  }
+  return 0;
+}
+
 void serve(const std::shared_ptr<Shared>& shared) {
   std::unique_lock lock(shared->mutex);
   while (true) {
@@ -57,10 +71,8 @@ void serve(const std::shared_ptr<Shared>& shared) {
     if (shared->stop) return;
     const IoRequest request = shared->requests.pop();
     const int file = shared->files[static_cast<std::size_t>(request.file)];
-    const auto bytes = static_cast<std::size_t>(request.bytes);
     lock.unlock();
-    const ssize_t moved = request.direction == IoDirection::read ? pread(file, request.memory, bytes, request.offset)
-                                                                 : pwrite(file, request.memory, bytes, request.offset);
+    const ssize_t moved = carry_out(request, file);
     const Bytes result = moved >= 0 ? moved : -errno;
     lock.lock();
     shared->completions.push({request.tag, result});

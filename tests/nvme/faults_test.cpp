@@ -125,6 +125,29 @@ TEST_P(StoreFaults, a_hung_request_is_named_after_the_timeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
+TEST_P(StoreFaults, syncs_that_fail_or_hang_are_named) {
+  const auto told = [&](Fault::Kind kind, std::chrono::milliseconds timeout) {
+    FaultPlan plan;
+    plan.fault = [kind](const IoRequest& request, int) {
+      return request.direction == IoDirection::sync && request.file == 1 ? Fault{kind, EIO} : Fault{};
+    };
+    Store store = faulty_store(plan, timeout);
+    StoreChannel channel = store.open_channel({.registered = {}});
+    channel.write({&all_, 1});
+    return message_of<IoError>([&] { channel.sync(); });
+  };
+  EXPECT_THAT(told(Fault::Kind::error, std::chrono::seconds(60)), AllOf(HasSubstr("sync of "), HasSubstr("d1/spillway-store.bin failed: Input/output error (errno 5)")));
+  EXPECT_THAT(told(Fault::Kind::lost, std::chrono::seconds(1)), AllOf(HasSubstr("sync of "), HasSubstr("d1/spillway-store.bin failed: no answer for 1000 ms")));
+  FaultPlan interrupted;
+  interrupted.fault = [](const IoRequest& request, int count) {
+    return request.direction == IoDirection::sync && count % 3 != 0 ? Fault{Fault::Kind::error, EINTR} : Fault{};
+  };
+  Store store = faulty_store(interrupted);
+  StoreChannel channel = store.open_channel({.registered = {}});
+  channel.write({&all_, 1});
+  EXPECT_NO_THROW(channel.sync());
+}
+
 INSTANTIATE_TEST_SUITE_P(Queues, StoreFaults, ::testing::Values(IoQueueKind::io_uring, IoQueueKind::threads),
                          [](const auto& queue) { return std::string(name_of(queue.param)); });
 

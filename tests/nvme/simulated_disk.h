@@ -36,16 +36,14 @@ class SimulatedDisk {
     options.queue = IoQueueKind::threads;
     options.depth = 1;  // of a queue that has nothing to do
     options.decorate = [this](const std::unique_ptr<IoQueue>&) { return std::make_unique<Queue>(*this); };
-    options.sync_file = [this](int file) { return sync(file); };
   }
 
-  // Requests and syncs are counted from 0; from number `at` on the power is off: nothing is written, nothing is answered but EIO.
+  // Requests are counted from 0, syncs among them; from number `at` on the power is off: nothing is written, nothing is answered but EIO.
   void cut_power_at(long at) { cut_at_ = at; }
 
   // What was asked of it, by number.
-  enum class Asked : std::uint8_t { read, write, sync };
   struct Event {
-    Asked asked = Asked::read;
+    IoDirection asked = IoDirection::read;
     int file = 0;
     Bytes offset = 0;
     bool operator==(const Event&) const = default;
@@ -53,8 +51,7 @@ class SimulatedDisk {
   const std::vector<Event>& log() const { return log_; }
   long events() const { return std::ssize(log_); }
 
-  // The `place`-th (from 0) request like this one fails, and changes nothing; is half done; or never comes back. Syncs cannot but
-  // fail. Lanes go beside each other: from run to run, what has a number differs.
+  // The `place`-th (from 0) request like this one fails, and changes nothing; is half done; or never comes back. Lanes go beside each other: from run to run, what has a number differs.
   struct Target {
     Event event;
     int place = 0;
@@ -123,12 +120,8 @@ class SimulatedDisk {
   }
   bool off() const { return cut_at_ >= 0 && events() > cut_at_; }
 
-  int sync(int file) {
-    const std::lock_guard lock(mutex_);
-    if (const Admission admission = admit({Asked::sync, file, 0}); admission.fault == Fault::error) return admission.error;
-    if (ignores_syncs_) return 0;
-    std::erase_if(writes_, [&](const Write& write) { return write.file == file && write.complete; });
-    return 0;
+  void sync(int file) {
+    if (!ignores_syncs_) std::erase_if(writes_, [&](const Write& write) { return write.file == file && write.complete; });
   }
 
   // Moves at once and says so later: whatever was submitted and not collected is under way.
@@ -139,14 +132,16 @@ class SimulatedDisk {
       const std::lock_guard lock(disk_.mutex_);
       for (IoRequest request : requests) {
         numbers_[request.tag] = 0;
-        const Admission admission = disk_.admit({request.direction == IoDirection::read ? Asked::read : Asked::write, request.file, request.offset});
+        const Admission admission = disk_.admit({request.direction, request.file, request.offset});
         if (admission.fault == Fault::hang) continue;
         if (admission.fault == Fault::error) {
           ready_.push_back({request.tag, -admission.error});
           continue;
         }
         if (admission.fault == Fault::short_result) request.bytes /= 2;
-        if (request.direction == IoDirection::read) {
+        if (request.direction == IoDirection::sync) {
+          disk_.sync(request.file);
+        } else if (request.direction == IoDirection::read) {
           disk_.get(request.file, request.offset, {request.memory, static_cast<std::size_t>(request.bytes)});
         } else {
           numbers_[request.tag] = disk_.remember(request);

@@ -64,7 +64,7 @@ TEST_P(StoreQueues, reads_back_what_was_written_by_odd_segments) {
         reader.read(read);
         for (const IoSegment& segment : read) ASSERT_EQ(first_wrong(segment, generation), -1) << segment.offset;
       }
-      store.sync();
+      writer.sync();
       EXPECT_EQ(store.traffic().read_bytes, 3 * store.bytes());
       EXPECT_EQ(store.traffic().written_bytes, 3 * store.bytes());
     }
