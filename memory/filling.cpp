@@ -252,6 +252,7 @@ std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
     // Where one more plan did not fit either, the middle: what the least items take is more than they have.
     const double most = lacked_again ? 0.5 : 0.9;
     dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
+    if (dealt <= fits.dealt) break;  // items that take nothing of what is dealt may take some of the device
   }
   if (fits.dealt < 0 && !build_bare()) return std::nullopt;
   const Bytes room = limit - filled_.bare;
