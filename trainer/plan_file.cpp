@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "memory/error.h"
 #include "memory/packing.h"
@@ -101,16 +104,25 @@ Json operation_json(const Plan& plan, const UnitGraph& graph, std::size_t id) {
   return made;
 }
 
-Json ops_json(const Plan& plan, const UnitGraph& graph, const Prediction& prediction) {
-  Json ops = Json::array();
-  for (std::size_t id = 0; id < plan.step.ops.size(); ++id) {
-    Json made = operation_json(plan, graph, id);
-    made["begin_s"] = prediction.timeline.spans[id].begin_s;
-    made["end_s"] = prediction.timeline.spans[id].end_s;
-    ops.push_back(std::move(made));
+// Long lists go to the text an entry a line: as a tree, those of a large model would take gigabytes, and most of the time.
+class Listed {
+ public:
+  // `json`: the text of an object, to which lists are added.
+  explicit Listed(const Json& json) : text_(json.dump(1)) { text_.resize(text_.size() - 2); }  // "\n}"
+
+  void add(std::string_view key, std::size_t count, const std::function<Json(std::size_t)>& entry) {
+    text_ += fmt::format(",\n \"{}\": [", key);
+    for (std::size_t i = 0; i < count; ++i) {
+      text_ += i == 0 ? "\n  " : ",\n  ";
+      text_ += entry(i).dump();
+    }
+    text_ += count == 0 ? "]" : "\n ]";
   }
-  return ops;
-}
+  std::string text() && { return std::move(text_) + "\n}\n"; }
+
+ private:
+  std::string text_;
+};
 
 // What of the tiers is used when, which is for those who draw it: no part of what a plan is made of.
 Json resident_json(const StepUse& use) {
@@ -122,13 +134,6 @@ Json resident_json(const StepUse& use) {
   }
   return tiers;
 }
-Json buffers_json(const StepUse& use) {
-  Json buffers = Json::array();
-  for (const BufferUse& buffer : use.buffers)
-    buffers.push_back({{"tier", name_of(buffer.tier)}, {"category", name_of(buffer.category)}, {"bytes", buffer.bytes}, {"ops", buffer.ops}});
-  return buffers;
-}
-
 // What a kill costs in either mode; null where all of the run is lost.
 Json durability_json(const PlannedRun& run, const RunOptions& options) {
   const std::optional<std::int64_t> without = steps_lost_without(options);
@@ -188,11 +193,20 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["durability"] = durability_json(run, options);
   json["flags"] = fmt::format("{}", fmt::join(plan_flags(run, model, options), " "));
   json["choices"] = choices_json(plan.choices);
-  json["ops"] = ops_json(plan, graph, prediction);
   const StepUse use = step_use(plan);
   json["resident"] = resident_json(use);
-  json["buffers"] = buffers_json(use);
-  return json.dump(1) + "\n";
+  Listed listed(json);
+  listed.add("ops", plan.step.ops.size(), [&](std::size_t id) {
+    Json made = operation_json(plan, graph, id);
+    made["begin_s"] = prediction.timeline.spans[id].begin_s;
+    made["end_s"] = prediction.timeline.spans[id].end_s;
+    return made;
+  });
+  listed.add("buffers", use.buffers.size(), [&](std::size_t i) {
+    const BufferUse& buffer = use.buffers[i];
+    return Json{{"tier", name_of(buffer.tier)}, {"category", name_of(buffer.category)}, {"bytes", buffer.bytes}, {"ops", buffer.ops}};
+  });
+  return std::move(listed).text();
 }
 
 namespace {

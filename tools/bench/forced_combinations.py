@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The planner's choice against every combination that one could force instead: all of them run.
 
-    tools/bench/forced_combinations.py [--nvme DIR] [--profile FILE] [--shapes NAME ...] [--steps N] [--each-tier]
+    tools/bench/forced_combinations.py [--nvme DIR] [--profile FILE] [--shapes NAME ...] [--first-steps N] [--steps N] [--each-tier]
 
 For each shape the planner chooses freely, and then order, update, activations and the tiers of parameters and optimizer state (both at
 once; --each-tier: each by itself, too) are forced in every way that fits; the choice is to take at most 1.05 of the fastest of them. Combinations that make the same plan run
-once. The fastest of many runs is also the luckiest, and disks change their rate from minute to minute: the few fastest run again, in
-turns with the planner's choice, and only these turns are compared.
+once, for a step or two. The fastest of many runs is also the luckiest, and disks change their rate from minute to minute: the few
+fastest run again, in turns with the planner's choice, and only these turns are compared.
 """
 
 import argparse
@@ -76,9 +76,9 @@ class Comparison:
             raise
         return plan if plan["fits"] else None
 
-    def run(self, shape, forced):
+    def run(self, shape, forced, steps):
         arguments = self.arguments
-        return common.train(arguments.spillway, self.flags(shape, forced), self.directory, arguments.steps, arguments.warm_up, arguments.timeout)
+        return common.train(arguments.spillway, self.flags(shape, forced), self.directory, steps, arguments.warm_up, arguments.timeout)
 
 
 def compare(comparison, shape):
@@ -94,14 +94,14 @@ def compare(comparison, shape):
             plans.setdefault(json.dumps(plan["ops"]), (forced, plan["predicted"]["step_s"]))
     others = []
     for forced, predicted_s in plans.values():
-        run = comparison.run(shape, forced)
+        run = comparison.run(shape, forced, comparison.arguments.first_steps)
         others.append({"flags": forced, "median_step_s": run.median_s(), "predicted_s": predicted_s, "step_s": run.step_s})
     others.sort(key=lambda other: other["median_step_s"])
     chosen, finals = common.Run(), {other["flags"]: common.Run() for other in others[:FINALISTS]}
     for _ in range(comparison.arguments.rounds):
-        chosen.join(comparison.run(shape, ()))
+        chosen.join(comparison.run(shape, (), comparison.arguments.steps))
         for forced, run in finals.items():
-            run.join(comparison.run(shape, forced))
+            run.join(comparison.run(shape, forced, comparison.arguments.steps))
     for other in others[:FINALISTS]:
         other["again_s"] = finals[other["flags"]].median_s()
     best = min(others[:FINALISTS], key=lambda other: other["again_s"])
@@ -132,7 +132,8 @@ def main():
     parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
     parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=[shape.name for shape in SHAPES])
     parser.add_argument("--each-tier", action="store_true", help="force the tiers of parameters and of optimizer state one by one, too")
-    parser.add_argument("--steps", type=int, default=3, help="measured steps a run (3)")
+    parser.add_argument("--first-steps", type=int, default=2, help="measured steps of each combination (2)")
+    parser.add_argument("--steps", type=int, default=4, help="measured steps of each turn of the fastest (4)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of the choice and the fastest (2)")
     parser.add_argument("--warm-up", type=int, default=1, help="steps before them (1)")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
