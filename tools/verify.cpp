@@ -8,7 +8,10 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
+#include "trainer/checkpoint.h"
 #include "trainer/durable_store.h"
+#include "trainer/run_directory.h"
+#include "trainer/state_sums.h"
 #include "trainer/verify.h"
 
 namespace spillway {
@@ -23,8 +26,20 @@ DurableState state_in(const std::vector<std::string>& given) {
   return durable_state_in(given);
 }
 
+// Of a run that has ended, and has nothing on NVMe.
+int scrub_checkpoints(const std::string& run, const std::vector<std::int64_t>& steps) {
+  for (const std::int64_t step : steps) {
+    const Bytes bytes = check_state_file(checkpoint_state_file(checkpoint_path(run, step)));
+    say("checkpoint of step {}: {} bytes: all as written\n", step, bytes);
+  }
+  return 0;
+}
+
 int scrub_store(const std::vector<std::string>& given) {
   for (const std::string& directory : given) check_store_directory(directory);
+  if (given.size() == 1 && !read_store_link(given.front())) {
+    if (const auto steps = checkpoint_steps(given.front()); !steps.empty()) return scrub_checkpoints(given.front(), steps);
+  }
   const DurableState state = state_in(given);
   const ScrubResult result = scrub(state, [](const std::string& line) { say("{}\n", line); });
   if (result.damaged > 0) {
@@ -41,8 +56,8 @@ int verify_command(int argc, const char* const* argv) {
   CLI::App app(
       "Run a few steps under the given plan and again in core (or, where that cannot fit, under another plan), and compare "
       "losses, gradient norms and "
-      "the final state bit for bit. Exit code 5: they differ. With --store, read all state that a run keeps on NVMe and compare "
-      "it with its checksums instead. Exit code 4: it is damaged.",
+      "the final state bit for bit. Exit code 5: they differ. With --store, read all state that a run keeps on NVMe, or the "
+      "checkpoints of one that has ended, and compare it with its checksums instead. Exit code 4: it is damaged.",
       "spillway verify");
   std::int64_t steps = 3;
   std::vector<std::string> stores;

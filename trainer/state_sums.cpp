@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -68,6 +69,28 @@ void check_state_sum(const StateSums& sums, const std::string& state_file, std::
   throw IoError(fmt::format("{}: {} is damaged: it has checksum {:016x} and {}", state_file, array, found,
                             sum == sums.end() ? "none is in the file of checksums" : fmt::format("was written with {:016x}", sum->second)),
                 kElse);
+}
+
+Bytes check_state_file(const std::string& state_file) {
+  const StateSums sums = read_state_sums(state_file);
+  const SafetensorsReader reader(state_file);
+  const PosixFile file = PosixFile::open_to_read(state_file);
+  std::vector<std::byte> piece(static_cast<std::size_t>(4 * kMiB));
+  ContentHasher hasher;
+  Bytes total = 0;
+  for (const StoredTensor& array : reader.tensors()) {
+    for (Bytes at = 0; at < array.bytes; at += std::ssize(piece)) {
+      const std::span<std::byte> part = std::span(piece).first(static_cast<std::size_t>(std::min<Bytes>(std::ssize(piece), array.bytes - at)));
+      file.read(array.offset + at, part);
+      hasher.add(part);
+    }
+    check_state_sum(sums, state_file, array.name, hasher.take());
+    total += array.bytes;
+  }
+  for (const auto& [array, sum] : sums) {
+    if (reader.find(array) == nullptr) throw IoError(fmt::format("{}: {} is missing, which has checksum {:016x}", state_file, array, sum), kElse);
+  }
+  return total;
 }
 
 }  // namespace spillway

@@ -41,5 +41,7 @@ class SummedWriter {
 
 // IoError where an array is not the one that the sum was made of.
 void check_state_sum(const StateSums& sums, const std::string& state_file, std::string_view array, std::uint64_t found);
+// Reads the file's arrays, all of them, and returns the bytes of them. IoError as above.
+Bytes check_state_file(const std::string& state_file);
 
 }  // namespace spillway

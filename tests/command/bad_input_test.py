@@ -491,6 +491,15 @@ class Refusals(CommandTest):
             shutil.rmtree(run_.path)
             shutil.copytree(kept, run_.path)
         self.assertGreater(refused, 35)
+        scrubbed = run("verify", "--store", run_.path)
+        self.assertEqual(scrubbed.code, 0, str(scrubbed))
+        self.assertIn("checkpoint of step 2", scrubbed.out)
+        content = bytearray(files[0].read_bytes())
+        content[-1] ^= 1
+        files[0].write_bytes(content)
+        self.check_refusal(run("verify", "--store", run_.path), 4, "state.safetensors")
+        content[-1] ^= 1
+        files[0].write_bytes(content)
         os.remove(files[1])
         self.check_refusal(run("train", *arguments({"load": run_.path, "train_iters": 4})), 4, "state.safetensors.xxh3 is missing")
 

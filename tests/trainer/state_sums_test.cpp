@@ -23,6 +23,7 @@ TEST(StateSums, AreOfWhatWasWrittenInPiecesOfAnySize) {
   const std::string file = directory.path() + "/state.safetensors";
   write_state_sums(file, sums);
   EXPECT_EQ(read_state_sums(file), sums);
+  EXPECT_EQ(check_state_file(file), 2000);
   check_state_sum(sums, file, "a", content_hash(whole));
   EXPECT_REFUSED(check_state_sum(sums, file, "a", 1), IoError, "a is damaged: it has checksum 0000000000000001 and was written with");
   EXPECT_REFUSED(check_state_sum(sums, file, "c", 1), IoError, "none is in the file of checksums");
