@@ -23,7 +23,7 @@ constexpr int kTrialMicroBatches = 4;
 constexpr std::size_t kRefined = 3;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
-constexpr std::size_t kSpent = 600'000, kSpentOnSample = 1'000'000;
+constexpr std::size_t kSpent = 900'000, kSpentOnSample = 1'000'000;
 constexpr std::size_t kWeighing = 3;
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
@@ -261,14 +261,18 @@ class Search {
     found.resize(std::min(found.size(), kRefined));
     for (auto& [seconds, outline, filled] : found) {
       if (seconds > kHopeless * best_seconds_) continue;
-      const auto is_better = [&, &best_seconds = seconds, &best = outline, &alike = filled](auto member, const auto& value) {
-        if (value == best.*member || is_good_enough() || is_spent()) return false;
-        Outline trial = best;
-        trial.*member = value;
+      const auto takes_less = [&, &best_seconds = seconds, &best = outline, &alike = filled](const Outline& trial) {
+        if (is_good_enough() || is_spent()) return false;
         const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial, &alike));
         if (!trial_seconds || *trial_seconds >= best_seconds) return false;
         best_seconds = *trial_seconds, best = trial;
         return true;
+      };
+      const auto is_better = [&, &best = outline](auto member, const auto& value) {
+        if (value == best.*member) return false;
+        Outline trial = best;
+        trial.*member = value;
+        return takes_less(trial);
       };
       if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
       const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
@@ -283,7 +287,17 @@ class Search {
       if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
       if (!is_better(&Outline::lookahead, outline.lookahead + 1)) is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
       if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
+      while (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2))) {
+      }
     }
+  }
+
+  // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.
+  Outline reading_farther(Outline outline, int spread) const {
+    outline.lookahead += 1;
+    outline.update_spread = spread;
+    outline.update_chunk = std::min(outline.update_chunk, chunk()) / 2;
+    return outline;
   }
 
   // Of few layers, what is read very far ahead would be all that there is.
