@@ -285,9 +285,9 @@ class Search {
       }
       if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
       if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
-      if (!is_better(&Outline::lookahead, outline.lookahead + 1)) is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+      if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1)) is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
       if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
-      while (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2))) {
+      while (outline.lookahead < farthest() && (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
       }
     }
   }
@@ -301,7 +301,8 @@ class Search {
   }
 
   // Of few layers, what is read very far ahead would be all that there is.
-  int farthest() const { return is_sample_ ? 8 : 16; }
+  // Nor would what is forced to NVMe ever leave the device.
+  int farthest() const { return request_.activations == SavedRequest::nvme ? 4 : is_sample_ ? 8 : 16; }
 
   // What the search has cost so far, in operations.
   std::size_t spent() const { return filling_.operations_built() + kWeighing * weighed_; }
