@@ -33,20 +33,17 @@ Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
 }
 
-bool is_only_looked_up(const UnitGraph& graph, int block) {
-  return graph.blocks[static_cast<std::size_t>(block)].looked_up && std::none_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
+bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block) {
+  if (!choices.fetches_rows || !graph.blocks[static_cast<std::size_t>(block)].looked_up) return true;
+  return std::any_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
     return unit.lookup.rows == 0 && std::find(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), block) != unit.gradient_blocks.end();
   });
-}
-
-bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block) {
-  return !choices.fetches_rows || !is_only_looked_up(graph, block);
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
   if (choices.sharding.ranks > 1) return false;
   const bool rows_last = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
-  if (!rows_last && choices.update != UpdateTime::in_next_forward) return false;
+  if (!rows_last && !defers(choices)) return false;
   bool any = false;
   for (const Unit& unit : graph.units) {
     if (unit.lookup.rows == 0) continue;

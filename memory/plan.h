@@ -187,9 +187,8 @@ inline bool speculates(const Choices& choices) { return speculates(choices.updat
 // Whether gradients wait for the next step.
 constexpr bool defers(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
 
-// Whether a looked-up block's gradient is what lookups add and nothing else: rows that no token takes have none.
-bool is_only_looked_up(const UnitGraph& graph, int block);
-// Whether a block has a gradient of all its rows, to which those of touched rows are added or not.
+// Whether a block has a gradient of all its rows. Where rows are fetched, one that is only looked up has none: rows that no token
+// takes have a gradient of zeros, and those of the others are kept apart.
 bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block);
 struct TouchedRow {
   std::int32_t token = 0, place = 0;

@@ -183,6 +183,7 @@ class Builder {
     rows_object_[mb] = rows;
   }
 
+  std::int64_t step_rows() const { return choices_.micro_batches * graph_.rows; }
   std::int64_t row_elements() const { return graph_.units[lookups_.front()].lookup.row_elements; }
 
   // A resident buffer where it rests.
@@ -208,7 +209,7 @@ class Builder {
   int sums_of_rows(int& object, std::string_view name) {
     if (object < 0) {
       object = objects_.add({.name = {"rows", name}, .category = Category::gradients, .staged_category = Category::gradients,
-                           .bytes = choices_.micro_batches * graph_.rows * row_elements() * static_cast<Bytes>(sizeof(float))});
+                           .bytes = step_rows() * row_elements() * static_cast<Bytes>(sizeof(float))});
     }
     return object;
   }
@@ -240,7 +241,7 @@ class Builder {
   // The gradients of the touched rows, and the blocks' sums of squares with them. What the next step takes rests, the rest does not.
   void finish_rows() {
     Task& task = add(OpKind::finish_rows, Lane::update);
-    task.op.work.bytes = 20.0 * static_cast<double>(choices_.micro_batches * graph_.rows * row_elements());
+    task.op.work.bytes = 20.0 * static_cast<double>(step_rows() * row_elements());
     use(task, Role::gradient, Access::update, row_sums_object_);
     if (whole_rows_object_ >= 0) use(task, Role::gradient, Access::read, whole_rows_object_);
     resident(task, Role::value, Access::update, plan_.row_norm_buffer);
@@ -292,7 +293,6 @@ class Builder {
     read_settled_loss(task);
     for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::write_rows, mb);
   }
-  std::int64_t step_rows() const { return choices_.micro_batches * graph_.rows; }
 
   // --- tasks of the network ---
 

@@ -45,8 +45,7 @@ struct Executor::Impl {
     if (given.durability) {
       SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)), "steps made durable every {} steps",
                      given.durability->interval);
-      SPILLWAY_CHECK(!plan.choices.fetches_rows || plan.choices.update == UpdateTime::in_next_forward,
-                     "steps made durable whose updates end in the next step for some blocks only");
+      SPILLWAY_CHECK(!plan.choices.fetches_rows || defers(plan.choices), "steps made durable of which some rows are written apart from their blocks");
       committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
                         runtime->make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
@@ -100,18 +99,17 @@ struct Executor::Impl {
   }
 
   // Whether the run, of a step, changes any state.
-  bool updates_in(const Run& run) const { return plan.choices.update != UpdateTime::in_next_forward || run.pending; }
+  bool updates_in(const Run& run) const { return !defers(plan.choices) || run.pending; }
 
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
-    const bool defers = spillway::defers(plan.choices);
     run.speculates = speculates(plan.choices);
-    run.pending = defers && update_waits;
-    if (defers) run.update_settings = waiting_settings;
+    run.pending = defers(plan.choices) && update_waits;
+    if (defers(plan.choices)) run.update_settings = waiting_settings;
     if (updates_in(run)) run.slot_after = slot_to_write();
     run.token_slot = run.index;
     slot = run.slot_after;
-    if (defers) {
+    if (defers(plan.choices)) {
       update_waits = true;
       waiting_settings = settings;
     }
@@ -226,10 +224,10 @@ StepOutcome Executor::wait() {
   outcome.grad_norm = run->grad_norm;
   outcome.stopped = run->stopped;
   if (!run->stopped.empty()) {
-    const bool defers = impl.plan.choices.update == UpdateTime::in_next_forward;
-    impl.slot = defers ? run->slot_after : run->slot_before;
+    const bool waits = defers(impl.plan.choices);
+    impl.slot = waits ? run->slot_after : run->slot_before;
     impl.update_waits = false;
-    outcome.state_intact = defers || !run->updates_done.load() || run->speculates || run->known_factor.has_value();
+    outcome.state_intact = waits || !run->updates_done.load() || run->speculates || run->known_factor.has_value();
   }
   const double ended_s = impl.end_of(*run);
   outcome.seconds = ended_s - std::max(impl.last_end_s, run->submitted_s);

@@ -109,6 +109,41 @@ class Durability : public ::testing::Test {
   std::vector<std::string> directories() const { return {directory_ + "/a", directory_ + "/b"}; }
   std::vector<std::string> files() const { return {directory_ + "/a/spillway-store.bin", directory_ + "/b/spillway-store.bin"}; }
 
+  StoreOptions store_options(const DurableLayout& layout) const {
+    StoreOptions options;
+    for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
+    options.bytes = layout.store_bytes;
+    options.identity = StoreIdentity{.store_id = 11, .records_begin = layout.records_begin, .place_bytes = layout.place_bytes};
+    return options;
+  }
+
+  // A store that is fresh, and a training on it whose state before the first step is durable.
+  struct Begun {
+    Begun(const Durability& test, const Case& of, const Plan& plan, std::int64_t interval, DirectIo direct)
+        : durability{.identity = {}, .layout = durable_layout(plan, test.model_.of(plan).graph), .interval = interval, .from = {}},
+          store(options_of(test, direct)),
+          small(test.model_, plan, store, identified(test)) {
+      small.load_weights();
+      small.executor().hold_state(0);
+      if (!of.clip) small.set_clip(0);
+    }
+
+    DurabilityOptions durability;
+    Store store;
+    SmallTraining small;
+
+   private:
+    StoreOptions options_of(const Durability& test, DirectIo direct) const {
+      StoreOptions options = test.store_options(durability.layout);
+      options.direct = direct;
+      return options;
+    }
+    const DurabilityOptions& identified(const Durability& test) {
+      durability.identity = identify_store(test.directories());
+      return durability;
+    }
+  };
+
   // A run of its own process, as far as it can see: finds out whether there is a state to go on with.
   struct Attempt {
     std::int64_t began_at = 0;
@@ -122,13 +157,10 @@ class Durability : public ::testing::Test {
       const Plan plan = plan_for(of);
       const UnitGraph& graph = model_.of(plan).graph;
       DurabilityOptions durability{.identity = {}, .layout = durable_layout(plan, graph), .interval = of.interval, .from = {}};
-      StoreOptions options;
-      for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
+      StoreOptions options = store_options(durability.layout);
       options.stripe_bytes = 64 * kKiB;
-      options.bytes = durability.layout.store_bytes;
       options.queue = IoQueueKind::threads;
       options.depth = 4;
-      options.identity = StoreIdentity{.store_id = 11, .records_begin = durability.layout.records_begin, .place_bytes = durability.layout.place_bytes};
       options.orphans = {11};
       options.content = goes_on ? StoreContent::existing : StoreContent::fresh;
       disk.attach(options);
@@ -252,34 +284,24 @@ TEST_F(Durability, a_state_that_is_held_stays_while_steps_go_on) {
     if (of.clip && of.update == UpdateTime::in_backward) continue;
     SCOPED_TRACE(of.name);
     const Plan plan = plan_for(of);
-    const UnitGraph& graph = model_.of(plan).graph;
-    DurabilityOptions durability{.identity = {}, .layout = durable_layout(plan, graph), .interval = of.interval, .from = {}};
-    StoreOptions options;
-    for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
-    options.bytes = durability.layout.store_bytes;
-    options.identity = StoreIdentity{.store_id = 11, .records_begin = durability.layout.records_begin, .place_bytes = durability.layout.place_bytes};
-    Store store(options);
-    durability.identity = identify_store(directories());
-    SmallTraining small(model_, plan, store, durability);
-    small.load_weights();
-    small.executor().hold_state(0);
-    if (!of.clip) small.set_clip(0);
+    Begun run(*this, of, plan, of.interval, DirectIo::automatic);
+    SmallTraining& small = run.small;
     std::uint64_t held = 0;
     {
       small.submit(1);
       small.executor().wait();
       small.executor().flush();
       const StateHold hold = small.executor().hold_state(1);
-      held = digest_of_record(store, durability.identity, 1);
+      held = digest_of_record(run.store, run.durability.identity, 1);
       for (std::int64_t step = 2; step <= kSteps; ++step) {
         small.submit(step);
         small.executor().wait();
-        EXPECT_EQ(digest_of_record(store, durability.identity, 1), held);
+        EXPECT_EQ(digest_of_record(run.store, run.durability.identity, 1), held);
       }
     }
     EXPECT_EQ(digest(small.state()), states(of).at(kSteps));
     small.executor().hold_state(kSteps);
-    EXPECT_NE(digest_of_record(store, durability.identity, kSteps), held);
+    EXPECT_NE(digest_of_record(run.store, run.durability.identity, kSteps), held);
   }
 }
 
@@ -289,34 +311,23 @@ TEST_F(Durability, a_flipped_bit_is_named_and_the_step_before_stays) {
   int flipped = 0;
   for (const Case& of : cases()) {
     const Plan plan = plan_for(of);
-    const UnitGraph& graph = model_.of(plan).graph;
-    const DurableLayout layout = durable_layout(plan, graph);
+    const DurableLayout layout = durable_layout(plan, model_.of(plan).graph);
     std::set<std::string> kinds;
     for (std::size_t index = 0; index < layout.state.arrays.size(); ++index) {
       const std::string& name = layout.state.arrays[index].name;
       // Of each kind of array the first, and others now and then.
       if (plan.resident[static_cast<std::size_t>(layout.state.buffer[index])].tier == Tier::device) continue;
       if (!kinds.insert(name.substr(name.rfind('/'))).second && random() % 5 != 0) continue;
-      DurabilityOptions durability{.identity = {}, .layout = layout, .interval = 1, .from = {}};
-      StoreOptions options;
-      for (const std::string& directory : directories()) options.directories.push_back({directory, 0});
-      options.bytes = layout.store_bytes;
-      options.direct = DirectIo::off;
-      options.identity = StoreIdentity{.store_id = 11, .records_begin = layout.records_begin, .place_bytes = layout.place_bytes};
-      Store store(options);
-      durability.identity = identify_store(directories());
-      SmallTraining small(model_, plan, store, durability);
-      small.load_weights();
-      small.executor().hold_state(0);
-      if (!of.clip) small.set_clip(0);
+      Begun run(*this, of, plan, 1, DirectIo::off);
+      SmallTraining& small = run.small;
       small.submit(1);
       small.executor().wait();
       small.executor().flush();
       small.executor().hold_state(1);
-      const CommitRecord before = CommitLog(store, durability.identity).newest().value();
+      const CommitRecord before = CommitLog(run.store, run.durability.identity).newest().value();
       const DurableArray& array = before.arrays[index];
       const Bytes at = static_cast<Bytes>(random() % static_cast<std::uint64_t>(array.bytes));
-      const StorePlace place = store.place_of(array.begin[static_cast<std::size_t>(array.slot)] + at);
+      const StorePlace place = run.store.place_of(array.begin[static_cast<std::size_t>(array.slot)] + at);
       std::fstream file(place.file, std::ios::in | std::ios::out | std::ios::binary);
       file.seekg(place.offset);
       const auto byte = static_cast<char>(file.get() ^ (1 << random() % 8));
@@ -331,7 +342,7 @@ TEST_F(Durability, a_flipped_bit_is_named_and_the_step_before_stays) {
       EXPECT_THAT([&] { go_on(); }, ::testing::ThrowsMessage<IoError>(::testing::AllOf(::testing::HasSubstr(name + ": damaged: bytes"),
                                                                                     ::testing::HasSubstr("spillway-store.bin"))))
           << of.name << ", byte " << at;
-      EXPECT_EQ(CommitLog(store, durability.identity).newest().value(), before);
+      EXPECT_EQ(CommitLog(run.store, run.durability.identity).newest().value(), before);
       ++flipped;
       if (HasFailure()) return;
     }

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 #include <span>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "memory/parallel.h"
 #include "nvme/content_hash.h"
 #include "offload/host_adamw.h"
+#include "tools/bench/cpu_seconds.h"
 
 namespace spillway {
 namespace {
@@ -62,12 +62,6 @@ class HashedUpdate {
   Arena arena_;
   std::atomic<std::uint64_t> found_{0};
 };
-
-double cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 void hashed_update(benchmark::State& state) {
   HashedUpdate update(static_cast<int>(state.range(0)));

@@ -6,23 +6,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <string>
 #include <string_view>
 
 #include "memory/planner.h"
+#include "tools/bench/cpu_seconds.h"
 #include "trainer/options.h"
 #include "trainer/prepared_run.h"
 #include "trainer/profile_file.h"
 
 namespace spillway {
 namespace {
-
-double cpu_seconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // Runs both one after the other, and counts what two cores would save: others on the machine disturb processor seconds the least.
 struct TwoCores {
