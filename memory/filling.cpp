@@ -29,6 +29,8 @@ std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
   return of_units;
 }
 
+Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_piece > 0 ? outline.spare_pieces : outline.spare; }
+
 // Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
 // worth another.
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5;
@@ -57,7 +59,7 @@ Choices Filling::start(const Outline& outline) const {
   choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
   choices.gradient_tier.assign(graph.blocks.size(), spare);
   choices.fetches_rows = outline.fetches_rows && may_fetch_rows(graph, choices);
-  choices.saved.assign(graph.units.size(), outline.spare);
+  for (const Unit& unit : graph.units) choices.saved.push_back(spare_of(unit, outline));
   choices.boundary.assign(graph.units.size(), outline.spare_boundary);
   return choices;
 }
@@ -148,9 +150,10 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
   Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
-  for (const UnitValues& values : values_of_units(graph)) {
-    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : values.boundary * choices.micro_batches);
-    saved.sizes.push_back(outline.spare == Saved::keep ? 0 : values.saved * choices.micro_batches);
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.micro_batches);
+    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.micro_batches);
   }
   std::reverse(saved.sizes.begin(), saved.sizes.end());
   const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
@@ -169,9 +172,10 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
 
 Bytes Filling::kept_bytes(const UnitGraph& graph, const Outline& outline, int micro_batches) const {
   Bytes kept = 0;
-  for (const UnitValues& values : values_of_units(graph)) {
-    if (outline.spare_boundary == Boundary::keep) kept += values.boundary;
-    if (outline.spare == Saved::keep) kept += values.saved;
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    if (outline.spare_boundary == Boundary::keep) kept += of_units[unit].boundary;
+    if (spare_of(graph.units[unit], outline) == Saved::keep) kept += of_units[unit].saved;
   }
   return outline.order == Order::vertical ? kept * micro_batches : kept;
 }

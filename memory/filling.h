@@ -24,6 +24,7 @@ struct Outline {
   Order order = Order::vertical;
   UpdateTime update = UpdateTime::after;
   Saved spare = Saved::recompute;  // what happens to saved values that do not stay
+  Saved spare_pieces = Saved::recompute;  // the same, of units that would make them again piece by piece: the vocabulary's logits
   Boundary spare_boundary = Boundary::keep;
   int slots = 1;
   std::int64_t update_chunk = 0;
@@ -31,11 +32,11 @@ struct Outline {
   Fill fill = Fill::saved_first;
   bool fetches_rows = false;  // of lookups, where they may be
 
-  // Whether the same is computed in the same order and the same activations are kept, whenever updates come.
+  // Whether the same is computed in the same order and the same activations are kept, but for logits, whenever updates come.
   bool computes_alike(const Outline& other) const {
     return graph == other.graph && order == other.order && spare == other.spare && spare_boundary == other.spare_boundary;
   }
-  // Whether it differs in no more than how far ahead it reads, its pieces and its filling.
+  // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
   bool same_kind(const Outline& other) const { return computes_alike(other) && update == other.update; }
 };
 

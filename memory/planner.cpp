@@ -112,6 +112,22 @@ class Search {
   }
   Spare first_spare() const { return spares().front(); }
 
+  // Whether logits that do not stay are better on NVMe than made again is a matter of rates; the search tries both.
+  Saved spare_pieces() const {
+    if (request_.activations == SavedRequest::nvme) return Saved::spill;
+    if (request_.activations != SavedRequest::automatic || !has_disk()) return Saved::recompute;
+    double made_s = 0, moved_s = 0;
+    for (const Unit& unit : graphs_.tiled->units) {
+      if (unit.saved_piece == 0) continue;
+      made_s += seconds_of(machine_, *graphs_.tiled, unit.forward_work);
+      for (const int value : unit.saved) {
+        const auto bytes = static_cast<double>(graphs_.tiled->values[value].bytes);
+        moved_s += bytes / machine_.nvme_mixed_read_bytes + bytes / machine_.nvme_mixed_write_bytes;
+      }
+    }
+    return moved_s < made_s ? Saved::spill : Saved::recompute;
+  }
+
   // tight: nothing is read ahead, and updates come in the smallest pieces.
   enum class Pace : std::uint8_t { ahead, tight };
 
@@ -132,6 +148,7 @@ class Search {
       updates.push_back(UpdateTime::in_next_forward);
     }
     std::vector<Outline> outlines;
+    const Saved pieces = pace == Pace::tight ? Saved::recompute : spare_pieces();
     for (const int graph : {1, 0}) {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
@@ -140,6 +157,7 @@ class Search {
                                 .order = order,
                                 .update = update,
                                 .spare = spare.saved,
+                                .spare_pieces = pieces,
                                 .spare_boundary = spare.boundary,
                                 .slots = slots(),
                                 .update_chunk = pace == Pace::tight ? least_chunk() : chunk(),
@@ -183,9 +201,14 @@ class Search {
 
   // --- weighing ---
 
-  // Seconds of the outline's plan, filled; one that does not fit with rows that are fetched may fit without.
+  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to NVMe, or with rows that are fetched, may
+  // fit without.
   std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
     std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));
+    if (!seconds && outline.spare_pieces == Saved::spill && request_.activations == SavedRequest::automatic) {
+      outline.spare_pieces = Saved::recompute;
+      seconds = consider(outline, filling_.fill(outline));
+    }
     if (!seconds && filling_.fetches_rows(outline)) {
       outline.fetches_rows = false;
       seconds = consider(outline, filling_.fill(outline));
@@ -289,6 +312,8 @@ class Search {
       if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
       while (outline.lookahead < farthest() && (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
       }
+      if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
+        is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
     }
   }
 

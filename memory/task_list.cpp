@@ -381,7 +381,8 @@ class Builder {
       if (kind == OpKind::recompute && wanted.access != Access::read && !is_saved) {
         task.operands.push_back({.role = Role::value, .access = wanted.access});
       } else if (kind == OpKind::forward && is_saved && (purpose_ == Purpose::evaluation || choices_.saved[index] == Saved::recompute)) {
-        task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = graph_.values[wanted.value].bytes});
+        const Bytes bytes = unit.saved_piece > 0 ? unit.saved_piece : graph_.values[wanted.value].bytes;
+        task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = bytes});
       } else {
         use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
       }
@@ -419,12 +420,20 @@ class Builder {
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (apart && index == lookups_.front()) add_rows(unit, mb);
       if (apart && unit.gradient_blocks.size() == 1) continue;
-      if (choices_.saved[index] == Saved::recompute && !unit.saved.empty()) forward_task(index, mb, OpKind::recompute);
+      const bool recomputes = choices_.saved[index] == Saved::recompute && !unit.saved.empty(), by_itself = recomputes && unit.saved_piece > 0;
+      if (recomputes && !by_itself) forward_task(index, mb, OpKind::recompute);
       Task& task = add(OpKind::backward, Lane::compute);
       task.op.unit = index;
       task.op.micro_batch = mb;
       task.op.work = unit.backward_work;
-      for (const ValueUse& wanted : unit.backward) use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
+      if (by_itself) task.op.work += unit.forward_work;
+      for (const ValueUse& wanted : unit.backward) {
+        if (by_itself && unit.saves(wanted.value)) {
+          task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = unit.saved_piece});
+        } else {
+          use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
+        }
+      }
       weights(task, unit);
       for (const int block : unit.gradient_blocks) {
         if (apart && is_apart(block)) {

@@ -63,6 +63,10 @@ struct Work {
   double attention_flops = 0;              // causal pairs only
   double bytes = 0;                        // moved by passes over memory that are not matrix products
   double repeated_flops = 0;               // of gemm_flops, what the unit's forward has computed before
+  Work& operator+=(const Work& other) {
+    gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes, repeated_flops += other.repeated_flops;
+    return *this;
+  }
 };
 
 enum class ForwardRole : std::uint8_t {
@@ -90,6 +94,9 @@ struct Unit {
   // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its forward
   // runs again just before its backward and writes these alone (other written values are passed as null).
   std::vector<int> saved;
+  // Above 0: where the saved values are not kept, no forward runs again, but the backward makes them itself, a piece at a time: both
+  // passes are given room for a piece, of so many bytes each.
+  Bytes saved_piece = 0;
   RowLookup lookup;
   bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }
 };

@@ -96,22 +96,20 @@ ops::SoftmaxState softmax_state(float* state /*[3,rows]*/, std::int64_t rows, st
 
 // Where the values of a tile stand in its calls; -1: the tile has no such value.
 struct TilePlaces {
-  int x = -1, state = -1, log_sum_exp = -1;           // forward
-  int x_again = -1, log_sum_exp_again = -1, dx = -1;  // backward
+  int x = -1, logits = -1, state = -1, log_sum_exp = -1;                 // forward
+  int x_again = -1, logits_again = -1, log_sum_exp_again = -1, dx = -1;  // backward
   bool is_first = false, is_last = false;
 };
 
 template <typename E>
 class HeadTileOps : public UnitOps {
  public:
-  HeadTileOps(const Compute& compute, TileKernels<E> kernels, const TilePlaces& at, Bytes logits_bytes)
+  HeadTileOps(const Compute& compute, TileKernels<E> kernels, const TilePlaces& at)
       : compute_(compute), kernels_(std::move(kernels)), at_(at), forward_(compute.engine), backward_(compute.engine) {
-    forward_.reserve(logits_bytes);
     kernels_.size_logits(forward_);
     if (at_.is_last) forward_.add_scratch(ops::loss_finish_scratch_bytes(compute_.rows));
-    backward_.reserve(logits_bytes);
-    kernels_.size_logits(backward_);
     kernels_.size_gradients(backward_, at_.is_last);
+    backward_.add_scratch(forward_.workspace());  // of the logits, where they are made again
   }
 
   const PassSize& forward_size() const { return forward_; }
@@ -120,12 +118,12 @@ class HeadTileOps : public UnitOps {
   void forward(const UnitCall& call) override {
     const E* x = value_of<E>(call, at_.x);
     float* state = value_of<float>(call, at_.state);
-    E* logits = region_of<E>(call, 0);
     std::byte* scratch = call.workspace + forward_.scratch_offset();
     const std::int64_t n = compute_.rows;
     double loss = 0;
     for (Strip strip = kernels_.strip_at(0); strip.rows > 0; strip = kernels_.strip_at(strip.begin + strip.rows)) {
       const ops::SoftmaxState rows = softmax_state(state, n, strip.begin);
+      E* logits = logits_of(call, at_.logits, strip);
       if (at_.is_first) ops::loss_begin(strip.rows, rows);
       kernels_.logits(strip, x, weights_of<E>(call, 0), logits, scratch);
       kernels_.give_logits(strip, call, logits);
@@ -141,16 +139,21 @@ class HeadTileOps : public UnitOps {
   void backward(const UnitCall& call) override {
     const E* x = value_of<E>(call, at_.x_again);
     const E* weight = weights_of<E>(call, 0);
-    E* logits = region_of<E>(call, 0);
     std::byte* scratch = call.workspace + backward_.scratch_offset();
     for (Strip strip = kernels_.strip_at(0); strip.rows > 0; strip = kernels_.strip_at(strip.begin + strip.rows)) {
-      kernels_.logits(strip, x, weight, logits, scratch);
+      E* logits = logits_of(call, at_.logits_again, strip);
+      if (!call.keeps_saved) kernels_.logits(strip, x, weight, logits, scratch);
       kernels_.gradients(strip, call, x, weight, logits, value_of<float>(call, at_.log_sum_exp_again) + strip.begin, at_.is_last,
                          value_of<float>(call, at_.dx), gradient_of(call, 0), scratch);
     }
   }
 
  private:
+  // [n,R] where they are kept, else room for [S,R].
+  E* logits_of(const UnitCall& call, int place, const Strip& strip) const {
+    return value_of<E>(call, place) + (call.keeps_saved ? strip.begin * kernels_.tile().rows : 0);
+  }
+
   Compute compute_;
   TileKernels<E> kernels_;
   TilePlaces at_;
@@ -258,16 +261,21 @@ void add_tiled_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spe
     TilePlaces at;
     at.is_first = i == 0;
     at.is_last = i + 1 == tiles.size();
+    const Bytes row_of_logits = tiles[i].rows * size_of(compute.dtype);
+    const int logits = builder.add_value(fmt::format("logits {}", i), compute.rows * row_of_logits);
+    unit.saved = {logits};
+    unit.saved_piece = strip_rows(builder) * row_of_logits;
     at.x = add_use(unit.forward, input.value, Access::read);
+    at.logits = add_use(unit.forward, logits, Access::write);
     at.state = add_use(unit.forward, state, at.is_first ? Access::write : Access::update);
     if (at.is_last) at.log_sum_exp = add_use(unit.forward, log_sum_exp, Access::write);
     at.x_again = add_use(unit.backward, input.value, Access::read);
+    at.logits_again = add_use(unit.backward, logits, Access::update);  // they become their gradients
     at.log_sum_exp_again = add_use(unit.backward, log_sum_exp, Access::read);
     at.dx = add_use(unit.backward, input.gradient, at.is_last ? Access::write : Access::update);
     auto ops = make_ops(compute.dtype, [&]<typename E>() -> std::unique_ptr<UnitOps> {
-      const std::int64_t strip = strip_rows(builder);
-      TileKernels<E> kernels(compute, spec.hidden, tiles[i], strip);
-      auto head = std::make_unique<HeadTileOps<E>>(compute, kernels, at, strip * tiles[i].rows * size_of(compute.dtype));
+      TileKernels<E> kernels(compute, spec.hidden, tiles[i], strip_rows(builder));
+      auto head = std::make_unique<HeadTileOps<E>>(compute, kernels, at);
       unit.forward_work = head->forward_size().work();
       unit.backward_work = head->backward_size().work();
       unit.forward_workspace = head->forward_size().workspace();

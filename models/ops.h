@@ -194,6 +194,11 @@ double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x,
 // sums[row] of x [rows, columns], each as sum_of_squares() takes it of a chunk.
 template <typename E>
 void row_squares(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const E* x, double* sums);
+// cast_from_float() to y and the sums of squares of y, in one pass over memory.
+template <typename E>
+double round_and_square(const ThreadPool& pool, std::int64_t elements, const float* x, E* y, std::byte* scratch);
+template <typename E>
+void round_and_square_rows(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const float* x, E* y, double* sums);
 // The sum along the fixed tree that every reduction here uses. Destroys `values`.
 double tree_sum(std::span<double> values);
 

@@ -37,6 +37,7 @@ struct UnitCall {
   float* logits = nullptr;      // [V]: where the head leaves the logits of one row; null where nobody asks for them
   std::int64_t logits_row = 0;  // that row, in [0, n)
   ForwardPass pass = ForwardPass::full;
+  bool keeps_saved = true;      // false: where the unit has a saved_piece, its saved values are room for one
   LookupSource lookup = LookupSource::block;
 };
 
@@ -56,7 +57,7 @@ struct CompiledModel {
 
 // How the vocabulary is gone through; the two that give a loss give the same bits.
 enum class HeadMode : std::uint8_t {
-  tiled,  // a unit a vocabulary tile: logits of a tile are computed in the forward and again in the backward
+  tiled,  // a unit a vocabulary tile: logits of a tile are computed in the forward, and again in the backward unless they are kept
   fused,  // one unit with all tiles resident: logits of a strip of rows are computed once; loss and gradient in the backward
   logits,  // a unit a vocabulary tile that only leaves the logits of UnitCall::logits_row: no loss, no backward
 };

@@ -36,23 +36,24 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* sums) {
   int place = first_piece_[op.op->block];
   for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) {
     double& sum = sums[place++];
-    if (form_ == StateForm::compact) {
-      ops::cast_from_float(pool_, piece.elements(), gradient + piece.begin, rounded + piece.begin);
-      sum = sum_of_squares(op.op->block, piece, rounded + piece.begin);
-    } else {
-      sum = sum_of_squares(op.op->block, piece, gradient + piece.begin);
-    }
+    sum = sum_of_squares(op.op->block, piece, gradient + piece.begin, form_ == StateForm::compact ? rounded + piece.begin : nullptr);
     finite &= std::isfinite(sum);
   }
   return finite;
 }
 
 // Of what is looked up row by row: plans that keep touched rows apart know these last.
-template <typename E>
-double OptimizerOps::sum_of_squares(int block, const TensorPiece& piece, const E* gradient) {
-  if (!graph_.blocks[block].looked_up) return ops::sum_of_squares(pool_, piece.elements(), gradient, scratch_.data());
+double OptimizerOps::sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded) {
+  if (!graph_.blocks[block].looked_up) {
+    return rounded != nullptr ? ops::round_and_square(pool_, piece.elements(), gradient, rounded, scratch_.data())
+                              : ops::sum_of_squares(pool_, piece.elements(), gradient, scratch_.data());
+  }
   auto* sums = reinterpret_cast<double*>(scratch_.data());
-  ops::row_squares(pool_, piece.rows, piece.columns, gradient, sums);
+  if (rounded != nullptr) {
+    ops::round_and_square_rows(pool_, piece.rows, piece.columns, gradient, rounded, sums);
+  } else {
+    ops::row_squares(pool_, piece.rows, piece.columns, gradient, sums);
+  }
   return ops::tree_sum({sums, static_cast<std::size_t>(piece.rows)});
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/bfloat16.h"
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "offload/bound_program.h"
@@ -55,8 +56,8 @@ class OptimizerOps {
 
  private:
   void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first, std::int64_t last) const;
-  template <typename E>
-  double sum_of_squares(int block, const TensorPiece& piece, const E* gradient);
+  // Of the gradient, or of its rounding, which goes to `rounded` unless that is null.
+  double sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded);
 
   const UnitGraph& graph_;
   const FetchedRows rows_;

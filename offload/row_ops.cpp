@@ -94,8 +94,7 @@ void RowOps::round_and_square(std::int64_t rows, const float* gradient, std::byt
   const std::int64_t H = rows_.row_elements();
   if (choices_.form == StateForm::compact) {
     auto* waiting = reinterpret_cast<BFloat16*>(rounded);
-    ops::cast_from_float(optimizer_.pool(), rows * H, gradient, waiting);
-    ops::row_squares(optimizer_.pool(), rows, H, waiting, squares);
+    ops::round_and_square_rows(optimizer_.pool(), rows, H, gradient, waiting, squares);
   } else {
     ops::row_squares(optimizer_.pool(), rows, H, gradient, squares);
   }

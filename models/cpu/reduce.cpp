@@ -24,6 +24,8 @@ struct ReduceKernels {
   decltype(&ops::column_sums<E>) column_sums;
   decltype(&ops::all_finite<E>) all_finite;
   void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial /*[chunks]*/);
+  // The same of x rounded, which goes to y.
+  void (*rounded_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const float* x, E* y, double* partial);
 };
 }  // namespace spillway::ops
 #endif
@@ -54,9 +56,9 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
   reduce_blocks(pool, row_blocks(n), columns, partial, sums, how);
 }
 
-// In fp32 over stretches short enough not to lose digits, then in double.
-template <typename E>
-void chunk_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial) {
+// In fp32 over stretches short enough not to lose digits, then in double. values(first, count): the address of a stretch.
+template <typename Values>
+void squares_of(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, double* partial, const Values& values) {
   constexpr std::int64_t kStretch = 1024;
   const std::int64_t chunks = (elements + chunk - 1) / chunk, together = std::max<std::int64_t>(1, kSquareChunk / chunk);
   pool.parallel_for((chunks + together - 1) / together, [&](std::int64_t task, int) HWY_ATTR {
@@ -64,13 +66,29 @@ void chunk_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t c
       const std::int64_t end = std::min(elements, (at + 1) * chunk);
       double sum = 0.0;
       for (std::int64_t first = at * chunk; first < end; first += kStretch) {
-        sum += static_cast<double>(sum_vectors(std::min(kStretch, end - first), [&](std::int64_t i, auto part) HWY_ATTR {
-          const Float v = load(x + first + i, part);
+        const std::int64_t count = std::min(kStretch, end - first);
+        const auto* stretch = values(first, count);
+        sum += static_cast<double>(sum_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
+          const Float v = load(stretch + i, part);
           return hn::Mul(v, v);
         }));
       }
       partial[at] = sum;
     }
+  });
+}
+
+template <typename E>
+void chunk_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial) {
+  squares_of(pool, elements, chunk, partial, [x](std::int64_t first, std::int64_t) { return x + first; });
+}
+
+// A stretch is still in the first cache when it is squared.
+template <typename E>
+void rounded_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const float* x, E* y, double* partial) {
+  squares_of(pool, elements, chunk, partial, [x, y](std::int64_t first, std::int64_t count) HWY_ATTR {
+    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(load(x + first + i, part), y + first + i, part); });
+    return y + first;
   });
 }
 
@@ -89,7 +107,7 @@ bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
 
 template <typename E>
 ReduceKernels<E> kernels() {
-  return {column_sums<E>, all_finite<E>, chunk_squares<E>};
+  return {column_sums<E>, all_finite<E>, chunk_squares<E>, rounded_squares<E>};
 }
 
 }  // namespace
@@ -114,6 +132,12 @@ double tree_sum(std::span<double> values) {
 Bytes column_sums_scratch_bytes(std::int64_t n, std::int64_t columns) { return partial_sums_bytes(n, columns); }
 Bytes sum_of_squares_scratch_bytes(std::int64_t elements) { return (elements + kSquareChunk - 1) / kSquareChunk * 8; }
 
+namespace {
+double sum_of_chunks(std::int64_t elements, double* partial /*[chunks]*/) {
+  return tree_sum({partial, static_cast<std::size_t>((elements + kSquareChunk - 1) / kSquareChunk)});
+}
+}  // namespace
+
 template <typename E>
 void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, const E* dy, float* sums, Store how,
                  std::byte* scratch) {
@@ -127,19 +151,31 @@ template <typename E>
 double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch) {
   auto* partial = reinterpret_cast<double*>(scratch);
   best<E>().chunk_squares(pool, elements, kSquareChunk, x, partial);
-  return tree_sum({partial, static_cast<std::size_t>((elements + kSquareChunk - 1) / kSquareChunk)});
+  return sum_of_chunks(elements, partial);
+}
+template <typename E>
+double round_and_square(const ThreadPool& pool, std::int64_t elements, const float* x, E* y, std::byte* scratch) {
+  auto* partial = reinterpret_cast<double*>(scratch);
+  best<E>().rounded_squares(pool, elements, kSquareChunk, x, y, partial);
+  return sum_of_chunks(elements, partial);
 }
 
 template <typename E>
 void row_squares(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const E* x, double* sums) {
   best<E>().chunk_squares(pool, rows * columns, columns, x, sums);
 }
+template <typename E>
+void round_and_square_rows(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const float* x, E* y, double* sums) {
+  best<E>().rounded_squares(pool, rows * columns, columns, x, y, sums);
+}
 
 #define SPILLWAY_INSTANTIATE(E)                                                                                  \
   template void column_sums(const ThreadPool&, std::int64_t, std::int64_t, const E*, float*, Store, std::byte*); \
   template bool all_finite(const ThreadPool&, std::int64_t, const E*);                                           \
   template double sum_of_squares(const ThreadPool&, std::int64_t, const E*, std::byte*);                         \
-  template void row_squares(const ThreadPool&, std::int64_t, std::int64_t, const E*, double*);
+  template double round_and_square(const ThreadPool&, std::int64_t, const float*, E*, std::byte*);               \
+  template void row_squares(const ThreadPool&, std::int64_t, std::int64_t, const E*, double*);                   \
+  template void round_and_square_rows(const ThreadPool&, std::int64_t, std::int64_t, const float*, E*, double*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)
 #undef SPILLWAY_INSTANTIATE

@@ -280,6 +280,9 @@ class InCoreRunner {
       call.gradient_mode = mode;
       if (saved == SavedValues::recomputed && !unit.saved.empty()) {
         for (const int value : unit.saved) values_[static_cast<std::size_t>(value)].spoil();
+        call.keeps_saved = false;
+      }
+      if (!call.keeps_saved && unit.saved_piece == 0) {
         call.pass = ForwardPass::recompute;
         call_unit(
             u, unit.forward, unit.forward_workspace, call,

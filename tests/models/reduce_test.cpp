@@ -52,6 +52,26 @@ TYPED_TEST(ReduceTest, SumOfSquares) {
   }
 }
 
+TYPED_TEST(ReduceTest, RoundingAndSquaringAreTheTwoOneAfterTheOther) {
+  const ThreadPool pool(2);
+  for (const std::int64_t rows : {1, 65, 301}) {
+    const std::int64_t columns = 997, count = rows * columns;
+    const auto x = random_vector<float>(count, 1);
+    std::vector<TypeParam> rounded(x.size()), y(x.size());
+    ops::cast_from_float(pool, count, x.data(), rounded.data());
+    Scratch scratch(ops::sum_of_squares_scratch_bytes(count));
+    EXPECT_EQ(ops::round_and_square(pool, count, x.data(), y.data(), scratch.data()),
+              ops::sum_of_squares(pool, count, rounded.data(), scratch.data()));
+    expect_same_bits(y, rounded, "rounded");
+    std::vector<double> expected(static_cast<std::size_t>(rows)), sums(expected.size());
+    std::vector<TypeParam> by_rows(x.size());
+    ops::row_squares(pool, rows, columns, rounded.data(), expected.data());
+    ops::round_and_square_rows(pool, rows, columns, x.data(), by_rows.data(), sums.data());
+    expect_same_bits(by_rows, rounded, "rounded by rows");
+    EXPECT_EQ(sums, expected);
+  }
+}
+
 TYPED_TEST(ReduceTest, AllFinite) {
   const ThreadPool pool(2);
   for (const std::int64_t count : {1, 130, 200000}) {

@@ -108,6 +108,9 @@ void add_all(const ThreadPool& pool, Operands& o) {
       [&] { ops::column_sums<E>(pool, n, H, o.y.data(), o.dbias.data(), Store::add, o.scratch.data()); });
   add("sum_of_squares", kTile * H * 4,
       [&] { benchmark::DoNotOptimize(ops::sum_of_squares<float>(pool, kTile * H, o.dtable.data(), o.scratch.data())); });
+  add("round_and_square", kTile * H * 6, [&] {
+    benchmark::DoNotOptimize(ops::round_and_square<E>(pool, kTile * H, o.dtable.data(), o.table.data(), o.scratch.data()));
+  });
   add("embedding_forward", 2 * n * H * 2, [&] {
     ops::embedding_forward<E>(pool, n, H, o.tokens.data(), {0, V}, o.table.data(), o.y.data());
   });
