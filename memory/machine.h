@@ -20,6 +20,8 @@ struct MachineProfile {
   double update_bytes = 0;                                    // read + written by the host optimizer
   double nvme_read_bytes = 0, nvme_write_bytes = 0;
   double nvme_mixed_read_bytes = 0, nvme_mixed_write_bytes = 0;  // when both run at once
+  // Small moves, of rows of an embedding, many in flight: each way alone. 0: not known, and taken to cost no more than their bytes.
+  double nvme_read_requests = 0, nvme_write_requests = 0;
   double operation_s = 20e-6;                                 // of starting one operation
   // Speeds, as shares of their own rates, of compute and of the host optimizer when both run: one on a machine where they share
   // no cores.

@@ -137,6 +137,7 @@ struct Op {
   std::vector<Wait> waits{};
   Work work;                            // compute and update lanes
   Bytes bytes = 0;                      // moved by read and write
+  std::int64_t small_requests = 0;      // that they take, where they are rows
 };
 
 struct Program {

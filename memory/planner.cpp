@@ -164,11 +164,26 @@ class Search {
                                 .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
                                 .update_spread = pace == Pace::tight ? 0 : 1,
                                 .fetches_rows = pace != Pace::tight});  // they take some room
+            // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
+            if (pace == Pace::tight || update == UpdateTime::after || spare.boundary == Boundary::spill || !has_room_for_lookups()) continue;
+            Outline resting = outlines.back();
+            resting.fetches_rows = false;
+            resting.fill = Fill::optimizer_first;
+            outlines.push_back(resting);
           }
         }
       }
     }
     return outlines;
+  }
+
+  // Whether the blocks that are looked up may rest on the device beside all else.
+  bool has_room_for_lookups() const {
+    Bytes state = 0;
+    for (const ParameterBlock& block : graphs_.tiled->blocks) {
+      if (block.looked_up) state += bytes_at_rest(request_.sharding, block, request_.form);
+    }
+    return has_disk() && 2 * state <= request_.budgets.device;
   }
 
   // So that the chunks in flight take an eighth of the device: larger ones would crowd out what the backward needs, smaller ones
@@ -340,7 +355,7 @@ class Search {
 
   // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
   // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations depend on how
-  // many there are: the best outline of each such choice is tried.
+  // many there are: the best outline of each such choice is tried, and the others as far as there is time.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
     run_both_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
@@ -348,15 +363,19 @@ class Search {
     trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
     const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
-    for (const auto& [seconds, outline, filled] : found) {
-      const auto alike = [&, &candidate = outline](const Outline& other) { return other.computes_alike(candidate); };
-      if (std::any_of(tried.begin(), tried.end(), alike)) continue;
-      // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
-      const auto same_graph = [&, &candidate = outline](const Ranked& ranked) { return ranked.outline.graph == candidate.graph; };
-      const double slower = seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
-      if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
-      if (consider(outline, &filled)) tried.push_back(outline);
-    }
+    const auto try_best = [&](bool (Outline::*is_like)(const Outline&) const) {
+      for (const auto& [seconds, outline, filled] : found) {
+        const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
+        if (std::any_of(tried.begin(), tried.end(), alike)) continue;
+        // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
+        const auto same_graph = [&, &candidate = outline](const Ranked& ranked) { return ranked.outline.graph == candidate.graph; };
+        const double slower = seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
+        if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
+        if (consider(outline, &filled)) tried.push_back(outline);
+      }
+    };
+    try_best(&Outline::computes_alike);
+    try_best(&Outline::same_kind);
     refine();
   }
 

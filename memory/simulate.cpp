@@ -22,11 +22,17 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
 
 namespace {
 
+// A drive is through with small requests when it has served so many, however few bytes they are.
+double move_s(const Op& op, double bytes_a_second, double requests_a_second) {
+  const double bytes_s = static_cast<double>(op.bytes) / bytes_a_second;
+  return requests_a_second > 0 ? std::max(bytes_s, static_cast<double>(op.small_requests) / requests_a_second) : bytes_s;
+}
+
 // Seconds of the operation's work at its lane's own rate.
 double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph) {
   switch (op.lane) {
-    case Lane::nvme_read: return static_cast<double>(op.bytes) / machine.nvme_read_bytes;
-    case Lane::nvme_write: return static_cast<double>(op.bytes) / machine.nvme_write_bytes;
+    case Lane::nvme_read: return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
+    case Lane::nvme_write: return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update: return op.work.bytes / machine.update_bytes;
     case Lane::network: return static_cast<double>(op.bytes) / machine.network_bytes;
     default: return seconds_of(machine, graph, op.work);

@@ -148,6 +148,7 @@ class Builder {
       list_.objects[object].kind = kind;
       use(task, role, Access::write, object);
       task.op.bytes += list_.objects[object].bytes;
+      task.op.small_requests += graph_.rows;
       return object;
     };
     int gradient = -1;
@@ -281,6 +282,7 @@ class Builder {
       const Bytes bytes = list_.objects[object].bytes / choices_.micro_batches;
       use(task, Role::memory, reads ? Access::write : Access::read, object, mb * bytes, bytes);
       task.op.bytes += bytes;
+      task.op.small_requests += graph_.rows;
     }
   }
   void update_touched() {

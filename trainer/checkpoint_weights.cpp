@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "memory/error.h"
 #include "offload/host_adamw.h"
 #include "trainer/checkpoint.h"
 #include "trainer/state_io.h"
+#include "trainer/state_sums.h"
 
 namespace spillway {
 namespace {
@@ -29,13 +29,17 @@ SafetensorsReader opened(const std::string& path) {
 
 CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph)
     : path_(checkpoint_state_file(checkpoint)), graph_(graph), reader_(opened(path_)), file_(PosixFile::open_to_read(path_)) {
+  const StateSums sums = read_state_sums(path_);
   split_ = !graph.blocks.empty() && reader_.find(state_array_name(graph.blocks.front(), StateKind::low)) != nullptr;
   for (const ParameterBlock& block : graph.blocks) {
     for (const StateKind kind : {StateKind::weight, StateKind::low}) {
       if (kind == StateKind::low && !split_) continue;
       const ElementType wanted = kind == StateKind::low ? ElementType::u16 : split_ ? ElementType::bf16 : ElementType::f32;
       const StoredTensor* found = reader_.find(state_array_name(block, kind));
-      if (found != nullptr && found->type == wanted && found->elements == block.elements) continue;
+      if (found != nullptr && found->type == wanted && found->elements == block.elements) {
+        check_state_array(sums, path_, file_, *found);
+        continue;
+      }
       throw InputError(fmt::format("{}: has {} for {}, but the model wants {} elements of {}", path_,
                                    found == nullptr ? "nothing" : fmt::format("{} elements of {}", found->elements, name_of(found->type)),
                                    state_array_name(block, kind), block.elements, name_of(wanted)),
@@ -46,13 +50,6 @@ CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGr
 
 const StoredTensor& CheckpointWeights::tensor(int block, StateKind kind) const {
   return *reader_.find(state_array_name(graph_.blocks[block], kind));
-}
-
-void CheckpointWeights::refuse_what_is_not_finite(int block, std::int64_t begin, std::span<const float> values) const {
-  const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
-  if (bad == values.end()) return;
-  throw IoError(fmt::format("{}: element {} of {} is {}: the checkpoint is damaged", path_, begin + (bad - values.begin()), graph_.blocks[block].name, *bad),
-                "Use an older checkpoint of the run.");
 }
 
 void CheckpointWeights::read_master(int block, std::int64_t begin, std::span<float> out) const {
@@ -71,7 +68,6 @@ void CheckpointWeights::read_master(int block, std::int64_t begin, std::span<flo
       for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], lows[i]);
     }
   }
-  refuse_what_is_not_finite(block, begin, out);
 }
 
 void CheckpointWeights::read_computed(int block, std::int64_t begin, std::span<float> out) const {
@@ -83,7 +79,6 @@ void CheckpointWeights::read_computed(int block, std::int64_t begin, std::span<f
     file_.read(weight.offset + 2 * (begin + static_cast<std::int64_t>(at)), std::as_writable_bytes(std::span(highs).first(count)));
     for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], 0);
   }
-  refuse_what_is_not_finite(block, begin, out);
 }
 
 }  // namespace spillway

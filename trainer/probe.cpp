@@ -88,6 +88,7 @@ struct ShownIn {
 ShownIn shown_in(std::string_view figure) {
   if (figure.starts_with("shared_") || figure.find("_beside_") != figure.npos) return {0.01, "%", true};
   if (figure.ends_with("_rows")) return {1, "rows", false};
+  if (figure.ends_with("_requests")) return {1e3, "k/s", false};
   return {1e9, figure.ends_with("flops") ? "GFLOP/s" : "GB/s", false};
 }
 
@@ -104,7 +105,7 @@ std::string probe_table(const ProbeResult& result) {
   }
   if (result.profile.nvme_read_bytes > 0) {
     const StoreOptions store;
-    table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once\n",
+    table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once; requests: of 8KiB, as of rows\n",
                          exact_size(store.block_bytes), store.depth);
   }
   return table;

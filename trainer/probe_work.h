@@ -62,6 +62,9 @@ class DiskMoves {
   // Bytes a second of moves that follow each other for so long, round and round.
   double read_for(double seconds) { return move(reader_, IoDirection::read, 0, readable_, seconds).rate; }
   double write_for(double seconds) { return move(writer_, IoDirection::write, half_, writable_, seconds).rate; }
+  // Requests a second of moves as those of an embedding's rows: small ones that lie apart.
+  double small_reads_for(double seconds) { return move_small(reader_, IoDirection::read, 0, readable_, seconds); }
+  double small_writes_for(double seconds) { return move_small(writer_, IoDirection::write, half_, writable_, seconds); }
 
  private:
   struct Moved {
@@ -70,6 +73,7 @@ class DiskMoves {
   };
   enum class Rounds : std::uint8_t { once, many };
   Moved move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds, Rounds rounds = Rounds::many);
+  double move_small(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds);
   std::byte* memory(IoDirection direction) const { return arena_.at(direction == IoDirection::read ? 0 : segment_); }
 
   Bytes half_, segment_;

@@ -20,7 +20,7 @@ namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 4;
+constexpr int kMeasuredBy = 5;
 
 enum class Presence : std::uint8_t { required, optional };
 
@@ -45,6 +45,8 @@ constexpr NamedRate kRates[] = {
     {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, kLeastBytes, kMostBytes, Presence::required, true},
     {"operation_s", &MachineProfile::operation_s, 1e-9, 1},
     // Of profiles that were written before these were measured: nothing is lost to them.
+    {"nvme_read_requests", &MachineProfile::nvme_read_requests, 1, 1e10, Presence::optional, true},
+    {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
     {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"compute_beside_read", &MachineProfile::compute_beside_read, 0.001, 1, Presence::optional},

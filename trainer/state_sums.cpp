@@ -71,20 +71,24 @@ void check_state_sum(const StateSums& sums, const std::string& state_file, std::
                 kElse);
 }
 
+void check_state_array(const StateSums& sums, const std::string& state_file, const PosixFile& file, const StoredTensor& array) {
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<Bytes>(4 * kMiB, array.bytes)));
+  ContentHasher hasher;
+  for (Bytes at = 0; at < array.bytes; at += std::ssize(piece)) {
+    const std::span<std::byte> part = std::span(piece).first(static_cast<std::size_t>(std::min<Bytes>(std::ssize(piece), array.bytes - at)));
+    file.read(array.offset + at, part);
+    hasher.add(part);
+  }
+  check_state_sum(sums, state_file, array.name, hasher.take());
+}
+
 Bytes check_state_file(const std::string& state_file) {
   const StateSums sums = read_state_sums(state_file);
   const SafetensorsReader reader(state_file);
   const PosixFile file = PosixFile::open_to_read(state_file);
-  std::vector<std::byte> piece(static_cast<std::size_t>(4 * kMiB));
-  ContentHasher hasher;
   Bytes total = 0;
   for (const StoredTensor& array : reader.tensors()) {
-    for (Bytes at = 0; at < array.bytes; at += std::ssize(piece)) {
-      const std::span<std::byte> part = std::span(piece).first(static_cast<std::size_t>(std::min<Bytes>(std::ssize(piece), array.bytes - at)));
-      file.read(array.offset + at, part);
-      hasher.add(part);
-    }
-    check_state_sum(sums, state_file, array.name, hasher.take());
+    check_state_array(sums, state_file, file, array);
     total += array.bytes;
   }
   for (const auto& [array, sum] : sums) {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/posix_file.h"
+#include "models/safetensors.h"
 #include "models/safetensors_writer.h"
 #include "nvme/content_hash.h"
 
@@ -39,6 +41,8 @@ class SummedWriter {
   StateSums sums_;
 };
 
+// Reads an array of the file, and checks it. IoError as above.
+void check_state_array(const StateSums& sums, const std::string& state_file, const PosixFile& file, const StoredTensor& array);
 // IoError where an array is not the one that the sum was made of.
 void check_state_sum(const StateSums& sums, const std::string& state_file, std::string_view array, std::uint64_t found);
 // Reads the file's arrays, all of them, and returns the bytes of them. IoError as above.

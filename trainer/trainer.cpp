@@ -212,13 +212,25 @@ class TrainingRun {
     if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
     if (samples_after(outcome.step - 1)) record.sample = samples_->sample(loop_->executor());
     if (log_) log_->append(record);
-    if (csv_) csv_->append(record);
-    if (tensorboard_) tensorboard_->append(record);
+    append(csv_, record);
+    append(tensorboard_, record);
     last_timeline_ = outcome.timeline;
     last_timeline_step_ = outcome.step;
     progress_.step(record);
     if (const auto drift = drift_.observe(record.step_s, last_timeline_)) progress_.message("note: " + *drift);
     if (record.sample) progress_.message("sample: " + *record.sample);
+  }
+
+  // What only shows the training is not worth ending it: where its file cannot be written, it goes on without.
+  template <typename Log>
+  void append(std::optional<Log>& log, const StepRecord& record) {
+    if (!log) return;
+    try {
+      log->append(record);
+    } catch (const IoError& error) {
+      log.reset();
+      progress_.message(fmt::format("note: {}: no more steps are written there; the run goes on", error.what()));
+    }
   }
 
   double evaluate() { return loss_over(loop_->executor(), *eval_data_, options_.batch.micro_batch_size).mean(); }

@@ -340,11 +340,13 @@ class Refusals(CommandTest):
         with Mounted(self, place, "size=64k"):
             (place / "ballast").write_bytes(bytes(60 << 10))
             self.refuse_any((3,), f"--nvme {place}: there is no room", nvme=place, **on_nvme)
-            # The side files of a run.
+            # What only shows a run is not worth ending it.
             for words in ({"csv": place / "run.csv"}, {"tensorboard": place / "curves"}):
-                outcome = run("train", *arguments(self.flags(save=self.fresh(), train_iters=100, **words)))
-                self.check_refusal(outcome, 4, str(place))
-                self.assertIn("Free space", outcome.err)
+                shown = self.train(self.flags(train_iters=100, **words))
+                self.assertEqual(shown.steps(), [100])
+                self.assertEqual(shown.outcome.out.count(f"note: {place}"), 1)
+                self.assertIn("the run goes on", shown.outcome.out)
+                (place / "run.csv").unlink(missing_ok=True)
         with Mounted(self, place, "size=512k"):
             # Checked by planning, where the store's size is known to be too much.
             self.refuse_any((3, 4), "nvme", nvme=place, **on_nvme)

@@ -100,6 +100,21 @@ class Watching(CommandTest):
         samples = [(point.step, point.tensor_proto.string_val[0].decode()) for point in reader.Tensors("sample")]
         self.assertEqual(samples, [(record["step"], record["sample"]) for record in run_.log if "sample" in record])
 
+    def test_a_bit_flipped_in_weights_is_neither_exported_nor_generated_from(self):
+        run_ = self.train(self.flags())
+        file, out = run_.state_file(), self.fresh("exported")
+        content = bytearray(file.read_bytes())
+        header = 8 + int.from_bytes(content[:8], "little")
+        arrays = json.loads(content[8:header])
+        weight = next(name for name in arrays if name.endswith("/weight"))
+        content[header + arrays[weight]["data_offsets"][0] + 1] ^= 1
+        file.write_bytes(content)
+        for command in (("export", "--load", run_.path, "--out", out), ("generate", "--load", run_.path, "--prompt", "a"),
+                        ("eval", "--load", run_.path, "--data", self.text)):
+            with self.subTest(command[0]):
+                self.check_refusal(run(*command), 4, f"{weight} is damaged")
+        self.assertFalse(out.exists())
+
     def test_refusals(self):
         for change, fragment in (({"sample_interval": 2}, "--sample-prompt"), ({"sample_prompt": "x"}, "--sample-interval"),
                                  ({"sample_interval": 2, "sample_prompt": "y" * 32}, "32 tokens, allowed: at most 31"),

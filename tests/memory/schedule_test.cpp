@@ -129,6 +129,37 @@ TEST(Schedule, OffloadNeedsLessMemory) {
   EXPECT_LT(peak(Tier::nvme, Saved::recompute), peak(Tier::nvme, Saved::keep) / 2);
 }
 
+// What a head makes in strips needs no more than a strip, and no pass of its own, where it is not kept; else the backward finds it.
+TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
+  const UnitGraph graph = toy_graph({});
+  const int head = static_cast<int>(graph.units.size()) - 1;
+  const Unit& unit = graph.units[head];
+  for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
+    Choices choices = toy_choices(graph, Tier::nvme);
+    choices.lookahead = 0;
+    choices.saved.assign(graph.units.size(), saved);
+    const Plan plan = compiled(graph, choices);
+    const bool again = saved == Saved::recompute;
+    int passes = 0;
+    Bytes moved = 0;
+    for (const Op& op : plan.step.ops) {
+      if (op.unit != head) continue;
+      EXPECT_NE(op.kind, OpKind::recompute);
+      for (const Operand& operand : op.operands) {
+        if (operand.role == Role::nvme && operand.bytes == graph.values[unit.saved.front()].bytes) moved += operand.bytes;
+      }
+      if (op.kind != OpKind::forward && op.kind != OpKind::backward) continue;
+      ++passes;
+      EXPECT_EQ(op.operands[1].role, Role::value);
+      EXPECT_EQ(op.operands[1].bytes, again ? unit.saved_piece : graph.values[unit.saved.front()].bytes);
+      const double flops = op.kind == OpKind::forward ? unit.forward_work.gemm_flops : unit.backward_work.gemm_flops;
+      EXPECT_EQ(op.work.gemm_flops, flops + (again && op.kind == OpKind::backward ? unit.forward_work.gemm_flops : 0));
+    }
+    EXPECT_EQ(passes, 2);
+    EXPECT_EQ(moved, saved == Saved::spill ? 2 * graph.values[unit.saved.front()].bytes : 0);  // written once and read once
+  }
+}
+
 TEST(Validate, RefusesWhatTheExecutorCouldNotRun) {
   const UnitGraph graph = toy_graph({});
   Choices choices = toy_choices(graph, Tier::nvme);

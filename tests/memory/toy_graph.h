@@ -14,7 +14,7 @@ struct ToyShape {
   bool tied = true;
   bool fused = false;
   std::int64_t layer_elements = 64 * 1024, vocabulary_elements = 128 * 1024;
-  Bytes boundary_bytes = 64 * kKiB, saved_bytes = 256 * kKiB;
+  Bytes boundary_bytes = 64 * kKiB, saved_bytes = 256 * kKiB, logits_bytes = 256 * kKiB;
 };
 
 inline UnitGraph toy_graph(const ToyShape& shape) {
@@ -85,11 +85,14 @@ inline UnitGraph toy_graph(const ToyShape& shape) {
   const int state = value("softmax_state", 3 * 4 * graph.rows);
   for (int tile = 0; tile < shape.vocabulary_tiles; ++tile) {
     Unit unit{.name = "head." + std::to_string(tile), .blocks = {heads[tile]}, .gradient_blocks = {heads[tile]}};
-    unit.forward = {{x, Access::read}, {state, tile == 0 ? Access::write : Access::update}};
-    unit.backward = {{x, Access::read}, {state, Access::read}, {dx, tile + 1 == shape.vocabulary_tiles ? Access::write : Access::update}};
+    const int logits = value("logits." + std::to_string(tile), shape.logits_bytes);
+    unit.saved = {logits};
+    unit.saved_piece = shape.logits_bytes / 4;
+    unit.forward = {{x, Access::read}, {logits, Access::write}, {state, tile == 0 ? Access::write : Access::update}};
+    unit.backward = {{x, Access::read}, {logits, Access::update}, {state, Access::read}, {dx, tile + 1 == shape.vocabulary_tiles ? Access::write : Access::update}};
     unit.forward_work.gemm_flops = flops;
-    unit.backward_work.gemm_flops = 3 * flops;
-    unit.forward_workspace = unit.backward_workspace = 256 * kKiB;
+    unit.backward_work.gemm_flops = 2 * flops;
+    unit.forward_workspace = unit.backward_workspace = 192 * kKiB;
     graph.units.push_back(unit);
   }
   return graph;

@@ -9,13 +9,16 @@ resident memory beside the planned peak (at most 150 MiB); and whether the losse
 
 The bound is the longer of two: the compute lane's work as planned, and the time that fio takes to move as many bytes in the same
 proportion of reads and writes (direct, same block and depth). Many disks change their rate from minute to minute, so fio runs right
-before and right after the training that it is compared with. Without fio the bound is the plan's. Runs take turns; medians are compared.
+before and right after the training that it is compared with, alone and beside processors that are all busy: a virtual disk, whose host
+copies what it moves, is slower then, and no step can have both its whole rate and all of the processors. The aim is that of fio alone.
+Without fio the bound is the plan's. Runs take turns; medians are compared.
 """
 
 import argparse
 import dataclasses
 import os
 import shutil
+import subprocess
 import sys
 
 import common
@@ -64,7 +67,7 @@ LARGE = [
 class DiskAlone:
     """What fio reaches on the disk under a mix of reads and writes, for as long as a file of its own lies there."""
 
-    FILE_BYTES, BLOCK, DEPTH, SECONDS = 8 << 30, 2 << 20, 32, 8
+    FILE_BYTES, BLOCK, DEPTH, SECONDS = 8 << 30, 2 << 20, 32, 5
 
     def __init__(self, directory):
         self.file = directory / "spillway-fio.bin"
@@ -78,6 +81,15 @@ class DiskAlone:
         job = self.fio("--rw=rw", f"--rwmixread={share}", f"--size={self.FILE_BYTES}", "--time_based", f"--runtime={self.SECONDS}", "--invalidate=0")
         return (job["read"]["io_bytes"] + job["write"]["io_bytes"]) / (max(job["read"]["runtime"], job["write"]["runtime"]) / 1e3)
 
+    def bytes_per_s_beside_busy_processors(self, read_bytes, written_bytes):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+        try:
+            return self.bytes_per_s(read_bytes, written_bytes)
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+
 
 class Comparison:
     def __init__(self, arguments, directory, nvme):
@@ -88,7 +100,8 @@ class Comparison:
         self.data = {}
         self.disk = DiskAlone(nvme) if shutil.which("fio") else None
         self.mix = {}         # a case: bytes that a step reads and writes
-        self.disk_rates = {}  # a case: bytes a second of fio beside its runs
+        self.disk_rates = {}  # a case: bytes a second of fio before and after its runs
+        self.busy_rates = {}  # the same beside busy processors
 
     def flags(self, case):
         if case.model not in self.data:
@@ -103,6 +116,7 @@ class Comparison:
     def measure_disk(self, case):
         if self.disk and case in self.mix:
             self.disk_rates.setdefault(case, []).append(self.disk.bytes_per_s(*self.mix[case]))
+            self.busy_rates.setdefault(case, []).append(self.disk.bytes_per_s_beside_busy_processors(*self.mix[case]))
 
     def run(self, case):
         arguments = self.arguments
@@ -116,7 +130,7 @@ class Comparison:
         return run
 
 
-def judge(case, ours, in_core, disk_rates):
+def judge(case, ours, in_core, disk_rates, busy_rates):
     tiers, predicted, moved = ours.plan["tiers"], ours.plan["predicted"], ours.plan["nvme_per_step"]
     device_peak = tiers["device"]["peak_bytes"]
     recorded = {record["device_peak_bytes"] for record in ours.log}
@@ -124,12 +138,15 @@ def judge(case, ours, in_core, disk_rates):
     step_s = ours.median_s()
     compute_s = next(lane["busy_s"] for lane in ours.plan["lanes"] if lane["name"] == "compute")
     bound_s, binding_lane = predicted["bound_s"], predicted["binding_lane"]
+    busy_bound_s = None
     if disk_rates:
-        disk_s = (moved["read_bytes"] + moved["written_bytes"]) / (sum(disk_rates) / len(disk_rates))
+        disk_s, busy_disk_s = ((moved["read_bytes"] + moved["written_bytes"]) * len(rates) / sum(rates) for rates in (disk_rates, busy_rates))
         bound_s, binding_lane = (disk_s, "disk") if disk_s > compute_s else (compute_s, "compute")
+        busy_bound_s = max(busy_disk_s, compute_s)
     result = {
         "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "start_s": ours.start_s, "median_step_s": step_s, "binding_lane": binding_lane,
         "bound_s": bound_s, "disk_bytes_per_s": disk_rates, "predicted": predicted, "efficiency": bound_s / step_s,
+        "disk_bytes_per_s_beside_busy_processors": busy_rates, "efficiency_beside_busy_processors": busy_bound_s and busy_bound_s / step_s,
         "peak_predicted": device_peak, "peak_recorded": sorted(recorded), "peaks_agree": recorded == {device_peak},
         "moves_predicted": [moved["read_bytes"], moved["written_bytes"]], "moves_recorded": sorted(recorded_moves),
         "moves_agree": recorded_moves == {(moved["read_bytes"], moved["written_bytes"])},
@@ -155,11 +172,11 @@ def print_results(results):
     def mark(value):
         return "-" if value is None else "yes" if value else "NO"
 
-    rows = [("case", "step", "bound", "by", "bound/step", "over in core", "of CPU s", "aim", "peak as planned", "moves as planned", "resident beside plan", "same losses")]
+    rows = [("case", "step", "bound", "by", "bound/step", "disk beside busy CPUs", "over in core", "of CPU s", "aim", "peak as planned", "moves as planned", "resident beside plan", "same losses")]
     for result in results:
-        stretch = result.get("stretch")
+        stretch, busy = result.get("stretch"), result["efficiency_beside_busy_processors"]
         rows.append((result["case"], f"{result['median_step_s']:.2f} s", f"{result['bound_s']:.2f} s", result["binding_lane"], f"{result['efficiency']:.2f}",
-                     f"{stretch:.2f}" if stretch else "-", f"{result['stretch_of_cpu_seconds']:.2f}" if stretch else "-", result["verdict"],
+                     f"{busy:.2f}" if busy else "-", f"{stretch:.2f}" if stretch else "-", f"{result['stretch_of_cpu_seconds']:.2f}" if stretch else "-", result["verdict"],
                      mark(result["peaks_agree"]), mark(result["moves_agree"]),
                      f"{result['resident_beside_plan'] / common.MIB:.0f} MiB{'' if result['resident_ok'] else ' TOO MUCH'}", mark(result.get("losses_agree"))))
     common.print_table(rows)
@@ -184,7 +201,7 @@ def take_turns(comparison, cases, runs, failures):
 
 def show(comparison, cases, runs, failures):
     measured = {case: run for case, run in runs.items() if run.step_s}
-    results = [judge(case, measured[case], measured.get(case.in_core()), comparison.disk_rates.get(case, [])) for case in cases if case in measured]
+    results = [judge(case, measured[case], measured.get(case.in_core()), comparison.disk_rates.get(case, []), comparison.busy_rates.get(case, [])) for case in cases if case in measured]
     print_results(results)
     for failure in failures:
         print(failure)
