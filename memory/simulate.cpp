@@ -12,7 +12,8 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
   double seconds = 0;
   if (work.gemm_flops > 0) {
     const double extra_rows = single ? machine.gemm_fp32_extra_rows : machine.gemm_bf16_extra_rows;
-    const double flops = work.gemm_flops * (1 + extra_rows / static_cast<double>(std::max<std::int64_t>(graph.rows, 1)));
+    const double rows = work.gemm_rows > 0 ? work.gemm_rows : static_cast<double>(graph.rows);
+    const double flops = work.gemm_flops * (1 + extra_rows / std::max(rows, 1.0));
     seconds += flops / (single ? machine.gemm_fp32_flops : machine.gemm_bf16_flops);
   }
   if (work.attention_flops > 0) seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);

@@ -63,6 +63,7 @@ struct Work {
   double attention_flops = 0;              // causal pairs only
   double bytes = 0;                        // moved by passes over memory that are not matrix products
   double repeated_flops = 0;               // of gemm_flops, what the unit's forward has computed before
+  double gemm_rows = 0;                    // of the products, where they are not the micro-batch's: an expert's share; else 0
   Work& operator+=(const Work& other) {
     gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes, repeated_flops += other.repeated_flops;
     return *this;

@@ -89,8 +89,8 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   const double rows = static_cast<double>(compute.rows * spec.experts_per_row) / static_cast<double>(experts);  // m
   const double up = 2 * rows * static_cast<double>(H * 2 * I), down = 2 * rows * static_cast<double>(I * H);
   const double row_bytes = static_cast<double>(2 * H * element + 3 * I * element + 2 * H * kFloat);
-  unit.forward_work = {.gemm_flops = up + down, .bytes = rows * row_bytes};
-  unit.backward_work = {.gemm_flops = 2 * (up + down) + up, .bytes = 3 * rows * row_bytes, .repeated_flops = up};
+  unit.forward_work = {.gemm_flops = up + down, .bytes = rows * row_bytes, .gemm_rows = rows};
+  unit.backward_work = {.gemm_flops = 2 * (up + down) + up, .bytes = 3 * rows * row_bytes, .repeated_flops = up, .gemm_rows = rows};
   const std::int64_t strip = std::min(compute.rows, kStripRows);
   unit.forward_workspace = round_up(strip * ((H + 3 * I) * element + H * kFloat), 64);
   unit.backward_workspace = round_up(strip * ((2 * H + 6 * I) * element + H * kFloat), 64);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "memory/error.h"
+#include "memory/machine.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 
@@ -40,6 +41,21 @@ TEST(Experts, CostWhatATokensExpertsCost) {
     const auto parameters = static_cast<double>(active_parameter_count(config) - config.vocab * config.hidden);
     EXPECT_NEAR(flops / static_cast<double>(graph.rows), 6 * parameters, 0.001 * 6 * parameters) << name;
   }
+}
+
+// An expert reads its weights for the few rows that come to it: that is what its products cost, not a micro-batch's.
+TEST(Experts, HaveTheirShareOfTheRows) {
+  const UnitGraph graph = compile(shallow("qwen3-30b-a3b"), BuildPurpose::planning).graph;  // 8 of 128 experts a row
+  const auto expert = std::find_if(graph.units.begin(), graph.units.end(), [](const Unit& unit) { return unit.name.find("expert") != std::string::npos; });
+  ASSERT_NE(expert, graph.units.end());
+  EXPECT_EQ(expert->forward_work.gemm_rows, static_cast<double>(graph.rows) / 16);
+  EXPECT_EQ(expert->backward_work.gemm_rows, static_cast<double>(graph.rows) / 16);
+  MachineProfile machine;
+  machine.gemm_bf16_flops = 1e12;
+  machine.gemm_bf16_extra_rows = 32;
+  machine.memory_bytes = 1e30;
+  const double flops = expert->forward_work.gemm_flops;
+  EXPECT_NEAR(seconds_of(machine, graph, expert->forward_work), flops / 1e12 * (1 + 32 * 16 / static_cast<double>(graph.rows)), 1e-6 * flops / 1e12);
 }
 
 TEST(Experts, DoNotRunYet) {
