@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -74,28 +75,50 @@ class FreeSpace {
   Bytes tail_, peak_;
 };
 
+// The buffers that a program touches, by their first use and by their last. Both are operations of the program: sorting takes a
+// look at each buffer and each operation.
+class Uses {
+ public:
+  explicit Uses(const Program& program) {
+    std::vector<int> touched;
+    for (int i = 0; i < static_cast<int>(program.buffers.size()); ++i) {
+      if (program.buffers[i].first_op >= 0) touched.push_back(i);
+    }
+    by_end_ = sorted(touched, program.ops.size(), [&](int i) { return program.buffers[i].last_op; });
+    // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it.
+    const int last = static_cast<int>(program.ops.size()) - 1;
+    by_begin_ = sorted(touched, program.ops.size(), [&](int i) { return last - program.buffers[i].last_op; });
+    by_begin_ = sorted(by_begin_, program.ops.size(), [&](int i) { return program.buffers[i].first_op; });
+  }
+  const std::vector<int>& by_begin() const { return by_begin_; }
+  const std::vector<int>& by_end() const { return by_end_; }
+
+ private:
+  // By key_of(item), which is below `keys`; items of one key keep their order.
+  template <typename KeyOf>
+  static std::vector<int> sorted(const std::vector<int>& items, std::size_t keys, const KeyOf& key_of) {
+    std::vector<int> next(keys + 1, 0), result(items.size());
+    for (const int item : items) ++next[static_cast<std::size_t>(key_of(item)) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for (const int item : items) result[static_cast<std::size_t>(next[static_cast<std::size_t>(key_of(item))]++)] = item;
+    return result;
+  }
+
+  std::vector<int> by_begin_, by_end_;
+};
+
 // Places the buffers of one program on one tier (those apart, or the others) above `base`, in the order of their first use, each
 // in the smallest gap between the buffers alive then that holds it. Returns the end of the highest.
-Bytes pack_program(Program& program, Tier tier, bool apart, Bytes base) {
-  std::vector<int> order;
-  for (int i = 0; i < static_cast<int>(program.buffers.size()); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    if (buffer.tier == tier && buffer.apart == apart && buffer.first_op >= 0) order.push_back(i);
-  }
-  std::vector<int> by_end = order;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    const Buffer &x = program.buffers[a], &y = program.buffers[b];
-    // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it.
-    return x.first_op != y.first_op ? x.first_op < y.first_op : x.last_op > y.last_op;
-  });
-  std::stable_sort(by_end.begin(), by_end.end(), [&](int a, int b) { return program.buffers[a].last_op < program.buffers[b].last_op; });
+Bytes pack_program(Program& program, const Uses& uses, Tier tier, bool apart, Bytes base) {
+  const auto is_meant = [&](const Buffer& buffer) { return buffer.tier == tier && buffer.apart == apart; };
   FreeSpace space(base);
-  std::size_t ended = 0;
-  for (const int index : order) {
+  auto ended = uses.by_end().begin();
+  for (const int index : uses.by_begin()) {
     Buffer& buffer = program.buffers[index];
-    for (; program.buffers[by_end[ended]].last_op < buffer.first_op; ++ended) {
-      const Buffer& gone = program.buffers[by_end[ended]];
-      space.give_back(gone.offset, span_of(gone));
+    if (!is_meant(buffer)) continue;
+    for (; program.buffers[*ended].last_op < buffer.first_op; ++ended) {
+      const Buffer& gone = program.buffers[*ended];
+      if (is_meant(gone)) space.give_back(gone.offset, span_of(gone));
     }
     buffer.offset = space.take(span_of(buffer));
   }
@@ -104,31 +127,33 @@ Bytes pack_program(Program& program, Tier tier, bool apart, Bytes base) {
 
 // What the bytes of the peak are, at the operation where the most bytes are alive.
 std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
-  std::array<Bytes, kCategories> resident{};
+  std::array<Bytes, kCategories> bytes{};
   for (const Buffer& buffer : plan.resident) {
-    if (buffer.tier == tier) resident[static_cast<int>(buffer.category)] += span_of(buffer);
+    if (buffer.tier == tier) bytes[static_cast<int>(buffer.category)] += span_of(buffer);
   }
-  const int ops = static_cast<int>(plan.step.ops.size());
-  std::vector<std::array<Bytes, kCategories>> change(static_cast<std::size_t>(ops) + 1);
-  for (const Buffer& buffer : plan.step.buffers) {
-    if (buffer.tier != tier || buffer.first_op < 0) continue;
-    change[buffer.first_op][static_cast<int>(buffer.category)] += span_of(buffer);
-    change[buffer.last_op + 1][static_cast<int>(buffer.category)] -= span_of(buffer);
-  }
-  std::array<Bytes, kCategories> live{}, best{};
-  Bytes most = -1;
-  for (const auto& at : change) {
-    Bytes sum = 0;
-    for (int c = 0; c < kCategories; ++c) sum += live[c] += at[c];
-    if (sum > most) most = sum, best = live;
-  }
-  for (int c = 0; c < kCategories; ++c) best[c] += resident[c];
-  return best;
+  const auto for_each_live = [&](const auto& act) {
+    for (const Buffer& buffer : plan.step.buffers) {
+      if (buffer.tier == tier && buffer.first_op >= 0) act(buffer);
+    }
+  };
+  std::vector<Bytes> change(plan.step.ops.size() + 1);
+  for_each_live([&](const Buffer& buffer) {
+    change[buffer.first_op] += span_of(buffer);
+    change[buffer.last_op + 1] -= span_of(buffer);
+  });
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  const auto peak = static_cast<int>(std::max_element(change.begin(), change.end()) - change.begin());
+  for_each_live([&](const Buffer& buffer) {
+    if (buffer.first_op <= peak && peak <= buffer.last_op) bytes[static_cast<int>(buffer.category)] += span_of(buffer);
+  });
+  return bytes;
 }
 
 }  // namespace
 
 void pack(Plan& plan) {
+  std::vector<std::pair<Program*, Uses>> programs;
+  for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) programs.emplace_back(program, *program);
   for (int t = 0; t < kTiers; ++t) {
     const Tier tier = static_cast<Tier>(t);
     Bytes base = 0;
@@ -139,8 +164,8 @@ void pack(Plan& plan) {
       base += span_of(buffer);
     }
     Bytes peak = base;
-    for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) {
-      peak = std::max(peak, pack_program(*program, tier, false, pack_program(*program, tier, true, base)));
+    for (const auto& [program, uses] : programs) {
+      peak = std::max(peak, pack_program(*program, uses, tier, false, pack_program(*program, uses, tier, true, base)));
     }
     plan.peak[t] = peak;
     plan.at_rest[t] = categories_at_peak(plan, tier);

@@ -111,7 +111,7 @@ class Movement {
   void find_clusters() {
     Grouped tasks_of(list_.objects.size(), [&](const auto& add) {
       for (int task = 0; task < std::ssize(list_.tasks); ++task) {
-        for (const TaskOperand& operand : list_.tasks[task].operands) {
+        for (const TaskOperand& operand : list_.operands_of(list_.tasks[task])) {
           if (operand.object >= 0 && list_.objects[operand.object].device_buffer < 0) add(operand.object, task);
         }
       }
@@ -128,7 +128,7 @@ class Movement {
   // How a task uses an object that is not resident on the device; a task may take one twice.
   Access access_of(int task, int object) const {
     std::optional<Access> access;
-    for (const TaskOperand& operand : list_.tasks[task].operands) {
+    for (const TaskOperand& operand : list_.operands_of(list_.tasks[task])) {
       if (operand.object != object) continue;
       access = !access || *access == operand.access ? operand.access : Access::update;
     }
@@ -269,8 +269,8 @@ class Movement {
   void emit_task(int index, std::vector<int>& current) {
     const Task& task = list_.tasks[index];
     Op op = task.op;
-    op.operands.reserve(task.operands.size());
-    for (const TaskOperand& wanted : task.operands) {
+    op.operands.reserve(static_cast<std::size_t>(task.operand_count));
+    for (const TaskOperand& wanted : list_.operands_of(task)) {
       Operand operand{.role = wanted.role, .access = wanted.access, .kind = wanted.kind};
       if (wanted.object >= 0) {
         const Object& object = list_.objects[wanted.object];
@@ -311,7 +311,7 @@ class Movement {
     computed_with_.assign(list_.objects.size(), 0);
     for (const Task& task : list_.tasks) {
       if (task.op.lane != Lane::compute) continue;
-      for (const TaskOperand& operand : task.operands) {
+      for (const TaskOperand& operand : list_.operands_of(task)) {
         if (operand.object >= 0) computed_with_[operand.object] = 1;
       }
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "memory/error.h"
 
@@ -72,41 +73,52 @@ enum class Steps : std::uint8_t { overlap, apart };
 // which share its rate by their sizes and complete in order, as far as their requests are in flight.
 class Lanes {
  public:
-  // `work_s`: of each operation, at its lane's own rate.
-  Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, Steps steps)
-      : program_(program),
-        pairs_(pairs_of(machine)),
+  // `work_s`: of each operation, at its lane's own rate. `shown`: the round whose spans are wanted.
+  Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, int shown, Steps steps)
+      : pairs_(pairs_of(machine)),
         work_s_(work_s),
         count_(static_cast<int>(program.ops.size())),
+        rounds_(rounds),
+        shown_(shown),
         steps_(steps),
         done_(program.ops.size() * static_cast<std::size_t>(rounds)),
-        spans_(done_.size()) {
+        ends_s_(static_cast<std::size_t>(rounds)),
+        spans_(program.ops.size()) {
+    first_wait_.reserve(program.ops.size() + 1);
+    for (const Op& op : program.ops) {
+      first_wait_.push_back(static_cast<int>(waits_.size()));
+      waits_.insert(waits_.end(), op.waits.begin(), op.waits.end());
+    }
+    first_wait_.push_back(static_cast<int>(waits_.size()));
     for (int id = 0; id < count_; ++id) lane_of(program.ops[id].lane).operations.push_back(id);
-    for (State& lane : lanes_) lane.total = lane.operations.size() * static_cast<std::size_t>(rounds);
     for (const Lane lane : {Lane::nvme_read, Lane::nvme_write}) {
       lane_of(lane).room = kMovesUnderWay;
       lane_of(lane).in_flight_s = kBytesInFlight / (lane == Lane::nvme_read ? machine.nvme_read_bytes : machine.nvme_write_bytes);
     }
   }
 
-  // Of every operation of every round.
-  const std::vector<Span>& run() {
+  void run() {
     do {
       for (State& lane : lanes_) start(lane);
     } while (advance());
     for (int lane = 0; lane < kLanes; ++lane)
-      SPILLWAY_CHECK(lanes_[lane].next == lanes_[lane].total, "the plan's waits form a circle at lane {}", lane);
-    return spans_;
+      SPILLWAY_CHECK(is_through(lanes_[lane]), "the plan's waits form a circle at lane {}", lane);
   }
+
+  double end_s(int round) const { return ends_s_[static_cast<std::size_t>(round)]; }
+  std::vector<Span> take_spans() { return std::move(spans_); }
 
  private:
   struct UnderWay {
-    int id = -1;
+    int id = -1, round = 0;
+    double work_s = 0;
     double left = 1;  // share of its work
   };
   struct State {
     std::vector<int> operations;
-    std::size_t next = 0, total = 0;
+    std::size_t next = 0;  // among the operations, in this round
+    int round = 0;
+    int waits_over = 0;    // of the next
     int room = 1;
     std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
     int count = 0;
@@ -116,23 +128,29 @@ class Lanes {
   };
   State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
 
-  bool ready(int id) const {
-    if (steps_ == Steps::apart && completed_ < id / count_ * count_) return false;
-    for (const Wait& wait : program_.ops[id % count_].waits) {
-      const int other = (id / count_ + wait.step) * count_ + wait.op;
-      if (other >= 0 && !done_[other]) return false;
+  bool is_through(const State& lane) const { return lane.operations.empty() || lane.round == rounds_; }
+
+  // What the lane's next operation waited for stays over: the look begins where the last one ended.
+  bool ready(State& lane, int id) const {
+    if (steps_ == Steps::apart && completed_ < lane.round * count_) return false;
+    const int count = first_wait_[id + 1] - first_wait_[id];
+    for (; lane.waits_over < count; ++lane.waits_over) {
+      const Wait& wait = waits_[first_wait_[id] + lane.waits_over];
+      const int round = lane.round + wait.step;
+      if (round >= 0 && !done_[round * count_ + wait.op]) return false;
     }
     return true;
   }
 
   void start(State& lane) {
-    for (; lane.count < lane.room && lane.next < lane.total; ++lane.next) {
-      const int round = static_cast<int>(lane.next / lane.operations.size());
-      const int id = round * count_ + lane.operations[lane.next % lane.operations.size()];
-      if (!ready(id)) return;
-      lane.under_way[lane.count++] = {id, 1};
-      spans_[id].begin_s = now_s_;
+    while (lane.count < lane.room && !is_through(lane)) {
+      const int id = lane.operations[lane.next];
+      if (!ready(lane, id)) return;
+      lane.under_way[lane.count++] = {id, lane.round, work_s_[id], 1};
+      if (lane.round == shown_) spans_[id].begin_s = now_s_;
       serve(lane);
+      lane.waits_over = 0;
+      if (++lane.next == lane.operations.size()) lane.next = 0, ++lane.round;
     }
   }
 
@@ -140,7 +158,7 @@ class Lanes {
     lane.shared_s = 0;
     for (lane.served = 0; lane.served < lane.count && lane.shared_s < lane.in_flight_s; ++lane.served) {
       const UnderWay& move = lane.under_way[lane.served];
-      if (move.left > 0) lane.shared_s += work_s_[move.id % count_];
+      if (move.left > 0) lane.shared_s += move.work_s;
     }
   }
 
@@ -174,13 +192,14 @@ class Lanes {
     for (int i = 0; i < lane.served; ++i) {
       UnderWay& move = lane.under_way[i];
       move.left -= share;
-      if (move.left * work_s_[move.id % count_] <= instant_s) move.left = 0;
+      if (move.left * move.work_s <= instant_s) move.left = 0;
     }
     int completed = 0;
     for (; completed < lane.count && lane.under_way[completed].left <= 0; ++completed) {
-      const int id = lane.under_way[completed].id;
-      spans_[id].end_s = now_s_;
-      done_[id] = 1;
+      const auto [id, round, work_s, left] = lane.under_way[completed];
+      ends_s_[static_cast<std::size_t>(round)] = now_s_;  // time only goes on
+      if (round == shown_) spans_[id].end_s = now_s_;
+      done_[round * count_ + id] = 1;
       ++completed_;
     }
     std::move(lane.under_way.begin() + completed, lane.under_way.begin() + lane.count, lane.under_way.begin());
@@ -191,15 +210,17 @@ class Lanes {
   // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
   static constexpr double kBytesInFlight = 16 * 2 * kMiB;
 
-  const Program& program_;
   const std::array<Pair, 6> pairs_;
   const std::vector<double>& work_s_;
-  const int count_;
+  const int count_, rounds_, shown_;
   const Steps steps_;
+  std::vector<Wait> waits_;      // operation after operation: they are looked at in every round
+  std::vector<int> first_wait_;  // an operation: its first; and the end of the last one's
   std::array<State, kLanes> lanes_;
-  std::vector<char> done_;
+  std::vector<char> done_;       // round after round
   int completed_ = 0;
-  std::vector<Span> spans_;
+  std::vector<double> ends_s_;   // a round
+  std::vector<Span> spans_;      // an operation of the round that is shown
   double now_s_ = 0;
 };
 
@@ -230,13 +251,11 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
     prediction.busy_s[static_cast<int>(program.ops[id].lane)] += work[id];
   }
   // A step that may be taken back is over before the next begins.
-  Lanes lanes(program, machine, work, kRounds, speculates(plan.choices) ? Steps::apart : Steps::overlap);
-  const std::vector<Span>& spans = lanes.run();
-  std::array<double, kRounds> end{};
-  for (std::size_t id = 0; id < spans.size(); ++id) end[id / count] = std::max(end[id / count], spans[id].end_s);
+  Lanes lanes(program, machine, work, kRounds, kShown, speculates(plan.choices) ? Steps::apart : Steps::overlap);
+  lanes.run();
   // Two steps, because a step may end early at the expense of the next.
-  prediction.step_s = (end[kShown] - end[kShown - 2]) / 2;
-  prediction.timeline.spans.assign(spans.begin() + kShown * count, spans.begin() + (kShown + 1) * count);
+  prediction.step_s = (lanes.end_s(kShown) - lanes.end_s(kShown - 2)) / 2;
+  prediction.timeline.spans = lanes.take_spans();
   double origin = std::numeric_limits<double>::infinity();
   for (const Span& span : prediction.timeline.spans) origin = std::min(origin, span.begin_s);
   for (Span& span : prediction.timeline.spans) span.begin_s -= origin, span.end_s -= origin;

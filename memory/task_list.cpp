@@ -90,6 +90,7 @@ class Builder {
     task.op.kind = kind;
     task.op.lane = lane;
     task.phase = phase_;
+    task.first_operand = static_cast<int>(list_.operands.size());
     return task;
   }
 
@@ -98,8 +99,14 @@ class Builder {
   // What units take: the weight as it rests, or as it was last gathered.
   int whole_weight(int block) { return sharding().shards_weights() ? gathered_[block].object : objects_.weight(block); }
 
+  // Of the task that was added last.
+  void take(Task& task, const TaskOperand& operand) {
+    SPILLWAY_CHECK(&task == &list_.tasks.back(), "a task of {} gets an operand after the next was added", name_of(task.op.kind));
+    list_.operands.push_back(operand);
+    ++task.operand_count;
+  }
   void use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes) {
-    task.operands.push_back({.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
+    take(task, {.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
   }
   void use(Task& task, Role role, Access access, int object) { use(task, role, access, object, 0, list_.objects[object].bytes); }
 
@@ -107,7 +114,7 @@ class Builder {
     use(task, Role::control, access, objects_.resident(resident), begin, bytes);
   }
 
-  void scratch(Task& task, Bytes bytes) { task.operands.push_back({.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
+  void scratch(Task& task, Bytes bytes) { take(task, {.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
 
   void weights(Task& task, const Unit& unit) {
     const bool looks_up = unit.lookup.rows > 0;
@@ -115,14 +122,14 @@ class Builder {
       if (!looks_up || place > 0) {
         use(task, Role::weights, Access::read, whole_weight(unit.blocks[place]));
       } else if (task.op.kind == OpKind::backward) {  // has no use for them
-        task.operands.push_back({.role = Role::weights});
+        take(task, {.role = Role::weights});
       } else if (!fetches_rows()) {
         use(task, Role::weights, Access::read, whole_weight(unit.blocks[place]));
       } else if (int& rows = rows_object_[task.op.micro_batch]; rows >= 0) {
         use(task, Role::rows, Access::read, rows);
         rows = -1;  // all of them: the units of other tiles have nothing to do
       } else {
-        task.operands.push_back({.role = Role::rows});
+        take(task, {.role = Role::rows});
       }
     }
   }
@@ -190,12 +197,12 @@ class Builder {
   // A resident buffer where it rests.
   void resident(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes) {
     control(task, access, buffer, begin, bytes);
-    task.operands.back().role = role;
+    list_.operands.back().role = role;
   }
   void resident(Task& task, Role role, Access access, int buffer) { resident(task, role, access, buffer, 0, plan_.resident[buffer].bytes); }
   void at_rest(Task& task, StateKind kind, Access access, int buffer) {
     resident(task, Role::nvme, access, buffer);
-    task.operands.back().kind = kind;
+    list_.operands.back().kind = kind;
   }
 
   bool is_apart(int block) const { return choices_.fetches_rows && graph_.blocks[block].looked_up; }
@@ -381,10 +388,10 @@ class Builder {
       // Each pass writes what the other does not keep: the forward of a recomputed unit has no use for its saved values beyond
       // the call, and the second forward none for the unit's outputs.
       if (kind == OpKind::recompute && wanted.access != Access::read && !is_saved) {
-        task.operands.push_back({.role = Role::value, .access = wanted.access});
+        take(task, {.role = Role::value, .access = wanted.access});
       } else if (kind == OpKind::forward && is_saved && (purpose_ == Purpose::evaluation || choices_.saved[index] == Saved::recompute)) {
         const Bytes bytes = unit.saved_piece > 0 ? unit.saved_piece : graph_.values[wanted.value].bytes;
-        task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = bytes});
+        take(task, {.role = Role::value, .access = Access::write, .bytes = bytes});
       } else {
         use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
       }
@@ -431,7 +438,7 @@ class Builder {
       if (by_itself) task.op.work += unit.forward_work;
       for (const ValueUse& wanted : unit.backward) {
         if (by_itself && unit.saves(wanted.value)) {
-          task.operands.push_back({.role = Role::value, .access = Access::write, .bytes = unit.saved_piece});
+          take(task, {.role = Role::value, .access = Access::write, .bytes = unit.saved_piece});
         } else {
           use(task, Role::value, wanted.access, objects_.value(wanted.value, mb));
         }
@@ -439,7 +446,7 @@ class Builder {
       weights(task, unit);
       for (const int block : unit.gradient_blocks) {
         if (apart && is_apart(block)) {
-          list_.tasks.back().operands.push_back({.role = Role::gradient});
+          take(list_.tasks.back(), {.role = Role::gradient});
           continue;
         }
         const auto& users = gradient_users_[block];

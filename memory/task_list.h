@@ -2,6 +2,8 @@
 // where objects rest and when they move is the second pass (schedule.cpp) and cannot change them.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <vector>
 
 #include "memory/plan.h"
@@ -36,12 +38,17 @@ struct TaskOperand {
 struct Task {
   Op op;                                         // without operands and waits
   int phase = 0;                                 // counts units of compute; a unit's micro-batches share one
-  std::vector<TaskOperand> operands;
+  int first_operand = 0, operand_count = 0;      // in TaskList::operands
 };
 
 struct TaskList {
   std::vector<Task> tasks;
+  std::vector<TaskOperand> operands;             // task after task, in one array: there are a few for each of very many
   std::vector<Object> objects;
+
+  std::span<const TaskOperand> operands_of(const Task& task) const {
+    return {operands.data() + task.first_operand, static_cast<std::size_t>(task.operand_count)};
+  }
 };
 
 TaskList step_tasks(const UnitGraph& graph, const Plan& plan);

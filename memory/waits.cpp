@@ -23,12 +23,16 @@ void derive(const Plan& plan, Program& program, bool repeats) {
   Known tail;  // the last operation issued on each lane
   tail.fill(-1);
   std::vector<int> conflicts;
+  std::vector<Wait> waits;
+  std::vector<Lane> lanes;  // of each operation: close together, they are asked for often
+  lanes.reserve(program.ops.size());
+  for (const Op& op : program.ops) lanes.push_back(op.lane);
   // Twice around: the second time sees what the step before has touched.
   for (int id = 0; id < count * rounds; ++id) {
-    const int round = id / count;
-    Op& op = program.ops[id % count];
+    const int round = id < count ? 0 : 1;
+    Op& op = program.ops[id - round * count];
     const int lane = static_cast<int>(op.lane);
-    const auto lane_of = [&](int other) { return static_cast<int>(program.ops[other % count].lane); };
+    const auto lane_of = [&](int other) { return static_cast<int>(lanes[other < count ? other : other - count]); };
     Known& mine = known[id];
     mine.fill(-1);
     const auto absorb = [&](int other) {
@@ -49,13 +53,14 @@ void derive(const Plan& plan, Program& program, bool repeats) {
     }
     // Latest first: it may know of the others.
     std::sort(conflicts.begin(), conflicts.end(), std::greater<>());
-    op.waits.clear();
+    waits.clear();
     for (const int other : conflicts) {
       if (mine[lane_of(other)] >= other) continue;
-      op.waits.push_back({other % count, other / count - round});
+      waits.push_back(other < count ? Wait{other, -round} : Wait{other - count, 1 - round});
       absorb(other);
       mine[lane_of(other)] = std::max(mine[lane_of(other)], other);
     }
+    if (round + 1 == rounds) op.waits = waits;
   }
 }
 
