@@ -66,7 +66,7 @@ Choices Filling::start(const Outline& outline) const {
 
 Plan Filling::build(const Choices& choices) {
   ++plans_built_;
-  Plan plan = build_schedule(graph_of(graphs_, choices), choices);
+  Plan plan = build_schedule(graph_of(graphs_, choices), choices, run_both_);
   if (request_.evaluates) plan.evaluate = build_evaluation(*graphs_.tiled, plan);
   pack(plan);
   operations_built_ += plan.step.ops.size() + plan.flush.ops.size();
@@ -249,6 +249,8 @@ std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
     if (fits.dealt < 0) {
       dealt = lacks.dealt + lacks.room - (budget - filled_.bare) / kRoomNotWorthAPlan;
       if (dealt > 0) continue;
+      // Items give back no more than was dealt out; where plans are dear, none is built to see that.
+      if (lacks.dealt + lacks.room < 0 && operations_built_ - built_before >= kOperationsOfAFilling) return std::nullopt;
       if (!build_bare()) return std::nullopt;
     }
     const Bytes between = lacks.dealt - fits.dealt;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "memory/plan.h"
@@ -62,8 +63,9 @@ struct Lack {
 class Filling {
  public:
   // Both are kept and must outlive it. `whole`: what the graphs are a sample of.
-  Filling(const GraphCandidates& graphs, const PlanRequest& request, const std::optional<Whole>& whole = {})
-      : graphs_(graphs), request_(request), whole_(whole) {}
+  Filling(const GraphCandidates& graphs, const PlanRequest& request, const std::optional<Whole>& whole = {},
+          RunBoth run_both = one_after_the_other)
+      : graphs_(graphs), request_(request), whole_(whole), run_both_(std::move(run_both)) {}
 
   // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
   std::optional<Plan> in_core(const Outline& outline);
@@ -101,6 +103,7 @@ class Filling {
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
   const std::optional<Whole> whole_;
+  const RunBoth run_both_;
   Plan plan_;
   Filled filled_;
   Bytes device_room_ = 0;  // that the plan built last leaves of the device; below 0: lacks

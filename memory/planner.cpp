@@ -38,7 +38,7 @@ class Search {
   // `whole`: what the graphs are a sample of.
   Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
          const std::optional<Whole>& whole = {})
-      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), is_sample_(whole.has_value()), filling_(graphs_, request_, whole),
+      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), is_sample_(whole.has_value()), filling_(graphs_, request_, whole, is_sample_ ? one_after_the_other : run_both),
         least_compute_s_(least_compute_s()) {}
 
   PlanOutcome run() {
@@ -235,7 +235,7 @@ class Search {
   std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
     if (!plan) return std::nullopt;
     weighed_ += plan->step.ops.size();
-    derive_waits(*plan);
+    derive_waits(*plan, is_sample_ ? one_after_the_other : run_both_);
     Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
     double seconds = prediction.step_s;
     if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
@@ -252,7 +252,8 @@ class Search {
   void consider_in_core() {
     if (forced_off_device()) return;
     for (const Outline& outline : outlines()) {
-      if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary)
+      // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
+      if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary && outline.fill == Fill::saved_first)
         consider(outline, filling_.in_core(outline));
     }
   }
@@ -454,11 +455,6 @@ class Search {
 };
 
 }  // namespace
-
-void one_after_the_other(const std::function<void()>& first, const std::function<void()>& second) {
-  first();
-  second();
-}
 
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both) {
   return Search(graphs, machine, request, run_both).run();

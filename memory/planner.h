@@ -9,6 +9,7 @@
 
 #include "memory/machine.h"
 #include "memory/plan.h"
+#include "memory/run_both.h"
 #include "memory/simulate.h"
 
 namespace spillway {
@@ -61,10 +62,6 @@ struct PlanOutcome {
   std::string refusal;                       // a forced combination that cannot be exact: why; then the fields above say nothing
   int plans_built = 0;
 };
-
-// Runs both to their ends, in any order or at once: the planner itself knows no threads, and its plans do not depend on them.
-using RunBoth = std::function<void(const std::function<void()>&, const std::function<void()>&)>;
-void one_after_the_other(const std::function<void()>& first, const std::function<void()>& second);
 
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
                       const RunBoth& run_both = one_after_the_other);

@@ -347,7 +347,7 @@ class Movement {
 
 }  // namespace
 
-Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
+Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBoth& run_both) {
   SPILLWAY_CHECK(!choices.fetches_rows || may_fetch_rows(graph, choices), "rows of lookups cannot be fetched in this plan");
   Plan plan;
   plan.choices = choices;
@@ -355,8 +355,12 @@ Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
   const auto compile = [&](const TaskList& tasks) {
     return Movement(plan.choices, tasks, static_cast<int>(plan.resident.size())).compile();
   };
-  plan.step = compile(step_tasks(graph, plan));
-  if (defers(choices)) plan.flush = compile(flush_tasks(graph, plan));
+  const auto compile_step = [&] { plan.step = compile(step_tasks(graph, plan)); };
+  if (defers(choices)) {
+    run_both(compile_step, [&] { plan.flush = compile(flush_tasks(graph, plan)); });
+  } else {
+    compile_step();
+  }
   return plan;
 }
 

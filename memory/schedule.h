@@ -3,11 +3,12 @@
 #pragma once
 
 #include "memory/plan.h"
+#include "memory/run_both.h"
 
 namespace spillway {
 
 // A plan without offsets and waits. Deterministic; linear in the number of operations.
-Plan build_schedule(const UnitGraph& graph, const Choices& choices);
+Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBoth& run_both = one_after_the_other);
 
 // A plan that evaluates and never trains: weights at rest, values that last, one forward. Of `choices` the form, the weights' tiers
 // and the lookahead count.
