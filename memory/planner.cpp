@@ -38,7 +38,7 @@ class Search {
   // `whole`: what the graphs are a sample of.
   Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
          const std::optional<Whole>& whole = {})
-      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), is_sample_(whole.has_value()), filling_(graphs_, request_, whole, is_sample_ ? one_after_the_other : run_both),
+      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), is_sample_(whole.has_value()), filling_(graphs_, request_, whole, run_both),
         least_compute_s_(least_compute_s()) {}
 
   PlanOutcome run() {
@@ -149,6 +149,7 @@ class Search {
     }
     std::vector<Outline> outlines;
     const Saved pieces = pace == Pace::tight ? Saved::recompute : spare_pieces();
+    const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();
     for (const int graph : {1, 0}) {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
@@ -165,7 +166,7 @@ class Search {
                                 .update_spread = pace == Pace::tight ? 0 : 1,
                                 .fetches_rows = pace != Pace::tight});  // they take some room
             // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
-            if (pace == Pace::tight || update == UpdateTime::after || spare.boundary == Boundary::spill || !has_room_for_lookups()) continue;
+            if (!lookups_may_rest || update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
             Outline resting = outlines.back();
             resting.fetches_rows = false;
             resting.fill = Fill::optimizer_first;
@@ -235,7 +236,7 @@ class Search {
   std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
     if (!plan) return std::nullopt;
     weighed_ += plan->step.ops.size();
-    derive_waits(*plan, is_sample_ ? one_after_the_other : run_both_);
+    derive_waits(*plan, run_both_);
     Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
     double seconds = prediction.step_s;
     if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
@@ -394,7 +395,8 @@ class Search {
     const GraphCandidates graphs = trial_graphs();
     std::vector<Outline> outlines = this->outlines(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
-    Search trial(graphs, machine_, trial_request(), run_both_, Whole{graphs_.tiled, request_.micro_batches});
+    const RunBoth by_itself = one_after_the_other;  // two of these run at once
+    Search trial(graphs, machine_, trial_request(), by_itself, Whole{graphs_.tiled, request_.micro_batches});
     for (const Outline& outline : outlines) {
       if (!trial.is_good_enough()) trial.consider(outline);
     }

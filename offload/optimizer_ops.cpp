@@ -45,16 +45,20 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* sums) {
 // Of what is looked up row by row: plans that keep touched rows apart know these last.
 double OptimizerOps::sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded) {
   if (!graph_.blocks[block].looked_up) {
-    return rounded != nullptr ? ops::round_and_square(pool_, piece.elements(), gradient, rounded, scratch_.data())
-                              : ops::sum_of_squares(pool_, piece.elements(), gradient, scratch_.data());
+    return form_ == StateForm::compact ? ops::round_and_square(pool_, piece.elements(), gradient, rounded, scratch_.data())
+                                       : ops::sum_of_squares(pool_, piece.elements(), gradient, scratch_.data());
   }
   auto* sums = reinterpret_cast<double*>(scratch_.data());
-  if (rounded != nullptr) {
-    ops::round_and_square_rows(pool_, piece.rows, piece.columns, gradient, rounded, sums);
-  } else {
-    ops::row_squares(pool_, piece.rows, piece.columns, gradient, sums);
-  }
+  square_rows(piece.rows, piece.columns, gradient, rounded, sums);
   return ops::tree_sum({sums, static_cast<std::size_t>(piece.rows)});
+}
+
+void OptimizerOps::square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded, double* sums) const {
+  if (form_ == StateForm::compact) {
+    ops::round_and_square_rows(pool_, rows, columns, gradient, rounded, sums);
+  } else {
+    ops::row_squares(pool_, rows, columns, gradient, sums);
+  }
 }
 
 double OptimizerOps::norm(const double* sums) {

@@ -51,12 +51,15 @@ class OptimizerOps {
   // AdamW on elements [begin, begin + count) of a piece of a block, a row or kAdamWChunk at most, by the calling thread.
   void step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
 
+  // sums[row] of squares of the gradient [rows, columns]; in compact form of its rounding, which goes to `rounded`.
+  void square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded, double* sums) const;
+
   const ThreadPool& pool() const { return pool_; }
   int first_piece(int block) const { return first_piece_[static_cast<std::size_t>(block)]; }  // its place among all blocks' pieces
 
  private:
   void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first, std::int64_t last) const;
-  // Of the gradient, or of its rounding, which goes to `rounded` unless that is null.
+  // Of the gradient, or in compact form of its rounding, which goes to `rounded`.
   double sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded);
 
   const UnitGraph& graph_;

@@ -86,18 +86,8 @@ bool RowOps::keep_apart(const BoundOp& op, int slot) const {
     std::copy_n(gradient + (row.token - lookup.first) * H, H, reinterpret_cast<float*>(op.values[0]) + row.place * H);
   }
   auto* squares = reinterpret_cast<double*>(op.values[1]);
-  round_and_square(lookup.rows, gradient, op.gradient[1], squares);
+  optimizer_.square_rows(lookup.rows, H, gradient, reinterpret_cast<BFloat16*>(op.gradient[1]), squares);
   return std::all_of(squares, squares + lookup.rows, [](double square) { return std::isfinite(square); });
-}
-
-void RowOps::round_and_square(std::int64_t rows, const float* gradient, std::byte* rounded, double* squares) const {
-  const std::int64_t H = rows_.row_elements();
-  if (choices_.form == StateForm::compact) {
-    auto* waiting = reinterpret_cast<BFloat16*>(rounded);
-    ops::round_and_square_rows(optimizer_.pool(), rows, H, gradient, waiting, squares);
-  } else {
-    ops::row_squares(optimizer_.pool(), rows, H, gradient, squares);
-  }
 }
 
 namespace {
@@ -140,7 +130,7 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* sums) {
     float* sum = added + row.place * H;
     if (by_head != nullptr) ops::accumulate(optimizer_.pool(), H, by_head + row.place * H, sum);
     std::byte* const waiting = op.values[1] + row.place * H * gradient_bytes_per_element(choices_.form);
-    round_and_square(1, sum, waiting, &squares[row.token]);
+    optimizer_.square_rows(1, H, sum, reinterpret_cast<BFloat16*>(waiting), &squares[row.token]);
     if (choices_.form != StateForm::compact) std::copy_n(sum, H, reinterpret_cast<float*>(waiting));
   }
   if (op.values.size() > 2) {

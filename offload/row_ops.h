@@ -45,8 +45,6 @@ class RowOps {
   struct Place {
     std::int32_t token, first;  // the first place with this token
   };
-  // Sums of squares of `rows` rows of a gradient as they wait for their update: rounded first in compact form.
-  void round_and_square(std::int64_t rows, const float* gradient, std::byte* rounded, double* squares) const;
   const std::vector<Place>& places(int slot) const { return places_[static_cast<std::size_t>(slot)]; }
   void share_windows(std::byte* windows, Bytes each, int slot) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "memory/error.h"
@@ -52,6 +53,13 @@ const StoredTensor& CheckpointWeights::tensor(int block, StateKind kind) const {
   return *reader_.find(state_array_name(graph_.blocks[block], kind));
 }
 
+void CheckpointWeights::refuse_what_is_not_finite(int block, std::int64_t begin, std::span<const float> values) const {
+  const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (bad == values.end()) return;
+  throw IoError(fmt::format("{}: element {} of {} is {}: the checkpoint is damaged", path_, begin + (bad - values.begin()), graph_.blocks[block].name, *bad),
+                "Use an older checkpoint of the run.");
+}
+
 void CheckpointWeights::read_master(int block, std::int64_t begin, std::span<float> out) const {
   const StoredTensor& weight = tensor(block, StateKind::weight);
   if (!split_) {
@@ -68,6 +76,7 @@ void CheckpointWeights::read_master(int block, std::int64_t begin, std::span<flo
       for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], lows[i]);
     }
   }
+  refuse_what_is_not_finite(block, begin, out);
 }
 
 void CheckpointWeights::read_computed(int block, std::int64_t begin, std::span<float> out) const {
@@ -79,6 +88,7 @@ void CheckpointWeights::read_computed(int block, std::int64_t begin, std::span<f
     file_.read(weight.offset + 2 * (begin + static_cast<std::int64_t>(at)), std::as_writable_bytes(std::span(highs).first(count)));
     for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], 0);
   }
+  refuse_what_is_not_finite(block, begin, out);
 }
 
 }  // namespace spillway

@@ -10,6 +10,7 @@
 #include "memory/error.h"
 #include "nvme/store.h"
 #include "trainer/probe_measure.h"
+#include "trainer/probe_work.h"
 #include "trainer/profile_file.h"
 #include "trainer/size.h"
 
@@ -105,8 +106,8 @@ std::string probe_table(const ProbeResult& result) {
   }
   if (result.profile.nvme_read_bytes > 0) {
     const StoreOptions store;
-    table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once; requests: of 8KiB, as of rows\n",
-                         exact_size(store.block_bytes), store.depth);
+    table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once; requests: of {}, as of rows\n",
+                         exact_size(store.block_bytes), store.depth, exact_size(DiskMoves::kSmall));
   }
   return table;
 }

@@ -127,15 +127,14 @@ DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, B
 
 // A few hundred at a time, as a micro-batch's rows are.
 double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds) {
-  constexpr Bytes small = 8 * kKiB;
   constexpr std::uint64_t together = 256;
-  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, bytes / small));
-  std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / small)));
+  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, bytes / kSmall));
+  std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmall)));
   const auto begin = Clock::now();
   std::uint64_t moved = 0;
   while (moved == 0 || seconds_since(begin) < seconds) {
     for (std::size_t i = 0; i < moves.size(); ++i) {
-      moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * small, memory(direction) + static_cast<Bytes>(i) * small, small};
+      moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmall, memory(direction) + static_cast<Bytes>(i) * kSmall, kSmall};
     }
     channel.wait(channel.start(direction, moves));
   }

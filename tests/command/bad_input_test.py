@@ -346,6 +346,11 @@ class Refusals(CommandTest):
                 self.assertEqual(shown.steps(), [100])
                 self.assertEqual(shown.outcome.out.count(f"note: {place}"), 1)
                 self.assertIn("the run goes on", shown.outcome.out)
+                other = place / ("others beside " + next(iter(words)))
+                for again in ({"csv": other.with_suffix(".csv")}, {"tensorboard": other}):  # there is no room to begin with
+                    outcome = run("train", *arguments(self.flags(save=self.fresh(), **again)))
+                    self.check_refusal(outcome, 4, str(place))
+                    self.assertIn("Free space", outcome.err)
                 (place / "run.csv").unlink(missing_ok=True)
         with Mounted(self, place, "size=512k"):
             # Checked by planning, where the store's size is known to be too much.
