@@ -19,6 +19,10 @@ constexpr Bytes kHugePage = 2 * kMiB;
 
 std::size_t size(Bytes bytes) { return static_cast<std::size_t>(bytes); }
 
+// Whole huge pages, to the last one: the kernel takes a registered buffer for the few pieces that it is only where all of its pages
+// are of one size, else for as many as it has small pages, and cuts requests at that.
+Bytes mapped(Bytes bytes) { return round_up(bytes, bytes < kHugePage ? Bytes{sysconf(_SC_PAGESIZE)} : kHugePage); }
+
 // Touching writes what is there back, for kernels before 5.14, which know no MADV_POPULATE_WRITE.
 void back_pages(std::byte* begin, Bytes bytes) {
 #ifdef MADV_POPULATE_WRITE
@@ -36,16 +40,16 @@ Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(nam
   SPILLWAY_CHECK(bytes >= 0, "arena {} of {} bytes", name_, bytes);
   if (bytes == 0) return;
   // Room to move the base to a multiple of 2 MiB; what lies outside goes back at once.
-  const Bytes used = round_up(bytes, sysconf(_SC_PAGESIZE));
+  const Bytes used = mapped(bytes);
   const Bytes reserved = used + kHugePage;
-  void* mapped = mmap(nullptr, size(reserved), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) {
+  void* map = mmap(nullptr, size(reserved), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) {
     throw BudgetError(
         fmt::format("{}: {} bytes of memory could not be reserved: {}", name_, bytes, std::strerror(errno)),
         "Give the tier a smaller budget (--device-memory, --host-memory), or end what else uses the machine's memory.");
   }
-  auto* first = static_cast<std::byte*>(mapped);
-  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  auto* first = static_cast<std::byte*>(map);
+  const auto address = reinterpret_cast<std::uintptr_t>(map);
   const Bytes before = round_up(static_cast<Bytes>(address), kHugePage) - static_cast<Bytes>(address);
   data_ = first + before;
   if (before > 0) munmap(first, size(before));
@@ -72,7 +76,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 void Arena::release() noexcept {
   if (data_ == nullptr) return;
   spillway::unpoison(data_, bytes_);  // the addresses will be another mapping's
-  if (munmap(data_, size(round_up(bytes_, sysconf(_SC_PAGESIZE)))) != 0) {
+  if (munmap(data_, size(mapped(bytes_))) != 0) {
     fmt::print(stderr, "warning: {}: {} bytes could not be returned to the system: {}\n", name_, bytes_, std::strerror(errno));
   }
   data_ = nullptr;

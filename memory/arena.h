@@ -1,4 +1,4 @@
-// One reservation of exact size in which a plan's buffers live at fixed offsets: private memory on huge pages where there are any.
+// One reservation in which a plan's buffers live at fixed offsets: private memory on huge pages where there are any.
 // Not here: what lies where (packing.h), memory of an accelerator or pinned for it (runtime.h).
 #pragma once
 
@@ -12,8 +12,8 @@ namespace spillway {
 
 class Arena {
  public:
-  // Zeroed pages, which the system backs when they are first touched: never more than `bytes` rounded up to a page. The base is
-  // a multiple of 2 MiB, so that every whole 2 MiB inside may be one huge page. `name` is for messages.
+  // Zeroed pages, which the system backs when they are first touched: never more than `bytes` rounded up to 2 MiB, or to a page
+  // where it is less than that. The base is a multiple of 2 MiB, so that all of it may lie on huge pages. `name` is for messages.
   Arena(Bytes bytes, std::string name);
   ~Arena();
   Arena(Arena&& other) noexcept;
