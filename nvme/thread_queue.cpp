@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "memory/prompt_thread.h"
 
 namespace spillway {
 namespace {
@@ -65,6 +66,7 @@ ssize_t carry_out(const IoRequest& request, int file) {
 }
 
 void serve(const std::shared_ptr<Shared>& shared) {
+  make_thread_prompt();
   std::unique_lock lock(shared->mutex);
   while (true) {
     shared->work.wait(lock, [&] { return shared->stop || !shared->requests.empty(); });

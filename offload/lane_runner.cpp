@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "memory/error.h"
+#include "memory/prompt_thread.h"
 #include "offload/nvme_lane.h"
 
 namespace spillway {
@@ -31,7 +32,11 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     run.index = static_cast<int>(&run - runs_.data());
     run.spans.resize(most_operations);
   }
-  for (const Lane lane : lanes_in_use()) streams_[static_cast<int>(lane)] = runtime_->make_stream();
+  for (const Lane lane : lanes_in_use()) {
+    auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
+    // All but the lane that keeps the processors busy: they have to go on as soon as something is complete.
+    if (lane != Lane::compute) stream->run([](void*) { make_thread_prompt(); }, nullptr);
+  }
 }
 
 LaneRunner::~LaneRunner() {
