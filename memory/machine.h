@@ -8,6 +8,9 @@
 
 namespace spillway {
 
+// The requests that drives are measured with: those of large moves, as the store cuts them, and small ones, such as rows.
+inline constexpr Bytes kRequestBytes = 2 * kMiB, kSmallRequestBytes = 8 * kKiB;
+
 // Rates are per second, of work that runs alone with all cores.
 struct MachineProfile {
   std::string name;
@@ -15,14 +18,16 @@ struct MachineProfile {
   double gemm_bf16_flops = 0, gemm_fp32_flops = 0;            // of products with many rows, at the shapes of training
   // A product takes as long as if it had so many rows more: its weights are read, packed or written however few rows there are.
   double gemm_bf16_extra_rows = 0, gemm_fp32_extra_rows = 0;
+  // Speed of whole units, as a share of what their products, attention and passes over memory take one by one.
+  double layers_bf16 = 1, layers_fp32 = 1;
   double attention_bf16_flops = 0, attention_fp32_flops = 0;  // causal pairs only, forward and backward together
   double memory_bytes = 0;                                    // read + written by a pass over memory
   double update_bytes = 0;                                    // read + written by the host optimizer
-  double nvme_read_bytes = 0, nvme_write_bytes = 0;
+  double nvme_read_bytes = 0, nvme_write_bytes = 0;            // in requests of kRequestBytes, many in flight
   double nvme_mixed_read_bytes = 0, nvme_mixed_write_bytes = 0;  // when both run at once
-  // Small moves, of rows of an embedding, many in flight: each way alone. 0: not known, and taken to cost no more than their bytes.
+  // Requests of kSmallRequestBytes, many in flight: each way alone. 0: not known, and taken to cost no more than their bytes.
   double nvme_read_requests = 0, nvme_write_requests = 0;
-  double operation_s = 20e-6;                                 // of starting one operation
+  double operation_s = 20e-6;                                 // of starting an operation where its lane waited for another's
   // Speeds, as shares of their own rates, of compute and of the host optimizer when both run: one on a machine where they share
   // no cores.
   double shared_compute = 0.5, shared_update = 0.6;

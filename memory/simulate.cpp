@@ -19,15 +19,19 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
   }
   if (work.attention_flops > 0) seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);
   if (work.bytes > 0) seconds += work.bytes / machine.memory_bytes;
-  return seconds;
+  return seconds / (single ? machine.layers_fp32 : machine.layers_bf16);
 }
 
 namespace {
 
-// A drive is through with small requests when it has served so many, however few bytes they are.
-double move_s(const Op& op, double bytes_a_second, double requests_a_second) {
-  const double bytes_s = static_cast<double>(op.bytes) / bytes_a_second;
-  return requests_a_second > 0 ? std::max(bytes_s, static_cast<double>(op.small_requests) / requests_a_second) : bytes_s;
+// Seconds of a move: each request takes a while besides its bytes, as large and small requests show.
+double move_s(const Op& op, double bytes_a_second, double small_requests_a_second) {
+  const double large_s = static_cast<double>(kRequestBytes) / bytes_a_second;
+  const double small_s = small_requests_a_second > 0 ? std::min(1 / small_requests_a_second, large_s) : 0;
+  const double byte_s = std::min((large_s - small_s) / static_cast<double>(kRequestBytes - kSmallRequestBytes), 1 / bytes_a_second);
+  const double request_s = large_s - byte_s * static_cast<double>(kRequestBytes);
+  const std::int64_t requests = op.small_requests > 0 ? op.small_requests : (op.bytes + kRequestBytes - 1) / kRequestBytes;
+  return byte_s * static_cast<double>(op.bytes) + request_s * static_cast<double>(requests);
 }
 
 // Seconds of the operation's work at its lane's own rate.
@@ -208,7 +212,7 @@ class Lanes {
   }
 
   // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
-  static constexpr double kBytesInFlight = 16 * 2 * kMiB;
+  static constexpr double kBytesInFlight = 16 * kRequestBytes;
 
   const std::array<Pair, 6> pairs_;
   const std::vector<double>& work_s_;

@@ -11,7 +11,7 @@ namespace spillway {
 namespace {
 
 // Between looks whether the next operation may start: short beside a move of the smallest unit, long beside a look.
-constexpr std::chrono::microseconds kGlance(200);
+constexpr std::chrono::microseconds kGlance(1000);
 
 std::array<Lane, 4> lanes_in_use() { return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update}; }
 

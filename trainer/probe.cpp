@@ -49,9 +49,14 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   if (effort == ProbeEffort::thorough) sampling = {.samples = 25, .least_samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
   ProbeResult result;
   const auto add = [&](std::vector<Measurement> measurements) {
-    for (Measurement& measurement : measurements) result.measurements.push_back(std::move(measurement));
+    for (Measurement& measurement : measurements) {
+      if (measurement.of.empty()) set_rate(result.profile, measurement.name, measurement.middle);
+      result.measurements.push_back(std::move(measurement));
+    }
   };
   add(measure_compute(pool, sampling));
+  add(measure_layers(pool, sampling, result.profile));
+  add(measure_handover(sampling));
   std::optional<DiskMoves> disk;
   if (!directories.empty()) {
     disk.emplace(directories, sampling.disk_bytes, 2 * sampling.pass_s);
@@ -60,9 +65,6 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   add(measure_beside(pool, disk ? &*disk : nullptr, sampling));
   result.profile.name = host_name();
   result.profile.threads = pool.threads();
-  for (const Measurement& measurement : result.measurements) {
-    if (measurement.of.empty()) set_rate(result.profile, measurement.name, measurement.middle);
-  }
   return result;
 }
 
@@ -87,7 +89,8 @@ struct ShownIn {
 };
 
 ShownIn shown_in(std::string_view figure) {
-  if (figure.starts_with("shared_") || figure.find("_beside_") != figure.npos) return {0.01, "%", true};
+  if (figure.starts_with("shared_") || figure.starts_with("layers_") || figure.find("_beside_") != figure.npos) return {0.01, "%", true};
+  if (figure.ends_with("_s")) return {1e-6, "us", false};
   if (figure.ends_with("_rows")) return {1, "rows", false};
   if (figure.ends_with("_requests")) return {1e3, "k/s", false};
   return {1e9, figure.ends_with("flops") ? "GFLOP/s" : "GB/s", false};

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <thread>
 
+#include "trainer/probe_layer.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
 
@@ -43,19 +44,19 @@ Rates rates_of_both(double seconds, const std::function<void()>& first, const st
 }  // namespace
 
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk, const Sampling& sampling) {
-  Products layer(pool, DType::bfloat16, 512, 1024, 1024, Weights::warm);
+  ProbedLayer probed(pool, "smollm2-135m", DType::bfloat16, 256);
   const ThreadPool update_pool(pool.threads(), PoolPriority::high);  // as the update lane has
   Update update(update_pool, 3 << 20);                               // 48 MiB: beyond the caches
-  const auto products = [&] { layer.run(); };
+  const auto layer = [&] { probed.run(); };
   const auto updates = [&] { update.run(); };
-  products(), updates();
+  layer(), updates();
   // What each is compared with runs right before it: other programs and the drive itself change from moment to moment.
   std::vector<double> compute_shares, update_shares, compute_read, compute_write, update_read, update_write, read_compute,
       write_compute;
   for (int pass = 0; pass < sampling.passes; ++pass) {
-    const double products_alone = rate_for(sampling.pass_s / 2, products), updates_alone = rate_for(sampling.pass_s / 2, updates);
-    const Rates both = rates_of_both(sampling.pass_s, products, updates);
-    compute_shares.push_back(share(both.first, products_alone));
+    const double compute_alone = rate_for(sampling.pass_s / 2, layer), updates_alone = rate_for(sampling.pass_s / 2, updates);
+    const Rates both = rates_of_both(2 * sampling.pass_s, layer, updates);
+    compute_shares.push_back(share(both.first, compute_alone));
     update_shares.push_back(share(both.second, updates_alone));
     if (disk == nullptr) continue;
     const auto beside_disk = [&](double (DiskMoves::*move)(double), std::vector<double>& compute, std::vector<double>& updated,
@@ -63,7 +64,7 @@ std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk,
       const double alone = (disk->*move)(sampling.pass_s);
       double rate = 0;
       std::thread other([&] { rate = (disk->*move)(sampling.pass_s); });
-      compute.push_back(share(rate_for(0.8 * sampling.pass_s, products), products_alone));
+      compute.push_back(share(rate_for(0.8 * sampling.pass_s, layer), compute_alone));
       other.join();
       moved.push_back(share(rate, alone));
       std::thread again([&] { (disk->*move)(sampling.pass_s); });

@@ -4,47 +4,72 @@
 #include <array>
 
 #include "memory/arena.h"
+#include "memory/simulate.h"
 #include "models/attention_ops.h"
+#include "trainer/probe_layer.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
 
 namespace spillway {
 namespace {
 
-// Small and large layers, each as often as it takes for both to weigh by their work, with many rows and with few: what a product
-// costs for each row, and besides. Shows each class of shapes, too.
+constexpr std::int64_t kManyRows = 512, kFewRows = 64;
+constexpr std::string_view kModel = "smollm2-360m";  // between small models and large ones in width, and beyond the caches
+
+// Small and large layers, each as often as it takes for both to weigh by their work, with many rows; with few they are shown.
 void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dtype, const std::string& name,
                       std::vector<Measurement>& measurements) {
   constexpr std::array<std::array<std::int64_t, 2>, 3> layers = {{{576, 1536}, {1024, 2048}, {2048, 2048}}};
-  constexpr std::array<std::int64_t, 2> rows = {512, 64};
-  std::array<std::vector<double>, 2> seconds;
-  std::array<double, 2> flops{};
+  std::vector<double> seconds;
+  double flops = 0;
   std::vector<Measurement> classes;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
+  for (const std::int64_t rows : {kManyRows, kFewRows}) {
     for (const auto& [in, out] : layers) {  // one at a time, for the sake of memory
-      Products layer(pool, dtype, rows[r], in, out, Weights::cold);
+      Products layer(pool, dtype, rows, in, out);
       std::vector<double> each = seconds_of_each(sampling, [&] { layer.run(); });
+      classes.push_back(measured(name + "_flops", layer.flops(), each));
+      classes.back().of = fmt::format("{} x {} x {}", rows, in, out);
+      if (rows != kManyRows) continue;
       // Disturbed samples are put together with disturbed ones: the middle is then that of the middles.
       std::ranges::sort(each);
-      if (flops[r] == 0) seconds[r].resize(each.size());
-      seconds[r].resize(std::min(seconds[r].size(), each.size()));
-      for (std::size_t i = 0; i < seconds[r].size(); ++i) seconds[r][i] += each[i];
-      flops[r] += layer.flops();
-      classes.push_back(measured(name + "_flops", layer.flops(), each));
-      classes.back().of = fmt::format("{} x {} x {}", rows[r], in, out);
+      if (flops == 0) seconds.resize(each.size());
+      seconds.resize(std::min(seconds.size(), each.size()));
+      for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] += each[i];
+      flops += layer.flops();
     }
   }
-  std::vector<double> rates, extra_rows;
-  for (std::size_t i = 0; i < std::min(seconds[0].size(), seconds[1].size()); ++i) {
-    // On a busy machine few rows may seem to cost as much as many.
-    const double between = std::max(seconds[0][i] - seconds[1][i], seconds[0][i] / 8);
-    rates.push_back((flops[0] - flops[1]) / between);
-    const double per_row = between / static_cast<double>(rows[0] - rows[1]);
-    extra_rows.push_back(std::max(1e-3, seconds[1][i] / per_row - static_cast<double>(rows[1])));
-  }
-  measurements.push_back(middle_of(name + "_flops", std::move(rates)));
+  measurements.push_back(measured(name + "_flops", flops, seconds));
   for (Measurement& part : classes) measurements.push_back(std::move(part));
-  measurements.push_back(middle_of(name + "_extra_rows", std::move(extra_rows)));
+}
+
+// Two figures for what the parts do not explain, threads that wait for each other and operands that are not in a cache: units are
+// slower by a share, and as slow as if they had a few rows more. Seconds of a layer with many rows and with few give both.
+void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachineProfile parts, DType dtype, const std::string& type,
+                    std::vector<Measurement>& measurements) {
+  parts.gemm_bf16_extra_rows = parts.gemm_fp32_extra_rows = 0;
+  parts.layers_bf16 = parts.layers_fp32 = 1;
+  struct Layer {
+    std::vector<double> seconds;
+    double of_parts = 0, of_a_row = 0;  // by the rates of its parts; of a row's products
+  };
+  const auto measure = [&](std::int64_t rows) {
+    ProbedLayer probed(pool, kModel, dtype, rows);
+    Layer layer{seconds_of_each(sampling, [&] { probed.run(); })};
+    std::ranges::sort(layer.seconds);
+    layer.of_parts = seconds_of(parts, probed.graph(), probed.work());
+    layer.of_a_row = seconds_of(parts, probed.graph(), {.gemm_flops = probed.work().gemm_flops}) / static_cast<double>(rows);
+    return layer;
+  };
+  const Layer many = measure(dtype == DType::float32 ? kManyRows / 2 : kManyRows), few = measure(kFewRows);  // for the sake of memory
+  std::vector<double> shares, extra_rows;
+  for (std::size_t i = 0; i < std::min(many.seconds.size(), few.seconds.size()); ++i) {
+    // On a busy machine few rows may seem to cost as much as many, and a unit less than its parts.
+    const double between = std::max(many.seconds[i] - few.seconds[i], many.seconds[i] / 2);
+    shares.push_back(std::clamp((many.of_parts - few.of_parts) / between, 0.05, 2.0));
+    extra_rows.push_back(std::max(1e-3, (shares.back() * few.seconds[i] - few.of_parts) / few.of_a_row));
+  }
+  measurements.push_back(middle_of("layers_" + type, std::move(shares)));
+  measurements.push_back(middle_of("gemm_" + type + "_extra_rows", std::move(extra_rows)));
 }
 
 template <typename E>
@@ -87,6 +112,13 @@ std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling&
     measurements.push_back(measured("memory_bytes", update.pass_bytes(), seconds_of_each(sampling, [&] { update.pass(); })));
     measurements.push_back(measured("update_bytes", update.update_bytes(), seconds_of_each(sampling, [&] { update.run(); })));
   }
+  return measurements;
+}
+
+std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& sampling, const MachineProfile& parts) {
+  std::vector<Measurement> measurements;
+  measure_layers(pool, sampling, parts, DType::bfloat16, "bf16", measurements);
+  measure_layers(pool, sampling, parts, DType::float32, "fp32", measurements);
   return measurements;
 }
 

@@ -15,7 +15,7 @@ struct Sampling {
   int samples = 9;              // of each figure, after one that is thrown away
   int least_samples = 3;        // where they take long
   double figure_s = 0.15;       // what long is
-  double pass_s = 0.15;         // a disk pass, or two lanes side by side, lasts at most so long
+  double pass_s = 0.2;          // a disk pass, or two lanes side by side, lasts at most so long
   int passes = 3;               // samples of each disk figure and of shared work
   Bytes disk_bytes = kGiB / 2;  // of the file that is read, and of the one that is written
 };
@@ -27,6 +27,10 @@ Measurement measured(std::string name, double amount, const std::vector<double>&
 Measurement middle_of(std::string name, std::vector<double> values);
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling);
+// What whole units make of the rates of their parts, which `parts` has.
+std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& sampling, const MachineProfile& parts);
+// Until a lane that waits for another's operation goes on after it.
+std::vector<Measurement> measure_handover(const Sampling& sampling);
 std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling);
 // Speeds of lanes beside one another, as shares of their speeds alone. `disk` may be null.
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk, const Sampling& sampling);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <thread>
 
+#include "memory/prompt_thread.h"
 #include "memory/random.h"
 #include "offload/host_adamw.h"
 
@@ -14,6 +17,22 @@ namespace {
 constexpr Bytes kCold = 40 * kMiB;
 
 using Clock = std::chrono::steady_clock;
+// Done by a thread such as the lanes of NVMe have.
+template <typename F>
+void in_prompt_thread(const F& work) {
+  std::exception_ptr error;
+  std::thread thread([&] {
+    make_thread_prompt();
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 StoreOptions store_options(const std::vector<NvmeDirectory>& directories) {
@@ -36,7 +55,7 @@ void fill_for_probe(std::byte* data, Bytes bytes, DType dtype) {
   }
 }
 
-Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out, Weights weights)
+Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out)
     : pool_(pool),
       engine_(pool.threads()),
       forward_(ops::linear_forward(dtype, n, in, out)),
@@ -46,7 +65,7 @@ Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int
       w_(round_up(in * out * size_of(dtype), 64)),
       dw_(round_up(in * out * 4, 64)),
       y_(round_up(n * out * size_of(dtype), 64)),
-      copies_(weights == Weights::cold ? static_cast<int>((kCold + w_ + dw_ - 1) / (w_ + dw_)) : 1),
+      copies_(static_cast<int>((kCold + w_ + dw_ - 1) / (w_ + dw_))),
       flops_(6.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out)) {
   const Bytes scratch =
       std::max({engine_.scratch_bytes(forward_), engine_.scratch_bytes(input_), engine_.scratch_bytes(weight_)});
@@ -107,20 +126,22 @@ DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, 
 DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds,
                                  Rounds rounds) {
   const auto begin = Clock::now();
-  std::optional<IoTicket> before;
   Moved moved;
-  for (Bytes at = 0; moved.bytes == 0 || seconds_since(begin) < seconds; at += segment_) {
-    if (at + segment_ > bytes) {
-      if (rounds == Rounds::once) break;
-      at = 0;
+  in_prompt_thread([&] {
+    std::optional<IoTicket> before;
+    for (Bytes at = 0; moved.bytes == 0 || seconds_since(begin) < seconds; at += segment_) {
+      if (at + segment_ > bytes) {
+        if (rounds == Rounds::once) break;
+        at = 0;
+      }
+      const IoSegment move{base + at, memory(direction), segment_};
+      const IoTicket ticket = channel.start(direction, {&move, 1});
+      if (before) channel.wait(*before);
+      before = ticket;
+      moved.bytes += segment_;
     }
-    const IoSegment move{base + at, memory(direction), segment_};
-    const IoTicket ticket = channel.start(direction, {&move, 1});
-    if (before) channel.wait(*before);
-    before = ticket;
-    moved.bytes += segment_;
-  }
-  channel.wait(*before);
+    channel.wait(*before);
+  });
   moved.rate = static_cast<double>(moved.bytes) / seconds_since(begin);
   return moved;
 }
@@ -132,12 +153,14 @@ double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes
   std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmall)));
   const auto begin = Clock::now();
   std::uint64_t moved = 0;
-  while (moved == 0 || seconds_since(begin) < seconds) {
-    for (std::size_t i = 0; i < moves.size(); ++i) {
-      moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmall, memory(direction) + static_cast<Bytes>(i) * kSmall, kSmall};
+  in_prompt_thread([&] {
+    while (moved == 0 || seconds_since(begin) < seconds) {
+      for (std::size_t i = 0; i < moves.size(); ++i) {
+        moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmall, memory(direction) + static_cast<Bytes>(i) * kSmall, kSmall};
+      }
+      channel.wait(channel.start(direction, moves));
     }
-    channel.wait(channel.start(direction, moves));
-  }
+  });
   return static_cast<double>(moved) / seconds_since(begin);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "memory/arena.h"
+#include "memory/machine.h"
 #include "memory/parallel.h"
 #include "models/ops.h"
 #include "nvme/store.h"
@@ -15,13 +16,11 @@ namespace spillway {
 
 void fill_for_probe(std::byte* data, Bytes bytes, DType dtype);
 
-// Whether each run takes weights that no run before has left in the caches, as a step finds them.
-enum class Weights : std::uint8_t { cold, warm };
-
-// The three products of a linear layer: n rows, `in` and `out` features.
+// The three products of a linear layer: n rows, `in` and `out` features. Each run takes weights that no run before has left in the
+// caches, as a step finds them.
 class Products {
  public:
-  Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out, Weights weights);
+  Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out);
   void run();
   double flops() const noexcept { return flops_; }
 
@@ -51,11 +50,11 @@ class Update {
   Arena arena_;
 };
 
-// Files in the directories with requests of the size and depth of training. Reads and writes may run at once, each for one
-// thread.
+// Files in the directories with requests of the size and depth of training, by threads as lanes have. Reads and writes may run at
+// once, each called by one thread.
 class DiskMoves {
  public:
-  static constexpr Bytes kSmall = 8 * kKiB;  // of a small move
+  static constexpr Bytes kSmall = kSmallRequestBytes;  // of a small move
 
   // Files as large as the directories have room for, up to `most` bytes to read and as many to write; of these, what can be laid
   // out in `layout_s` for each is used.

@@ -20,7 +20,7 @@ namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 5;
+constexpr int kMeasuredBy = 6;
 
 enum class Presence : std::uint8_t { required, optional };
 
@@ -49,6 +49,8 @@ constexpr NamedRate kRates[] = {
     {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
     {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, 1e-3, 1e5, Presence::optional, true},
+    {"layers_bf16", &MachineProfile::layers_bf16, 0.001, 2, Presence::optional},
+    {"layers_fp32", &MachineProfile::layers_fp32, 0.001, 2, Presence::optional},
     {"compute_beside_read", &MachineProfile::compute_beside_read, 0.001, 1, Presence::optional},
     {"compute_beside_write", &MachineProfile::compute_beside_write, 0.001, 1, Presence::optional},
     {"update_beside_read", &MachineProfile::update_beside_read, 0.001, 1, Presence::optional},

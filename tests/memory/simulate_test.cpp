@@ -58,6 +58,34 @@ TEST(Simulate, AProductCostsItsExtraRows) {
   EXPECT_NEAR(predict({op(Lane::compute, 2)}, profile, 64).step_s, 2e-3, kNear);
 }
 
+TEST(Simulate, RequestsOfADriveTakeAWhileBesideTheirBytes) {
+  MachineProfile profile = machine();
+  const auto read_s = [&](Bytes bytes, std::int64_t requests) {
+    Op move = op(Lane::nvme_read, 0);
+    move.bytes = bytes, move.small_requests = requests;
+    return predict({move}, profile).step_s;
+  };
+  const double large_s = kRequestBytes / 1e9;
+  EXPECT_NEAR(read_s(10 * kRequestBytes, 0), 10 * large_s, kNear);
+  EXPECT_NEAR(read_s(kRequestBytes / 2, 0), large_s / 2, kNear) << "where small requests are not known, by bytes alone";
+  profile.nvme_read_requests = 20'000;  // 50 microseconds each
+  EXPECT_NEAR(read_s(10 * kRequestBytes, 0), 10 * large_s, kNear);
+  EXPECT_NEAR(read_s(100 * kSmallRequestBytes, 100), 100 * 50e-6, kNear);
+  EXPECT_NEAR(read_s(kSmallRequestBytes, 0), 50e-6, kNear);
+  // Half of a large one: the way between.
+  const double half = static_cast<double>(kRequestBytes / 2 - kSmallRequestBytes) / (kRequestBytes - kSmallRequestBytes);
+  EXPECT_NEAR(read_s(kRequestBytes / 2, 0), 50e-6 + half * (large_s - 50e-6), kNear);
+  profile.nvme_read_requests = 1e9;  // cannot be: no faster than their bytes, but for nothing
+  EXPECT_NEAR(read_s(10 * kRequestBytes, 0), 10 * large_s, kNear);
+}
+
+TEST(Simulate, AUnitIsSlowerThanItsParts) {
+  MachineProfile profile = machine();
+  profile.layers_bf16 = 0.8;
+  EXPECT_NEAR(predict({op(Lane::compute, 2), op(Lane::update, 1)}, profile).busy_s[static_cast<int>(Lane::compute)], 2.5e-3, kNear);
+  EXPECT_NEAR(predict({op(Lane::update, 1)}, profile).step_s, 1e-3, kNear);
+}
+
 TEST(Simulate, MovesUnderWayShareTheDriveAndCompleteInOrder) {
   // The small one has had its share after two of three milliseconds, but completes behind the large one.
   Prediction prediction = predict({op(Lane::nvme_read, 3), op(Lane::nvme_read, 1)});
