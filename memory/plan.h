@@ -11,6 +11,8 @@
 #pragma once
 
 #include <array>
+#include <memory>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -127,20 +129,33 @@ struct Wait {
   int step = 0;                         // 0: of this step; -1: of the step before
 };
 
+// An operation has a few of each, and a plan very many operations: what the scheduler makes lies in Program::room.
+using Operands = std::pmr::vector<Operand>;
+using Waits = std::pmr::vector<Wait>;
+
 struct Op {
   OpKind kind = OpKind::read;
   Lane lane = Lane::compute;
   Condition condition = Condition::always;
   int unit = -1, block = -1, micro_batch = -1;
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
-  std::vector<Operand> operands{};
-  std::vector<Wait> waits{};
+  Operands operands{};
+  Waits waits{};
   Work work;                            // compute and update lanes
   Bytes bytes = 0;                      // moved by read and write
   std::int64_t small_requests = 0;      // that they take, where they are rows
 };
 
 struct Program {
+  Program() = default;
+  Program(Program&&) noexcept = default;
+  Program(const Program& other) : ops(other.ops), buffers(other.buffers) {}
+  Program& operator=(Program other) noexcept {
+    room.swap(other.room), ops.swap(other.ops), buffers.swap(other.buffers);
+    return *this;
+  }
+
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> room{};  // of operands and waits; null where each has memory of its own
   std::vector<Op> ops;                  // an operation's id is its index
   std::vector<Buffer> buffers;          // not resident
 };

@@ -220,6 +220,13 @@ class Movement {
 
   // --- operations ---
 
+  // The same, with room in the program for what it will have.
+  Op with_room(const Op& op) const {
+    std::pmr::memory_resource* room = program_.room.get();
+    return {op.kind, op.lane, op.condition, op.unit, op.block, op.micro_batch, op.element_begin, op.element_end, Operands(room), Waits(room),
+            op.work, op.bytes, op.small_requests};
+  }
+
   // Adds an object's move to `op`, the operation about to be issued.
   void add_move(Op& op, int cluster, Slot slot) {
     const Object& object = object_of(cluster);
@@ -252,7 +259,7 @@ class Movement {
       while (end < moved.size() && moves_together(moved[i], moved[end])) ++end;
       const Cluster& cluster = clusters_[moved[i]];
       const Object& object = object_of(moved[i]);
-      Op op;
+      Op op = with_room({});
       op.kind = kind;
       op.lane = reads ? Lane::nvme_read : Lane::nvme_write;
       op.condition = (reads ? cluster.all_pending : cluster.change_pending) ? Condition::pending : Condition::always;
@@ -268,7 +275,7 @@ class Movement {
   // The operation of a task; `current` is the cluster that serves each object now.
   void emit_task(int index, std::vector<int>& current) {
     const Task& task = list_.tasks[index];
-    Op op = task.op;
+    Op op = with_room(task.op);
     op.operands.reserve(static_cast<std::size_t>(task.operand_count));
     for (const TaskOperand& wanted : list_.operands_of(task)) {
       Operand operand{.role = wanted.role, .access = wanted.access, .kind = wanted.kind};
@@ -316,6 +323,7 @@ class Movement {
       }
     }
     std::vector<int> current(first_cluster_.begin(), first_cluster_.end() - 1), last_op_of(tasks);
+    program_.room = std::make_unique<std::pmr::monotonic_buffer_resource>((tasks + clusters_.size()) * 3 * sizeof(Operand));
     program_.ops.reserve(tasks + clusters_.size());
     program_.buffers.reserve(tasks + clusters_.size());
     for (int t = 0; t < static_cast<int>(tasks); ++t) {

@@ -60,7 +60,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
       absorb(other);
       mine[lane_of(other)] = std::max(mine[lane_of(other)], other);
     }
-    if (round + 1 == rounds) op.waits = waits;
+    if (round + 1 == rounds) op.waits.assign(waits.begin(), waits.end());
   }
 }
 

@@ -34,8 +34,8 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
   }
   for (const Lane lane : lanes_in_use()) {
     auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
-    // All but the lane that keeps the processors busy: they have to go on as soon as something is complete.
-    if (lane != Lane::compute) stream->run([](void*) { make_thread_prompt(); }, nullptr);
+    // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
+    if (lane == Lane::nvme_read || lane == Lane::nvme_write) stream->run([](void*) { make_thread_prompt(); }, nullptr);
   }
 }
 

@@ -153,10 +153,11 @@ AppendFile opened(const std::string& directory, std::int64_t last_step) {
   if (error) throw IoError(fmt::format("--tensorboard: making {} failed: {}", directory, error.message()));
   const std::string path = (fs::path(directory) / kFileName).string();
   const bool is_there = fs::exists(path, error);
-  if (is_there && last_step == 0) {
+  const Bytes kept = is_there ? whole_records(path, last_step) : 0;
+  // A file without steps is what a run left that could not begin.
+  if (is_there && last_step == 0 && static_cast<std::uintmax_t>(kept) != fs::file_size(path, error)) {
     throw InputError(fmt::format("--tensorboard: found {}, allowed: a directory without a curve of ours", path), "it is another run's curve");
   }
-  const Bytes kept = is_there ? whole_records(path, last_step) : 0;
   AppendFile file(path, kept);
   if (kept == 0) file.append(record_of(event(0, message(3, "brain.Event:2"))));
   return file;

@@ -15,7 +15,7 @@ namespace spillway {
 class TensorboardLog {
  public:
   // One event file in `directory`, made where there is none. Goes on after the events of `last_step` (the step resumed from); those
-  // beyond it, and a torn one, are cut off, so that no step is there twice. With 0 the file must not be there yet: InputError.
+  // beyond it, and a torn one, are cut off, so that no step is there twice. With 0 the file must have no steps yet: InputError.
   TensorboardLog(const std::string& directory, std::int64_t last_step);
 
   // loss, grad_norm, lr, tokens_per_s, and, where there are such, eval_loss and the text of sample.

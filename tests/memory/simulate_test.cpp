@@ -21,7 +21,7 @@ MachineProfile machine() {
 }
 
 // Of so many milliseconds alone.
-Op op(Lane lane, double ms, std::vector<Wait> waits = {}) {
+Op op(Lane lane, double ms, Waits waits = {}) {
   Op made;
   made.lane = lane;
   made.waits = std::move(waits);

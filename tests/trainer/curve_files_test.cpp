@@ -83,6 +83,19 @@ TEST(TensorboardLog, GoesOnWithoutStepsTwice) {
   EXPECT_EQ(without_times(content_of(parts + name)), without_times(content_of(whole + name)));
 }
 
+TEST(TensorboardLog, BeginsWhereARunCouldNot) {
+  const TemporaryDirectory directory;
+  const std::string name = "/events.out.tfevents.spillway";
+  const std::string whole = directory.path() + "/whole", left = directory.path() + "/left";
+  write_steps<TensorboardLog>(whole, 1, 3);
+  TensorboardLog(left, 0);  // no step came
+  write_steps<TensorboardLog>(left, 1, 3);
+  EXPECT_EQ(without_times(content_of(left + name)), without_times(content_of(whole + name)));
+  std::ofstream(left + name, std::ios::trunc).flush();  // there was no room for the first record
+  write_steps<TensorboardLog>(left, 1, 3);
+  EXPECT_EQ(without_times(content_of(left + name)), without_times(content_of(whole + name)));
+}
+
 TEST(TensorboardLog, Refusals) {
   const TemporaryDirectory directory;
   write_steps<TensorboardLog>(directory.path(), 1, 2);
