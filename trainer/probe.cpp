@@ -110,7 +110,7 @@ std::string probe_table(const ProbeResult& result) {
   if (result.profile.nvme_read_bytes > 0) {
     const StoreOptions store;
     table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once; requests: of {}, as of rows\n",
-                         exact_size(store.block_bytes), store.depth, exact_size(DiskMoves::kSmall));
+                         exact_size(store.block_bytes), store.depth, exact_size(kSmallRequestBytes));
   }
   return table;
 }

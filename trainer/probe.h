@@ -27,7 +27,7 @@ struct ProbeResult {
 };
 
 // Measures matrix products, attention, passes over memory, the host optimizer, these beside one another, and the given directories.
-// Takes less than 112 MiB of memory at a time and has given it back when it returns.
+// Its buffers take less than 112 MiB at a time and are given back when it returns.
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort);
 
 // The profile of `--profile`, else the one kept for this host, number of threads and directories, else a quick probe, which is kept.

@@ -32,7 +32,7 @@ ProbedLayer::ProbedLayer(const ThreadPool& pool, std::string_view model, DType d
   for (std::size_t i = passes_.size(); i-- > 0;) passes_.push_back({passes_[i].unit, false});
   Bytes end = 0, scratch = 0;
   const auto place = [&](Bytes& at, Bytes bytes) {
-    if (at < 0) at = std::exchange(end, end + round_up(bytes, 4096));
+    if (at < 0) at = std::exchange(end, end + round_up(bytes, kExtentAlignment));
   };
   for (const Pass& pass : passes_) {
     const Unit& unit = unit_of(pass);
@@ -42,7 +42,7 @@ ProbedLayer::ProbedLayer(const ThreadPool& pool, std::string_view model, DType d
     scratch = std::max({scratch, unit.forward_workspace, unit.backward_workspace});
   }
   workspace_ = end;
-  arena_ = std::make_unique<Arena>(end + scratch, "probe of a layer");
+  arena_.emplace(end + scratch, "probe of a layer");
   arena_->prefault(pool);
   for (std::size_t b = 0; b < weights_.size(); ++b) {
     if (weights_[b] >= 0) fill_for_probe(arena_->at(weights_[b]), graph().blocks[b].elements * size_of(dtype), dtype);

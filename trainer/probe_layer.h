@@ -2,7 +2,7 @@
 // beside them. Not for anyone but trainer/probe*.cpp. Not here: how it is sampled (probe_measure.h).
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -36,7 +36,7 @@ class ProbedLayer {
   std::vector<Pass> passes_;
   std::vector<Bytes> values_, weights_, gradients_;  // offsets in the arena; -1: of units that do not run
   Bytes workspace_ = 0;
-  std::unique_ptr<Arena> arena_;
+  std::optional<Arena> arena_;
   std::vector<std::int32_t> tokens_;  // [n]
 };
 

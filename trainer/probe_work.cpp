@@ -17,6 +17,8 @@ namespace {
 constexpr Bytes kCold = 40 * kMiB;
 
 using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
 // Done by a thread such as the lanes of NVMe have.
 template <typename F>
 void in_prompt_thread(const F& work) {
@@ -32,8 +34,6 @@ void in_prompt_thread(const F& work) {
   thread.join();
   if (error) std::rethrow_exception(error);
 }
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 StoreOptions store_options(const std::vector<NvmeDirectory>& directories) {
   StoreOptions options;
@@ -149,14 +149,14 @@ DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, B
 // A few hundred at a time, as a micro-batch's rows are.
 double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds) {
   constexpr std::uint64_t together = 256;
-  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, bytes / kSmall));
-  std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmall)));
+  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, bytes / kSmallRequestBytes));
+  std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmallRequestBytes)));
   const auto begin = Clock::now();
   std::uint64_t moved = 0;
   in_prompt_thread([&] {
     while (moved == 0 || seconds_since(begin) < seconds) {
       for (std::size_t i = 0; i < moves.size(); ++i) {
-        moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmall, memory(direction) + static_cast<Bytes>(i) * kSmall, kSmall};
+        moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes, memory(direction) + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
       }
       channel.wait(channel.start(direction, moves));
     }

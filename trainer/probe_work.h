@@ -54,8 +54,6 @@ class Update {
 // once, each called by one thread.
 class DiskMoves {
  public:
-  static constexpr Bytes kSmall = kSmallRequestBytes;  // of a small move
-
   // Files as large as the directories have room for, up to `most` bytes to read and as many to write; of these, what can be laid
   // out in `layout_s` for each is used.
   DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, double layout_s);

@@ -47,7 +47,7 @@ TEST(Arena, IsAlignedZeroedAndWritable) {
 TEST(Arena, PrefaultBacksItsSizeAndKeepsWhatIsThere) {
   const ThreadPool pool(2);
   pool.parallel_for(8, [](std::int64_t, int) {});  // its threads' own memory comes first
-  const Bytes bytes = 64 * kMiB + 4096;
+  const Bytes bytes = 65 * kMiB + 4096;  // on 66 MiB of huge pages; the system counts to a few pages
   const Bytes before = process_bytes("VmRSS:");
   {
     const Arena arena(bytes, "device");
@@ -57,7 +57,7 @@ TEST(Arena, PrefaultBacksItsSizeAndKeepsWhatIsThere) {
     if (kCountsResidentBytes) {
       const Bytes backed = process_bytes("VmRSS:") - before;
       EXPECT_GE(backed, bytes - kMiB);
-      EXPECT_LE(backed, 66 * kMiB + kMiB);
+      EXPECT_LE(backed, bytes + 2 * kMiB);
     }
   }
   if (kCountsResidentBytes) {
