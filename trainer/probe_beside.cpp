@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "trainer/probe_layer.h"
+#include "models/units_alone.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
 
@@ -44,10 +44,10 @@ Rates rates_of_both(double seconds, const std::function<void()>& first, const st
 }  // namespace
 
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk, const Sampling& sampling) {
-  ProbedLayer probed(pool, "smollm2-135m", DType::bfloat16, 256);
+  UnitsAlone units(pool, "smollm2-135m", {.sequence = 256}, UnitsAlone::Units::of_layers);
   const ThreadPool update_pool(pool.threads(), PoolPriority::high);  // as the update lane has
   Update update(update_pool, 3 << 20);                               // 48 MiB: beyond the caches
-  const auto layer = [&] { probed.run(); };
+  const auto layer = [&] { units.run_all(); };
   const auto updates = [&] { update.run(); };
   layer(), updates();
   // What each is compared with runs right before it: other programs and the drive itself change from moment to moment.

@@ -6,7 +6,7 @@
 #include "memory/arena.h"
 #include "memory/simulate.h"
 #include "models/attention_ops.h"
-#include "trainer/probe_layer.h"
+#include "models/units_alone.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
 
@@ -53,11 +53,11 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
     double of_parts = 0, of_a_row = 0;  // by the rates of its parts; of a row's products
   };
   const auto measure = [&](std::int64_t rows) {
-    ProbedLayer probed(pool, kModel, dtype, rows);
-    Layer layer{seconds_of_each(sampling, [&] { probed.run(); })};
+    UnitsAlone units(pool, kModel, {.dtype = dtype, .sequence = rows}, UnitsAlone::Units::of_layers);
+    Layer layer{seconds_of_each(sampling, [&] { units.run_all(); })};
     std::ranges::sort(layer.seconds);
-    layer.of_parts = seconds_of(parts, probed.graph(), probed.work());
-    layer.of_a_row = seconds_of(parts, probed.graph(), {.gemm_flops = probed.work().gemm_flops}) / static_cast<double>(rows);
+    layer.of_parts = seconds_of(parts, units.graph(), units.work_of_all());
+    layer.of_a_row = seconds_of(parts, units.graph(), {.gemm_flops = units.work_of_all().gemm_flops}) / static_cast<double>(rows);
     return layer;
   };
   const Layer many = measure(dtype == DType::float32 ? kManyRows / 2 : kManyRows), few = measure(kFewRows);  // for the sake of memory
@@ -86,8 +86,8 @@ Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::str
   E *qkv = at(0), *dqkv = at(1), *o = at(2), *d_o = at(3);
   auto* lse = reinterpret_cast<float*>(arena.at(4 * matrix));
   std::byte* work = arena.at(4 * matrix + rows * 8 * 4);
-  fill_for_probe(arena.at(0), matrix, dtype);
-  fill_for_probe(arena.at(3 * matrix), matrix, dtype);
+  fill_with_numbers(arena.at(0), matrix, dtype);
+  fill_with_numbers(arena.at(3 * matrix), matrix, dtype);
   const auto work_once = [&] {
     const ops::AttentionInputs<E> in{{qkv, row}, {qkv + q, row}, {qkv + q + kv, row}};
     ops::attention_forward<E>(pool, shape, in, {o, q}, lse, work);

@@ -8,6 +8,7 @@
 
 #include "memory/prompt_thread.h"
 #include "memory/random.h"
+#include "models/units_alone.h"
 #include "offload/host_adamw.h"
 
 namespace spillway {
@@ -43,18 +44,6 @@ StoreOptions store_options(const std::vector<NvmeDirectory>& directories) {
 
 }  // namespace
 
-void fill_for_probe(std::byte* data, Bytes bytes, DType dtype) {
-  const std::int64_t elements = bytes / size_of(dtype);
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const float value = 0.01f * static_cast<float>((i * 37) % 101 - 50);
-    if (dtype == DType::float32) {
-      reinterpret_cast<float*>(data)[i] = value;
-    } else {
-      reinterpret_cast<BFloat16*>(data)[i] = split_master(value).high;
-    }
-  }
-}
-
 Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out)
     : pool_(pool),
       engine_(pool.threads()),
@@ -71,7 +60,7 @@ Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int
       std::max({engine_.scratch_bytes(forward_), engine_.scratch_bytes(input_), engine_.scratch_bytes(weight_)});
   arena_.emplace(x_ + y_ + copies_ * (w_ + dw_) + scratch, "probe of matrix products");
   arena_->prefault(pool);
-  fill_for_probe(arena_->at(0), x_ + y_ + w_, dtype);
+  fill_with_numbers(arena_->at(0), x_ + y_ + w_, dtype);
   for (int copy = 1; copy < copies_; ++copy)
     std::memcpy(arena_->at(x_ + y_ + copy * w_), arena_->at(x_ + y_), static_cast<std::size_t>(w_));
 }

@@ -14,8 +14,6 @@
 
 namespace spillway {
 
-void fill_for_probe(std::byte* data, Bytes bytes, DType dtype);
-
 // The three products of a linear layer: n rows, `in` and `out` features. Each run takes weights that no run before has left in the
 // caches, as a step finds them.
 class Products {

@@ -1,0 +1,105 @@
+#include "models/units_alone.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/build.h"
+#include "models/catalogue/catalogue.h"
+
+namespace spillway {
+
+void fill_with_numbers(std::byte* data, Bytes bytes, DType dtype) {
+  const std::int64_t elements = bytes / size_of(dtype);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const float value = 0.01f * static_cast<float>((i * 37) % 101 - 50);
+    if (dtype == DType::float32) {
+      reinterpret_cast<float*>(data)[i] = value;
+    } else {
+      reinterpret_cast<BFloat16*>(data)[i] = BFloat16::from_float(value);
+    }
+  }
+}
+
+namespace {
+
+ModelConfig with_one_layer(ModelConfig config) {
+  config.layers = 1;
+  config.windows.resize(1);
+  return config;
+}
+
+}  // namespace
+
+UnitsAlone::UnitsAlone(const ThreadPool& pool, std::string_view model, const Shape& shape, Units units)
+    : engine_(pool.threads()),
+      model_(build_model(with_one_layer(catalogue_config(model)), {.dtype = shape.dtype,
+                                                                   .micro_batch = shape.micro_batch,
+                                                                   .sequence = shape.sequence,
+                                                                   .head = shape.head,
+                                                                   .pool = pool,
+                                                                   .engine = engine_})),
+      values_(graph().values.size(), -1),
+      weights_(graph().blocks.size(), -1),
+      gradients_(graph().blocks.size(), -1) {
+  constexpr std::int64_t words = 997;  // every vocabulary has so many
+  for (std::int64_t row = 0; row < graph().rows; ++row) tokens_.push_back(static_cast<std::int32_t>(row * 7919 % words));
+  for (int u = 0; u < static_cast<int>(graph().units.size()); ++u) {
+    if (units == Units::all || graph().units[u].name.starts_with("layer")) passes_.push_back({u, true});
+  }
+  for (std::size_t i = passes_.size(); i-- > 0;) passes_.push_back({passes_[i].unit, false});
+  std::erase_if(passes_, [&](const Pass& pass) { return pass.forward && unit_of(pass).role != ForwardRole::computes; });
+
+  Bytes end = 0, scratch = 0;
+  const auto place = [&](Bytes& at, Bytes bytes) {
+    if (at < 0) at = std::exchange(end, end + round_up(bytes, kExtentAlignment));
+  };
+  for (const Pass& pass : passes_) {
+    const Unit& unit = unit_of(pass);
+    for (const ValueUse& use : pass.forward ? unit.forward : unit.backward) place(values_[use.value], graph().values[use.value].bytes);
+    for (const int block : unit.blocks) place(weights_[block], graph().blocks[block].elements * size_of(shape.dtype));
+    for (const int block : unit.gradient_blocks) place(gradients_[block], graph().blocks[block].elements * 4);
+    scratch = std::max({scratch, unit.forward_workspace, unit.backward_workspace});
+  }
+  workspace_ = end;
+  arena_.emplace(end + scratch, "units alone");
+  arena_->prefault(pool);
+  for (std::size_t b = 0; b < weights_.size(); ++b) {
+    if (weights_[b] >= 0) fill_with_numbers(arena_->at(weights_[b]), graph().blocks[b].elements * size_of(shape.dtype), shape.dtype);
+  }
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    if (values_[v] >= 0) fill_with_numbers(arena_->at(values_[v]), graph().values[v].bytes, shape.dtype);
+  }
+}
+
+void UnitsAlone::run_all() {
+  for (const Pass& pass : passes_) run(pass);
+}
+
+Work UnitsAlone::work_of_all() const {
+  Work work;
+  for (const Pass& pass : passes_) work += work_of(pass);
+  return work;
+}
+
+void UnitsAlone::run(const Pass& pass) {
+  const Unit& unit = unit_of(pass);
+  std::vector<std::byte*> values;
+  std::vector<const std::byte*> weights;
+  std::vector<float*> gradients;
+  for (const ValueUse& use : pass.forward ? unit.forward : unit.backward) values.push_back(arena_->at(values_[use.value]));
+  for (const int block : unit.blocks) weights.push_back(arena_->at(weights_[block]));
+  for (const int block : unit.gradient_blocks) gradients.push_back(reinterpret_cast<float*>(arena_->at(gradients_[block])));
+  double loss = 0;
+  UnitCall call;
+  call.values = values;
+  call.weights = weights;
+  call.gradients = gradients;
+  call.workspace = arena_->at(workspace_);
+  call.tokens = call.targets = tokens_.data();
+  call.loss_sum = &loss;
+  call.loss_scale = 1.0f / static_cast<float>(graph().rows);
+  UnitOps& ops = *model_.ops[static_cast<std::size_t>(pass.unit)];
+  pass.forward ? ops.forward(call) : ops.backward(call);
+}
+
+}  // namespace spillway
