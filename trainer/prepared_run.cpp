@@ -6,6 +6,7 @@
 #include <future>
 
 #include "memory/error.h"
+#include "memory/freed_memory.h"
 #include "models/build.h"
 #include "nvme/store.h"
 #include "trainer/host.h"
@@ -281,6 +282,7 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
                     options.batch.global_batch_size, options.batch.micro_batch_size, options.micro_batches(), most_micro_batches),
         "Use a larger --micro-batch-size.");
   }
+  const FreedMemoryKept freed_memory;
   PlannedRun run;
   run.machine = machine_of_rank(profile_for(options, model.pool()), static_cast<int>(options.parallel.ranks));
   const bool known = names_known_machine(options.memory.profile);

@@ -7,29 +7,13 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <utility>
 
 #include "memory/error.h"
+#include "tests/memory/process_bytes.h"
 
 namespace spillway {
 namespace {
-
-Bytes process_bytes(const std::string& wanted) {
-  std::ifstream file("/proc/self/status");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.starts_with(wanted)) return std::stoll(line.substr(wanted.size())) * kKiB;
-  }
-  return -1;
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsResidentBytes = false;  // shadow memory is resident as well
-#else
-constexpr bool kCountsResidentBytes = true;
-#endif
 
 TEST(Arena, IsAlignedZeroedAndWritable) {
   const Bytes bytes = 5 * kMiB + 12345;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "memory/freed_memory.h"
 #include "memory/planner.h"
 #include "tools/bench/cpu_seconds.h"
 #include "trainer/options.h"
@@ -49,6 +50,7 @@ void plan(benchmark::State& state, const Case& of) {
                  {"profile", {std::string(of.profile)}}};
   const RunOptions options = resolve_options(flags).options;
   for ([[maybe_unused]] auto _ : state) {
+    const FreedMemoryKept freed_memory;
     TwoCores cores;
     const double begin_s = cpu_seconds();
     const PreparedModel model(options, Where::anywhere);
