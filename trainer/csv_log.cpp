@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "memory/error.h"
+#include "models/posix_file.h"
 
 namespace spillway {
 namespace {
@@ -42,10 +43,17 @@ Bytes whole_rows(const std::string& path, std::int64_t last_step) {
   return kept;
 }
 
+bool has_no_rows(const std::string& path) {
+  std::error_code ignored;
+  const auto bytes = static_cast<Bytes>(header().size());
+  return static_cast<Bytes>(std::filesystem::file_size(path, ignored)) == bytes && read_text_file(path, bytes) == header();
+}
+
 AppendFile opened(const std::string& path, std::int64_t last_step) {
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(path, ignored) && std::filesystem::file_size(path, ignored) > 0;
-  if (is_there && last_step == 0) {
+  // A table without rows is what a run left that could not begin.
+  if (is_there && last_step == 0 && !has_no_rows(path)) {
     throw InputError(fmt::format("--csv: found {}, allowed: a file that does not exist yet", path), "it may be another run's table");
   }
   const Bytes kept = is_there ? whole_rows(path, last_step) : 0;

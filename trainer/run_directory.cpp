@@ -59,19 +59,6 @@ std::vector<fs::path> children_of(const std::string& directory) {
   return children;
 }
 
-// Makes the directory, and returns a descriptor that holds it. The system lets go of the lock however the process ends.
-int lock_directory(const std::string& path) {
-  make_directories(path);
-  const std::string name = path + "/.lock";
-  const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) fail(path, "writing into it", errno);
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  const int error = errno;
-  ::close(fd);
-  if (error != EWOULDBLOCK) fail(path, "locking", error);
-  throw InputError(fmt::format("--save: found {}, which another run is using, allowed: a directory of its own", path));
-}
-
 // Everything below `directory`, then itself.
 void sync_tree(const std::string& directory) {
   for (const fs::path& child : children_of(directory)) {
@@ -87,11 +74,32 @@ void sync_tree(const std::string& directory) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirectory(path, lock_directory(path)) {
+// The system lets go of the lock however the process ends.
+RunDirectory::Held RunDirectory::hold(const std::string& path) {
+  Held held;
   std::error_code ignored;
-  if (existing == ExistingRun::refuse && fs::exists(path_ + "/run.json", ignored)) {
-    throw InputError(fmt::format("--save: found {}, which already holds a run, allowed: a directory without one", path_),
-                     fmt::format("go on with that run by --load {}, or choose another directory", path_));
+  for (fs::path missing = fs::absolute(path).lexically_normal(); !fs::exists(missing, ignored) && missing != missing.root_path(); missing = missing.parent_path()) {
+    if (missing.has_filename()) held.made.insert(held.made.begin(), missing.string());
+  }
+  make_directories(path);
+  const std::string name = path + "/.lock";
+  held.lock_fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (held.lock_fd < 0) fail(path, "writing into it", errno);
+  if (::flock(held.lock_fd, LOCK_EX | LOCK_NB) == 0) return held;
+  const int error = errno;
+  ::close(held.lock_fd);
+  if (error != EWOULDBLOCK) fail(path, "locking", error);
+  throw InputError(fmt::format("--save: found {}, which another run is using, allowed: a directory of its own", path));
+}
+
+RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirectory(path, hold(path)) {
+  if (existing == ExistingRun::refuse) {
+    std::error_code ignored;
+    if (fs::exists(path_ + "/run.json", ignored)) {
+      throw InputError(fmt::format("--save: found {}, which already holds a run, allowed: a directory without one", path_),
+                       fmt::format("go on with that run by --load {}, or choose another directory", path_));
+    }
+    is_kept_ = false;
   }
   make_directories(path_ + "/checkpoints");
   for (const std::string& directory : {path_, path_ + "/checkpoints"}) {
@@ -101,14 +109,22 @@ RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirector
   }
 }
 
-RunDirectory::RunDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
+RunDirectory::RunDirectory(std::string path, Held held) : path_(std::move(path)), held_(std::move(held)) {}
 
 RunDirectory::~RunDirectory() {
-  if (lock_fd_ >= 0) ::close(lock_fd_);
+  if (!is_kept_) remove_what_was_made();
+  if (held_.lock_fd >= 0) ::close(held_.lock_fd);
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+    : path_(std::move(other.path_)), held_(std::exchange(other.held_, {})), is_kept_(std::exchange(other.is_kept_, true)) {}
+
+// Directories with something of somebody else's in them stay: they are not empty.
+void RunDirectory::remove_what_was_made() const {
+  std::error_code ignored;
+  for (const char* name : {"run.json", "plan.json", "log.jsonl", "checkpoints", ".lock"}) fs::remove(fs::path(path_) / name, ignored);
+  for (auto directory = held_.made.rbegin(); directory != held_.made.rend(); ++directory) fs::remove(*directory, ignored);
+}
 
 void RunDirectory::write(std::string_view name, std::string_view text) const {
   write_text_file(fmt::format("{}/{}", path_, name), std::string(text));

@@ -16,7 +16,8 @@ class RunDirectory {
  public:
   // Makes the directory and its parents where they lack, checks that it can be written, and holds it against other processes
   // until destroyed. A directory that already holds a run is an InputError unless it is to go on. Unfinished checkpoints are
-  // removed.
+  // removed. A new run that ends before it is kept takes with it what was made for it: its files, and directories that are empty
+  // then; nothing half made stands in the way of the next try.
   RunDirectory(std::string path, ExistingRun existing);
   ~RunDirectory();
   RunDirectory(RunDirectory&& other) noexcept;
@@ -24,6 +25,7 @@ class RunDirectory {
 
   const std::string& path() const noexcept { return path_; }
   std::string log_path() const { return path_ + "/log.jsonl"; }
+  void keep() noexcept { is_kept_ = true; }
   void write(std::string_view name, std::string_view text) const;  // "run.json", "plan.json"
 
   // A fresh directory to write the checkpoint of `step` into; it counts only once committed (which syncs every file in it).
@@ -33,10 +35,17 @@ class RunDirectory {
   void prune_checkpoints(std::int64_t keep_last) const;
 
  private:
-  RunDirectory(std::string path, int lock_fd);
+  struct Held {
+    int lock_fd = -1;
+    std::vector<std::string> made;  // directories, the outermost first
+  };
+  RunDirectory(std::string path, Held held);
+  static Held hold(const std::string& path);
+  void remove_what_was_made() const;
 
   std::string path_;
-  int lock_fd_ = -1;
+  Held held_;
+  bool is_kept_ = true;
 };
 
 // Committed checkpoints of a run directory, steps ascending; for reading, without the lock.

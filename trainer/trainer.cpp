@@ -71,6 +71,7 @@ class TrainingRun {
     if (durability) {
       write_store_link(directory_->path(), {.store_id = store_id_, .directories = paths_of(options_.memory.nvme)});
     }
+    if (directory_) directory_->keep();
     if (loaded_) progress_.message(fmt::format("loaded {} (step {})", loaded_->path, loaded_->step));
     if (durable_) progress_.message(fmt::format("goes on with the state on nvme (step {})", durable_->record.step));
   }

@@ -32,9 +32,32 @@ TEST(RunDirectory, IsMadeWithItsParents) {
 
 TEST(RunDirectory, AnExistingRunIsNotOverwritten) {
   const TemporaryDirectory directory;
-  { RunDirectory(directory.path(), ExistingRun::refuse).write("run.json", "{}"); }
+  {
+    RunDirectory run(directory.path(), ExistingRun::refuse);
+    run.write("run.json", "{}");
+    run.keep();
+  }
   EXPECT_REFUSED(RunDirectory(directory.path(), ExistingRun::refuse), InputError, "already holds a run");
   EXPECT_NO_THROW(RunDirectory(directory.path(), ExistingRun::go_on));
+}
+
+TEST(RunDirectory, ARunThatIsNotKeptLeavesNothing) {
+  const TemporaryDirectory directory;
+  const auto begin = [&](const std::string& path) {
+    const RunDirectory run(path, ExistingRun::refuse);
+    run.write("run.json", "{}");
+    run.write("plan.json", "{}");
+    std::ofstream(run.log_path()).flush();
+  };
+  begin(directory.path() + "/a/b");
+  EXPECT_TRUE(fs::is_empty(directory.path())) << "nor the parents that were made for it";
+  directory.file("notes.txt", "mine");
+  begin(directory.path());
+  EXPECT_EQ(content_of(directory.path() + "/notes.txt"), "mine");
+  EXPECT_FALSE(fs::exists(directory.path() + "/run.json"));
+  fs::create_directory(directory.path() + "/c");
+  begin(directory.path() + "/c");
+  EXPECT_TRUE(fs::is_empty(directory.path() + "/c")) << "a directory that was there stays";
 }
 
 TEST(RunDirectory, TwoRunsDoNotShareIt) {
@@ -77,7 +100,8 @@ TEST(RunDirectory, KeepsTheLast) {
 TEST(RunDirectory, WhatAKillLeftBehindIsRemoved) {
   const TemporaryDirectory directory;
   {
-    const RunDirectory run(directory.path(), ExistingRun::refuse);
+    RunDirectory run(directory.path(), ExistingRun::refuse);
+    run.keep();
     std::ofstream(run.begin_checkpoint(5) + "/half") << "half";
     directory.file("run.json.partial", "{");
   }
