@@ -200,6 +200,11 @@ struct Choices {
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
 
+// Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.
+inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
+  return !evaluates && choices.saved[static_cast<std::size_t>(unit)] != Saved::recompute;
+}
+
 // Whether gradients wait for the next step.
 constexpr bool defers(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
 

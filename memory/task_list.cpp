@@ -389,7 +389,7 @@ class Builder {
       // the call, and the second forward none for the unit's outputs.
       if (kind == OpKind::recompute && wanted.access != Access::read && !is_saved) {
         take(task, {.role = Role::value, .access = wanted.access});
-      } else if (kind == OpKind::forward && is_saved && (purpose_ == Purpose::evaluation || choices_.saved[index] == Saved::recompute)) {
+      } else if (kind == OpKind::forward && is_saved && !keeps_saved(choices_, index, purpose_ == Purpose::evaluation)) {
         const Bytes bytes = unit.saved_piece > 0 ? unit.saved_piece : graph_.values[wanted.value].bytes;
         take(task, {.role = Role::value, .access = Access::write, .bytes = bytes});
       } else {
@@ -429,7 +429,7 @@ class Builder {
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (apart && index == lookups_.front()) add_rows(unit, mb);
       if (apart && unit.gradient_blocks.size() == 1) continue;
-      const bool recomputes = choices_.saved[index] == Saved::recompute && !unit.saved.empty(), by_itself = recomputes && unit.saved_piece > 0;
+      const bool recomputes = !keeps_saved(choices_, index, false) && !unit.saved.empty(), by_itself = recomputes && unit.saved_piece > 0;
       if (recomputes && !by_itself) forward_task(index, mb, OpKind::recompute);
       Task& task = add(OpKind::backward, Lane::compute);
       task.op.unit = index;

@@ -81,7 +81,7 @@ void Operations::compute(const Run& run, const BoundOp& bound) const {
   call.gradient_mode = op.micro_batch == 0 ? GradientMode::write : GradientMode::accumulate;
   call.lookup = bound.takes_rows ? LookupSource::rows : LookupSource::block;
   call.pass = op.kind == OpKind::recompute ? ForwardPass::recompute : ForwardPass::full;
-  call.keeps_saved = !run.evaluates && plan_.choices.saved[op.unit] != Saved::recompute;
+  call.keeps_saved = keeps_saved(plan_.choices, op.unit, run.evaluates);
   if (run.logits) {
     call.position = run.logits->position;
     call.logits = logits().data();
