@@ -101,7 +101,8 @@ class AccessBook {
   void access(const Operand& operand, int op, int lane, Conflict&& conflict) {
     const bool resident = operand.buffer < static_cast<int>(plan_.resident.size());
     const Buffer& buffer = buffer_of(plan_, program_, operand.buffer);
-    const std::size_t map = resident ? static_cast<std::size_t>(operand.buffer) : plan_.resident.size() + static_cast<std::size_t>(buffer.tier);
+    const std::size_t map =
+        resident ? static_cast<std::size_t>(operand.buffer) : plan_.resident.size() + static_cast<std::size_t>(buffer.tier);
     // Two slots count as one: what is read from the one is older than what is written to the other.
     const Bytes begin = buffer.offset + operand.begin;
     maps_[map].access(begin, begin + operand.bytes, operand.access != Access::read, op, lane, conflict);

@@ -19,8 +19,8 @@ constexpr Bytes kHugePage = 2 * kMiB;
 
 std::size_t size(Bytes bytes) { return static_cast<std::size_t>(bytes); }
 
-// Whole huge pages, to the last one: the kernel takes a registered buffer for the few pieces that it is only where all of its pages
-// are of one size, else for as many as it has small pages, and cuts requests at that.
+// Whole huge pages, to the last one: the kernel takes a registered buffer for the few pieces that it is only where all of its
+// pages are of one size, else for as many as it has small pages, and cuts requests at that.
 Bytes mapped(Bytes bytes) { return round_up(bytes, bytes < kHugePage ? Bytes{sysconf(_SC_PAGESIZE)} : kHugePage); }
 
 // Touching writes what is there back, for kernels before 5.14, which know no MADV_POPULATE_WRITE.

@@ -129,7 +129,9 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   const Bytes gradient_bytes = gradients_add_up ? 4 : gradients_wait ? gradient_bytes_per_element(request_.form) : 0;
   const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
   // Rows are fetched from NVMe: their blocks stay there.
-  const auto stays = [&graph, fetches_rows = choices.fetches_rows](int block) { return fetches_rows && graph.blocks[block].looked_up; };
+  const auto stays = [&graph, fetches_rows = choices.fetches_rows](int block) {
+    return fetches_rows && graph.blocks[block].looked_up;
+  };
   const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
     for (int block = 0; block < k; ++block) {
       if (!stays(block)) tiers[block] = Tier::device;
@@ -141,7 +143,9 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
     const ParameterBlock& of = graph.blocks[block];
     // What stays where it is, on NVMe or on the device, takes nothing.
-    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) { return stays(block) || tiers[block] == Tier::device ? 0 : bytes; };
+    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) {
+      return stays(block) || tiers[block] == Tier::device ? 0 : bytes;
+    };
     const Bytes weight = elements_at_rest(request_.sharding, of, StateKind::weight) * weight_bytes;
     weights.sizes.push_back(taken(choices.weight_tier, weight));
     gradients.sizes.push_back(taken(choices.gradient_tier, waiting_elements(request_.sharding, of) * gradient_bytes));

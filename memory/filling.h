@@ -47,8 +47,8 @@ struct Filled {
   double worth = 1;  // bytes that were dealt out for each that this left
 };
 
-// A model with fewer layers and micro-batches stands for a whole one: what the whole one keeps more of between forward and backward
-// is left free, and as many of its items are dealt out as the sample has.
+// A model with fewer layers and micro-batches stands for a whole one: what the whole one keeps more of between forward and
+// backward is left free, and as many of its items are dealt out as the sample has.
 struct Whole {
   const UnitGraph* graph = nullptr;
   int micro_batches = 1;

@@ -1,5 +1,5 @@
-// What the same training takes in the layout of other trainers, in the closed forms that the field knows by heart: to compare with.
-// Not here: what Spillway takes (plan.h).
+// What the same training takes in the layout of other trainers, in the closed forms that the field knows by heart: to compare
+// with. Not here: what Spillway takes (plan.h).
 //
 // Legend: P parameters, N ranks that shard; s tokens of a sequence, b sequences, h hidden, a heads.
 #pragma once
@@ -8,7 +8,8 @@
 
 namespace spillway {
 
-// A rank's bytes of weights (2P), gradients (2P), and fp32 master, m and v (12P) in mixed-precision Adam; each sharded from its stage on.
+// A rank's bytes of weights (2P), gradients (2P), and fp32 master, m and v (12P) in mixed-precision Adam;
+// each sharded from its stage on.
 constexpr double peer_state_bytes(std::int64_t parameters, const Sharding& sharding) {
   const double of_rank = 1.0 / sharding.group;
   const auto part = [&](int stage) { return sharding.stage >= stage ? of_rank : 1.0; };

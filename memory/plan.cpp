@@ -9,9 +9,10 @@
 namespace spillway {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::string_view names[] = {"read", "write",        "forward",         "recompute", "backward",
-                                        "loss", "gradient_add", "gradient_finish", "norm",      "update",
-                                        "fetch_rows", "update_rows", "add_rows", "finish_rows", "update_touched", "write_rows", "gather", "reduce"};
+  constexpr std::string_view names[] = {"read",       "write",        "forward",         "recompute",   "backward",
+                                        "loss",       "gradient_add", "gradient_finish", "norm",        "update",
+                                        "fetch_rows", "update_rows",  "add_rows",        "finish_rows", "update_touched",
+                                        "write_rows", "gather",       "reduce"};
   return names[static_cast<int>(kind)];
 }
 std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
@@ -36,7 +37,8 @@ Bytes row_window(Bytes row_bytes) {
 bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block) {
   if (!choices.fetches_rows || !graph.blocks[static_cast<std::size_t>(block)].looked_up) return true;
   return std::any_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
-    return unit.lookup.rows == 0 && std::find(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), block) != unit.gradient_blocks.end();
+    return unit.lookup.rows == 0 &&
+           std::find(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), block) != unit.gradient_blocks.end();
   });
 }
 
@@ -70,8 +72,8 @@ Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, State
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index) {
   const int resident = static_cast<int>(plan.resident.size());
-  SPILLWAY_CHECK(index >= 0 && index < resident + static_cast<int>(program.buffers.size()), "buffer {} of {} + {}", index, resident,
-                 program.buffers.size());
+  SPILLWAY_CHECK(index >= 0 && index < resident + static_cast<int>(program.buffers.size()), "buffer {} of {} + {}", index,
+                 resident, program.buffers.size());
   return index < resident ? plan.resident[index] : program.buffers[static_cast<std::size_t>(index - resident)];
 }
 
@@ -87,8 +89,8 @@ void check_buffers(const Plan& plan, const Program& program) {
     const Bytes bytes = buffer.bytes * buffer.slots;
     if (buffer.bytes < 0 || buffer.slots < 1 || buffer.slots > 2 || buffer.offset < 0 || buffer.offset % kExtentAlignment != 0 ||
         buffer.bytes % kExtentAlignment != 0 || bytes > plan.peak[tier] - buffer.offset) {
-      refuse(fmt::format("buffer {} has offset {} and {} x {} bytes in a {} tier of {}", buffer.name.text(), buffer.offset, buffer.slots, buffer.bytes,
-                         name_of(buffer.tier), plan.peak[tier]));
+      refuse(fmt::format("buffer {} has offset {} and {} x {} bytes in a {} tier of {}", buffer.name.text(), buffer.offset,
+                         buffer.slots, buffer.bytes, name_of(buffer.tier), plan.peak[tier]));
     }
   };
   for (const Buffer& buffer : plan.resident) check(buffer);
@@ -111,7 +113,8 @@ void check_disjoint(const Plan& plan, const Program& program) {
     edges.push_back({buffer.first_op, true, &buffer});
     edges.push_back({buffer.last_op + 1, false, &buffer});
   }
-  std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.op != b.op ? a.op < b.op : a.begins < b.begins; });
+  std::stable_sort(edges.begin(), edges.end(),
+                   [](const Edge& a, const Edge& b) { return a.op != b.op ? a.op < b.op : a.begins < b.begins; });
   std::array<std::map<Bytes, const Buffer*>, kTiers> live;
   for (const Edge& edge : edges) {
     auto& tier = live[static_cast<int>(edge.buffer->tier)];
@@ -123,7 +126,8 @@ void check_disjoint(const Plan& plan, const Program& program) {
     }
     const auto next = tier.lower_bound(buffer.offset);
     const auto clash = [&](const Buffer& other) {
-      refuse(fmt::format("{} and {} share bytes of the {} tier while both are alive", buffer.name.text(), other.name.text(), name_of(buffer.tier)));
+      refuse(fmt::format("{} and {} share bytes of the {} tier while both are alive", buffer.name.text(), other.name.text(),
+                         name_of(buffer.tier)));
     };
     if (next != tier.end() && next->first < buffer.offset + buffer.bytes * buffer.slots) clash(*next->second);
     if (next != tier.begin()) {
@@ -146,16 +150,19 @@ void check_operands(const Plan& plan, const Program& program, const UnitGraph& g
       if (operand.buffer < 0) continue;
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
       if (operand.begin < 0 || operand.bytes < 0 || operand.bytes > buffer.bytes - operand.begin) {
-        refuse(fmt::format("operation {} touches bytes {} to {} of {}, which has {}", id, operand.begin, operand.begin + operand.bytes,
-                           buffer.name.text(), buffer.bytes));
+        refuse(fmt::format("operation {} touches bytes {} to {} of {}, which has {}", id, operand.begin,
+                           operand.begin + operand.bytes, buffer.name.text(), buffer.bytes));
       }
       if (!buffer.resident && (id < buffer.first_op || id > buffer.last_op)) {
-        refuse(fmt::format("operation {} touches {} outside its lifetime {} to {}", id, buffer.name.text(), buffer.first_op, buffer.last_op));
+        refuse(fmt::format("operation {} touches {} outside its lifetime {} to {}", id, buffer.name.text(), buffer.first_op,
+                           buffer.last_op));
       }
     }
     for (const Wait& wait : op.waits) {
       const bool earlier = wait.step == 0 ? wait.op >= 0 && wait.op < id : wait.step == -1 && wait.op >= 0 && wait.op < ops;
-      if (!earlier) refuse(fmt::format("operation {} waits for operation {} of step {}, which does not come before it", id, wait.op, wait.step));
+      if (!earlier)
+        refuse(
+            fmt::format("operation {} waits for operation {} of step {}, which does not come before it", id, wait.op, wait.step));
     }
   }
 }
@@ -182,7 +189,8 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
       }
     };
     const int before = lane_tail[static_cast<int>(op.lane)];
-    // Requests of an NVMe lane overlap: what came before it on the lane has started, with its waits met, but need not be complete.
+    // Requests of an NVMe lane overlap: what came before it on the lane has started, with its waits
+    // met, but need not be complete.
     if (before >= 0) absorb(before, op.lane != Lane::nvme_read && op.lane != Lane::nvme_write);
     for (const Wait& wait : op.waits) {
       const int other = (id / count + wait.step) * count + wait.op;
@@ -193,8 +201,8 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
       if (operand.buffer < 0) continue;
       book.access(operand, id, static_cast<int>(op.lane), [&](int other) {
         if (other == id || mine[static_cast<int>(program.ops[other % count].lane)] >= other) return;
-        refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes", id % count,
-                           name_of(op.kind), buffer_of(plan, program, operand.buffer).name.text(), other % count,
+        refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes",
+                           id % count, name_of(op.kind), buffer_of(plan, program, operand.buffer).name.text(), other % count,
                            name_of(program.ops[other % count].kind)));
       });
     }

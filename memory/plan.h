@@ -4,8 +4,8 @@
 //
 // Legend: V vocabulary, N tokens of a step.
 //
-// Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way, so that
-// the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
+// Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way, so
+// that the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
 // `waits` is complete. Waits are derived from what operations access (waits.h), never written by hand: two operations of which
 // one writes a byte that the other touches are always ordered, within a step and from one step to the next.
 #pragma once
@@ -54,7 +54,8 @@ constexpr std::string_view name_of(Category category) {
   return names[static_cast<int>(category)];
 }
 
-// Names are put together where somebody reads them: a search makes some hundred thousand buffers that nobody asks for their names.
+// Names are put together where somebody reads them: a search makes some hundred thousand buffers
+// that nobody asks for their names.
 struct BufferName {
   std::string_view whose;       // of a block or value, in the graph, which outlives its plans; or all of the name
   std::string_view what = {};   // ".weight"
@@ -96,8 +97,8 @@ enum class OpKind : std::uint8_t {
   finish_rows,      // after the last micro-batch: the gradients of those rows, and the sums of squares of their blocks
   update_touched,   // the state of those rows, where their blocks have been updated without them
   write_rows,       // device -> nvme: it, back to where it was fetched from
-  gather,           // of an array, every rank's part -> all of it, on every rank; operands: the part, the whole (one where in place)
-  reduce,           // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
+  gather,  // of an array, every rank's part -> all of it, on every rank; operands: the part, the whole (one where in place)
+  reduce,  // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
 };
 std::string_view name_of(OpKind kind);
 
@@ -117,7 +118,7 @@ struct Operand {
   Access access = Access::read;
   StateKind kind = StateKind::weight;   // for Role::state
   Slot slot = Slot::before;             // for Role::nvme
-  int buffer = -1;                      // index into Plan::resident, or Plan::resident.size() + index into Program::buffers; -1: null
+  int buffer = -1;                      // of Plan::resident, and from its size on of Program::buffers; -1: null
   Bytes begin = 0, bytes = 0;           // range within the buffer
 };
 
@@ -181,11 +182,12 @@ struct Choices {
   Sharding sharding;
   int slots = 1;                        // of state on NVMe
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use
-  // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart from those of
-  // the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step would end, or begin, with
-  // the update of all its rows where they rest on NVMe. What else there is of it is complete with the head's backward.
-  // Updates in the backward: the blocks are updated there without the touched rows, and these alone at the end of the step.
-  // Updates in the next forward: the lookup takes its rows as the update will leave them, and the blocks follow beside the forward.
+  // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart
+  // from those of the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step
+  // would end, or begin, with the update of all its rows where they rest on NVMe. What else there is of it is complete
+  // with the head's backward. Updates in the backward: the blocks are updated there without the touched rows, and these
+  // alone at the end of the step. Updates in the next forward: the lookup takes its rows as the update will leave them,
+  // and the blocks follow beside the forward.
   bool fetches_rows = false;
   int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
@@ -196,7 +198,8 @@ struct Choices {
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
 };
 
-// Whether updates run before the norm is known that scales them: they are taken back, and the step is run again, where it says so.
+// Whether updates run before the norm is known that scales them: they are taken back, and the step
+// is run again, where it says so.
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
 
@@ -217,8 +220,8 @@ struct TouchedRow {
 
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);
-// Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than a
-// row's window, and where rows are updated after their blocks, the state has no second slot for a step that is taken back.
+// Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than
+// a row's window, and where rows are updated after their blocks, the state has no second slot for a step that is taken back.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 // Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
@@ -234,7 +237,8 @@ Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, State
 struct Plan {
   Choices choices;
   std::vector<Buffer> resident;
-  // Where each block's arrays and waiting gradient rest: index into `resident`, -1 where the form has none or it lives within a step.
+  // Where each block's arrays and waiting gradient rest: index into `resident`, -1 where the form has
+  // none or it lives within a step.
   std::vector<std::array<int, kStateKinds>> state_buffer;
   std::vector<int> gradient_buffer;
   // Buffers of control words, resident on the device tier.
@@ -242,7 +246,7 @@ struct Plan {
   int norm_buffer = -1;                 // double [pieces]: sums of squares, in the order of blocks and pieces
   int factor_buffer = -1;               // double [2]: global norm, clip factor
   // Where rows are fetched. The first two where updates wait for the next step, which takes them.
-  int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients of rows as they wait, each at the first of its token's places
+  int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients that wait, each at its token's first place
   int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
   int row_norm_buffer = -1;             // double [V]: sums of squares of all rows
   int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next

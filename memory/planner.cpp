@@ -18,8 +18,8 @@ const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices)
 namespace {
 
 constexpr int kTrialMicroBatches = 4;
-// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to what
-// the least compute takes is good enough.
+// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to
+// what the least compute takes is good enough.
 constexpr std::size_t kRefined = 3;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
@@ -38,7 +38,12 @@ class Search {
   // `whole`: what the graphs are a sample of.
   Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
          const std::optional<Whole>& whole = {})
-      : graphs_(graphs), machine_(machine), request_(request), run_both_(run_both), is_sample_(whole.has_value()), filling_(graphs_, request_, whole, run_both),
+      : graphs_(graphs),
+        machine_(machine),
+        request_(request),
+        run_both_(run_both),
+        is_sample_(whole.has_value()),
+        filling_(graphs_, request_, whole, run_both),
         least_compute_s_(least_compute_s()) {}
 
   PlanOutcome run() {
@@ -217,8 +222,8 @@ class Search {
 
   // --- weighing ---
 
-  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to NVMe, or with rows that are fetched, may
-  // fit without.
+  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to NVMe, or with rows
+  // that are fetched, may fit without.
   std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
     std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));
     if (!seconds && outline.spare_pieces == Saved::spill && request_.activations == SavedRequest::automatic) {
@@ -254,7 +259,8 @@ class Search {
     if (forced_off_device()) return;
     for (const Outline& outline : outlines()) {
       // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
-      if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary && outline.fill == Fill::saved_first)
+      if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary &&
+          outline.fill == Fill::saved_first)
         consider(outline, filling_.in_core(outline));
     }
   }
@@ -325,9 +331,12 @@ class Search {
       }
       if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
       if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
-      if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1)) is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
-      if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
-      while (outline.lookahead < farthest() && (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
+      if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
+        is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+      if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
+        is_better(&Outline::update_chunk, outline.update_chunk / 2);
+      while (outline.lookahead < farthest() &&
+             (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
       }
       if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
         is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
@@ -356,8 +365,8 @@ class Search {
   bool is_large() const { return is_thin() || request_.micro_batches > kTrialMicroBatches; }
 
   // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
-  // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations depend on how
-  // many there are: the best outline of each such choice is tried, and the others as far as there is time.
+  // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations
+  // depend on how many there are: the best outline of each such choice is tried, and the others as far as there is time.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
     run_both_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
@@ -370,7 +379,9 @@ class Search {
         const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
         if (std::any_of(tried.begin(), tried.end(), alike)) continue;
         // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
-        const auto same_graph = [&, &candidate = outline](const Ranked& ranked) { return ranked.outline.graph == candidate.graph; };
+        const auto same_graph = [&, &candidate = outline](const Ranked& ranked) {
+          return ranked.outline.graph == candidate.graph;
+        };
         const double slower = seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
         if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
         if (consider(outline, &filled)) tried.push_back(outline);
@@ -422,8 +433,8 @@ class Search {
     }
   }
 
-  // Tight outlines by what they need of the device where nothing rests there; on few layers, where there are many: values that are
-  // kept for the backward only grow with them, and never make an outline need the least.
+  // Tight outlines by what they need of the device where nothing rests there; on few layers, where there are many: values that
+  // are kept for the backward only grow with them, and never make an outline need the least.
   std::vector<Outline> by_least_device() {
     const GraphCandidates graphs = trial_graphs();
     const PlanRequest request = trial_request();
@@ -458,7 +469,8 @@ class Search {
 
 }  // namespace
 
-PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both) {
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                      const RunBoth& run_both) {
   return Search(graphs, machine, request, run_both).run();
 }
 

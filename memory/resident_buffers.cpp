@@ -14,15 +14,20 @@ Category category_of(StateKind kind) { return kind == StateKind::weight ? Catego
 namespace {
 
 int add_resident(Plan& plan, const BufferName& name, Category category, Tier tier, Bytes bytes, int slots) {
-  plan.resident.push_back({.name = name, .category = category, .tier = tier, .bytes = round_up(bytes, kExtentAlignment), .slots = slots, .resident = true});
+  plan.resident.push_back({.name = name,
+                           .category = category,
+                           .tier = tier,
+                           .bytes = round_up(bytes, kExtentAlignment),
+                           .slots = slots,
+                           .resident = true});
   return static_cast<int>(plan.resident.size()) - 1;
 }
 
 int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan) {
   const Bytes each = bytes_per_element(plan.choices.form, kind);
   if (each == 0) return -1;
-  return add_resident(plan, {block.name, name_of_kind(kind)}, category_of(kind), tier, each * elements_at_rest(plan.choices.sharding, block, kind),
-                      tier == Tier::nvme ? plan.choices.slots : 1);
+  return add_resident(plan, {block.name, name_of_kind(kind)}, category_of(kind), tier,
+                      each * elements_at_rest(plan.choices.sharding, block, kind), tier == Tier::nvme ? plan.choices.slots : 1);
 }
 
 }  // namespace
@@ -35,7 +40,8 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
   plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device, pieces * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
-  plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  plan.token_buffer =
+      add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
   if (choices.fetches_rows) {
     std::int64_t vocabulary = 0, row_elements = 0;
     for (const Unit& unit : graph.units) {
@@ -46,11 +52,13 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
     if (defers(choices)) {
       plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
                                               tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
-      plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device, (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
+      plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device,
+                                         (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
     }
     plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device, vocabulary * word, 1);
   }
-  if (choices.gives_logits) plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
+  if (choices.gives_logits)
+    plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{};
     for (const StateKind kind : kKinds) {
@@ -58,24 +66,30 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
       buffers[static_cast<int>(kind)] = add_state(graph.blocks[block], kind, tier, plan);
     }
     plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(!defers(choices) || !has_dense_gradient(graph, choices, static_cast<int>(block))
-                                       ? -1
-                                       : add_resident(plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
-                                                      gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, graph.blocks[block]), 1));
+    plan.gradient_buffer.push_back(
+        !defers(choices) || !has_dense_gradient(graph, choices, static_cast<int>(block))
+            ? -1
+            : add_resident(
+                  plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
+                  gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, graph.blocks[block]), 1));
   }
 }
 
 void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
-  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
-  plan.token_buffer = add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device,
+                                  (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
+  plan.token_buffer =
+      add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
   plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (const Value& value : graph.values) {
-    plan.value_buffer.push_back(!value.lasts ? -1 : add_resident(plan, {value.name}, Category::activations, Tier::device, value.bytes, 1));
+    plan.value_buffer.push_back(
+        !value.lasts ? -1 : add_resident(plan, {value.name}, Category::activations, Tier::device, value.bytes, 1));
   }
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     std::array<int, kStateKinds> buffers{-1, -1, -1, -1};
-    buffers[static_cast<int>(StateKind::weight)] = add_state(graph.blocks[block], StateKind::weight, choices.weight_tier[block], plan);
+    buffers[static_cast<int>(StateKind::weight)] =
+        add_state(graph.blocks[block], StateKind::weight, choices.weight_tier[block], plan);
     plan.state_buffer.push_back(buffers);
     plan.gradient_buffer.push_back(-1);
   }

@@ -1,5 +1,5 @@
-// What lives as long as the run, and so is a plan's first: state on its tiers, gradients that wait into the next step, words of control.
-// Not here: what lives within a step (task_list.h, schedule.h), offsets (packing.h).
+// What lives as long as the run, and so is a plan's first: state on its tiers, gradients that wait into the next step, words of
+// control. Not here: what lives within a step (task_list.h, schedule.h), offsets (packing.h).
 #pragma once
 
 #include <array>

@@ -12,7 +12,9 @@
 namespace spillway {
 namespace {
 
-std::string reason(cudaError_t error) { return fmt::format("{} (CUDA error {})", cudaGetErrorString(error), static_cast<int>(error)); }
+std::string reason(cudaError_t error) {
+  return fmt::format("{} (CUDA error {})", cudaGetErrorString(error), static_cast<int>(error));
+}
 
 // What the device reports while training: our bug or a broken device; either way the run cannot go on.
 void check(cudaError_t error, const char* call, Bytes bytes = 0) {
@@ -114,7 +116,8 @@ class CudaStream final : public Stream {
     SPILLWAY_CHECK(bytes >= 0, "a copy of {} bytes", bytes);
     if (bytes == 0) return;
     select_device(device_);
-    check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(bytes), cudaMemcpyDefault, handle_.get()), "cudaMemcpyAsync", bytes);
+    check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(bytes), cudaMemcpyDefault, handle_.get()), "cudaMemcpyAsync",
+          bytes);
   }
   void record(Event& event) override {
     select_device(device_);
@@ -165,23 +168,26 @@ class CudaRuntime final : public Runtime {
   }
 
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
-    SPILLWAY_CHECK(tier != Tier::nvme && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes, name_of(tier));
+    SPILLWAY_CHECK(tier != Tier::nvme && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes,
+                   name_of(tier));
     select_device(device_);
     if (tier == Tier::host) {
       auto pinned = std::make_unique<PinnedMemory>(bytes, name);
       std::byte* data = pinned->data();
-      return {Allocation::Owner(pinned.release(), [](void* owned) { delete static_cast<PinnedMemory*>(owned); }), data, bytes, name};
+      return {Allocation::Owner(pinned.release(), [](void* owned) { delete static_cast<PinnedMemory*>(owned); }), data, bytes,
+              name};
     }
     void* data = nullptr;
     const cudaError_t error = bytes == 0 ? cudaSuccess : cudaMalloc(&data, static_cast<std::size_t>(bytes));
     if (error != cudaSuccess) {
       cudaGetLastError();
       const MemoryInfo info = memory_info();
-      throw BudgetError(fmt::format("{}: cudaMalloc of {} bytes failed with {} of {} bytes free: {}", name, bytes, info.free, info.total,
-                                    reason(error)),
+      throw BudgetError(fmt::format("{}: cudaMalloc of {} bytes failed with {} of {} bytes free: {}", name, bytes, info.free,
+                                    info.total, reason(error)),
                         "Give a smaller --device-memory, or end what else uses the device.");
     }
-    return {Allocation::Owner(data, [](void* owned) { log(cudaFree(owned), "cudaFree"); }), static_cast<std::byte*>(data), bytes, name};
+    return {Allocation::Owner(data, [](void* owned) { log(cudaFree(owned), "cudaFree"); }), static_cast<std::byte*>(data), bytes,
+            name};
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(device_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(device_); }
@@ -216,8 +222,9 @@ std::unique_ptr<Runtime> Runtime::make_cuda(int index) {
   int devices = 0;
   check_usable(cudaGetDeviceCount(&devices), "cudaGetDeviceCount", index);
   if (index < 0 || index >= devices) {
-    throw InputError(fmt::format("CUDA device {} does not exist: this machine has {}", index, devices),
-                     devices == 0 ? "Use --device cpu." : fmt::format("Use --device cuda:0 to cuda:{}, or --device cpu.", devices - 1));
+    throw InputError(
+        fmt::format("CUDA device {} does not exist: this machine has {}", index, devices),
+        devices == 0 ? "Use --device cpu." : fmt::format("Use --device cuda:0 to cuda:{}, or --device cpu.", devices - 1));
   }
   cudaDeviceProp properties{};
   check_usable(cudaSetDevice(index), "cudaSetDevice", index);

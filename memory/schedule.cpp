@@ -58,7 +58,8 @@ struct Cluster {
 // object, use or move lies in arrays, and names are not made here.
 class Movement {
  public:
-  Movement(const Choices& choices, const TaskList& list, int resident_count) : choices_(choices), list_(list), resident_count_(resident_count) {}
+  Movement(const Choices& choices, const TaskList& list, int resident_count)
+      : choices_(choices), list_(list), resident_count_(resident_count) {}
 
   Program compile() {
     index_lanes();
@@ -150,13 +151,14 @@ class Movement {
       const Task& task = list_.tasks[index];
       const Access access = access_of(index, object_index);
       // A use whose read would be issued before the last one is over is served by the same buffer.
-      const bool joins = clusters_.size() > first && (on_device || ahead[index] <= clusters_.back().last_task + 1 ||
-                                                      (!of_micro_batch && task.phase - list_.tasks[clusters_.back().last_task].phase <= choices_.lookahead));
+      const bool joins = clusters_.size() > first &&
+                         (on_device || ahead[index] <= clusters_.back().last_task + 1 ||
+                          (!of_micro_batch && task.phase - list_.tasks[clusters_.back().last_task].phase <= choices_.lookahead));
       if (!joins) {
         clusters_.push_back({.object = object_index, .first_task = index, .last_task = index});
         clusters_.back().needs_read = has_contents && access != Access::write && !on_device;
-        SPILLWAY_CHECK(has_contents || access != Access::read, "task {} ({}) reads {} before it is written", index, name_of(task.op.kind),
-                       object.name.text());
+        SPILLWAY_CHECK(has_contents || access != Access::read, "task {} ({}) reads {} before it is written", index,
+                       name_of(task.op.kind), object.name.text());
       }
       Cluster& cluster = clusters_.back();
       cluster.last_task = index;
@@ -223,8 +225,19 @@ class Movement {
   // The same, with room in the program for what it will have.
   Op with_room(const Op& op) const {
     std::pmr::memory_resource* room = program_.room.get();
-    return {op.kind, op.lane, op.condition, op.unit, op.block, op.micro_batch, op.element_begin, op.element_end, Operands(room), Waits(room),
-            op.work, op.bytes, op.small_requests};
+    return {.kind = op.kind,
+            .lane = op.lane,
+            .condition = op.condition,
+            .unit = op.unit,
+            .block = op.block,
+            .micro_batch = op.micro_batch,
+            .element_begin = op.element_begin,
+            .element_end = op.element_end,
+            .operands = Operands(room),
+            .waits = Waits(room),
+            .work = op.work,
+            .bytes = op.bytes,
+            .small_requests = op.small_requests};
   }
 
   // Adds an object's move to `op`, the operation about to be issued.
@@ -247,8 +260,8 @@ class Movement {
   bool moves_together(int a, int b) const {
     const Object &x = object_of(a), &y = object_of(b);
     const Cluster &p = clusters_[a], &q = clusters_[b];
-    return x.holds_state && y.holds_state && x.kind != StateKind::weight && y.kind != StateKind::weight && x.category == y.category &&
-           x.block == y.block && p.first_task == q.first_task && p.last_change == q.last_change;
+    return x.holds_state && y.holds_state && x.kind != StateKind::weight && y.kind != StateKind::weight &&
+           x.category == y.category && x.block == y.block && p.first_task == q.first_task && p.last_change == q.last_change;
   }
 
   // `moved` are clusters.
@@ -329,7 +342,8 @@ class Movement {
     for (int t = 0; t < static_cast<int>(tasks); ++t) {
       // Reads are issued in the order in which their data is wanted.
       const std::span<int> issued = reads.of(t);
-      std::stable_sort(issued.begin(), issued.end(), [&](int a, int b) { return clusters_[a].first_task < clusters_[b].first_task; });
+      std::stable_sort(issued.begin(), issued.end(),
+                       [&](int a, int b) { return clusters_[a].first_task < clusters_[b].first_task; });
       emit_moves(OpKind::read, issued);
       emit_task(t, current);
       emit_moves(OpKind::write, writes.of(t));
@@ -337,7 +351,8 @@ class Movement {
       last_op_of[t] = static_cast<int>(program_.ops.size()) - 1;
     }
     for (const Cluster& cluster : clusters_) {
-      if (cluster.buffer >= 0) buffer(cluster.buffer).last_op = std::max(buffer(cluster.buffer).last_op, last_op_of[cluster.free_after]);
+      if (cluster.buffer >= 0)
+        buffer(cluster.buffer).last_op = std::max(buffer(cluster.buffer).last_op, last_op_of[cluster.free_after]);
     }
   }
 

@@ -10,8 +10,8 @@ namespace spillway {
 // A plan without offsets and waits. Deterministic; linear in the number of operations.
 Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBoth& run_both = one_after_the_other);
 
-// A plan that evaluates and never trains: weights at rest, values that last, one forward. Of `choices` the form, the weights' tiers
-// and the lookahead count.
+// A plan that evaluates and never trains: weights at rest, values that last, one forward. Of `choices` the form, the weights'
+// tiers and the lookahead count.
 Plan build_inference(const UnitGraph& graph, const Choices& choices);
 
 // A forward over one micro-batch that leaves its loss in the loss buffer, for `graph` with a tiled head and the blocks of the

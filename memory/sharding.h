@@ -1,5 +1,5 @@
-// How ranks divide what they train together: the ZeRO stages as sizes of what a rank holds, and the bytes that collectives move for
-// it. Not here: when they move it (task_list.h), how ranks talk.
+// How ranks divide what they train together: the ZeRO stages as sizes of what a rank holds, and the bytes that collectives move
+// for it. Not here: when they move it (task_list.h), how ranks talk.
 //
 // Legend: R ranks, N of them share one copy of what is sharded, P parameters of a block.
 #pragma once

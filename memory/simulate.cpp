@@ -17,7 +17,8 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
     const double flops = work.gemm_flops * (1 + extra_rows / std::max(rows, 1.0));
     seconds += flops / (single ? machine.gemm_fp32_flops : machine.gemm_bf16_flops);
   }
-  if (work.attention_flops > 0) seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);
+  if (work.attention_flops > 0)
+    seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);
   if (work.bytes > 0) seconds += work.bytes / machine.memory_bytes;
   return seconds / (single ? machine.layers_fp32 : machine.layers_bf16);
 }
@@ -28,7 +29,8 @@ namespace {
 double move_s(const Op& op, double bytes_a_second, double small_requests_a_second) {
   const double large_s = static_cast<double>(kRequestBytes) / bytes_a_second;
   const double small_s = small_requests_a_second > 0 ? std::min(1 / small_requests_a_second, large_s) : 0;
-  const double byte_s = std::min((large_s - small_s) / static_cast<double>(kRequestBytes - kSmallRequestBytes), 1 / bytes_a_second);
+  const double byte_s =
+      std::min((large_s - small_s) / static_cast<double>(kRequestBytes - kSmallRequestBytes), 1 / bytes_a_second);
   const double request_s = large_s - byte_s * static_cast<double>(kRequestBytes);
   const std::int64_t requests = op.small_requests > 0 ? op.small_requests : (op.bytes + kRequestBytes - 1) / kRequestBytes;
   return byte_s * static_cast<double>(op.bytes) + request_s * static_cast<double>(requests);
@@ -78,7 +80,8 @@ enum class Steps : std::uint8_t { overlap, apart };
 class Lanes {
  public:
   // `work_s`: of each operation, at its lane's own rate. `shown`: the round whose spans are wanted.
-  Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, int shown, Steps steps)
+  Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, int shown,
+        Steps steps)
       : pairs_(pairs_of(machine)),
         work_s_(work_s),
         count_(static_cast<int>(program.ops.size())),

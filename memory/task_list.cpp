@@ -106,7 +106,8 @@ class Builder {
     ++task.operand_count;
   }
   void use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes) {
-    take(task, {.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
+    take(task,
+         {.role = role, .access = access, .kind = list_.objects[object].kind, .object = object, .begin = begin, .bytes = bytes});
   }
   void use(Task& task, Role role, Access access, int object) { use(task, role, access, object, 0, list_.objects[object].bytes); }
 
@@ -176,7 +177,8 @@ class Builder {
     }
     Task& task = add(OpKind::update_rows, Lane::update);
     task.op.micro_batch = mb;
-    task.op.work.bytes = static_cast<double>(graph_.rows * row_elements * (gradient_bytes_per_element(choices_.form) + bytes_per_element(choices_.form)));
+    task.op.work.bytes = static_cast<double>(graph_.rows * row_elements *
+                                             (gradient_bytes_per_element(choices_.form) + bytes_per_element(choices_.form)));
     for (const StateKind kind : kKinds) {
       const int object = fetched[static_cast<int>(kind)];
       if (object >= 0) use(task, Role::state, Access::update, object);
@@ -199,7 +201,9 @@ class Builder {
     control(task, access, buffer, begin, bytes);
     list_.operands.back().role = role;
   }
-  void resident(Task& task, Role role, Access access, int buffer) { resident(task, role, access, buffer, 0, plan_.resident[buffer].bytes); }
+  void resident(Task& task, Role role, Access access, int buffer) {
+    resident(task, role, access, buffer, 0, plan_.resident[buffer].bytes);
+  }
   void at_rest(Task& task, StateKind kind, Access access, int buffer) {
     resident(task, Role::nvme, access, buffer);
     list_.operands.back().kind = kind;
@@ -230,12 +234,15 @@ class Builder {
     use(task, Role::gradient, mb == 0 ? Access::write : Access::update, sums_of_rows(row_sums_object_, ".gradient"));
   }
 
-  // The head has added all that it will to a tied block: with what the lookups add, rows that the step's tokens touch follow later.
+  // The head has added all that it will to a tied block: with what the lookups add, rows that the
+  // step's tokens touch follow later.
   void finish_apart(int block) {
     const bool rounds = choices_.form == StateForm::compact;
     const bool first = whole_rows_object_ < 0;
-    const RowLookup& lookup = graph_.units[*std::find_if(lookups_.begin(), lookups_.end(), [&](int unit) { return graph_.units[unit].blocks.front() == block; })].lookup;
-    const int rows = sums_of_rows(whole_rows_object_, ".whole_gradient"), sum = objects_.gradient(block, 0), waiting = objects_.waiting_gradient(block);
+    const auto looks_up = [&](int unit) { return graph_.units[unit].blocks.front() == block; };
+    const RowLookup& lookup = graph_.units[*std::find_if(lookups_.begin(), lookups_.end(), looks_up)].lookup;
+    const int rows = sums_of_rows(whole_rows_object_, ".whole_gradient"), sum = objects_.gradient(block, 0),
+              waiting = objects_.waiting_gradient(block);
     Task& task = add(OpKind::gradient_finish, Lane::update);
     task.op.block = block;
     task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(graph_.blocks[block].elements);
@@ -246,7 +253,8 @@ class Builder {
     resident(task, Role::value, Access::write, plan_.row_norm_buffer, lookup.first * word, lookup.rows * word);
   }
 
-  // The gradients of the touched rows, and the blocks' sums of squares with them. What the next step takes rests, the rest does not.
+  // The gradients of the touched rows, and the blocks' sums of squares with them. What the next step
+  // takes rests, the rest does not.
   void finish_rows() {
     Task& task = add(OpKind::finish_rows, Lane::update);
     task.op.work.bytes = 20.0 * static_cast<double>(step_rows() * row_elements());
@@ -257,8 +265,11 @@ class Builder {
       resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
       resident(task, Role::value, Access::write, plan_.touched_buffer);
     } else {
-      touched_gradient_object_ = objects_.add({.name = {"rows", ".rounded_gradient"}, .category = Category::gradients, .staged_category = Category::gradients,
-                                             .bytes = step_rows() * row_elements() * gradient_bytes_per_element(choices_.form)});
+      touched_gradient_object_ =
+          objects_.add({.name = {"rows", ".rounded_gradient"},
+                        .category = Category::gradients,
+                        .staged_category = Category::gradients,
+                        .bytes = step_rows() * row_elements() * gradient_bytes_per_element(choices_.form)});
       use(task, Role::value, Access::write, touched_gradient_object_);
     }
     control(task, Access::update, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
@@ -273,8 +284,11 @@ class Builder {
     }
     for (const StateKind kind : kKinds) {
       const Bytes each = bytes_per_element(choices_.form, kind);
-      touched_object_[static_cast<int>(kind)] =
-          each == 0 ? -1 : objects_.add({.name = {"rows", name_of_kind(kind)}, .kind = kind, .bytes = step_rows() * row_window(row_elements() * each)});
+      touched_object_[static_cast<int>(kind)] = each == 0
+                                                    ? -1
+                                                    : objects_.add({.name = {"rows", name_of_kind(kind)},
+                                                                    .kind = kind,
+                                                                    .bytes = step_rows() * row_window(row_elements() * each)});
     }
     for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::fetch_rows, mb);
   }
@@ -285,7 +299,9 @@ class Builder {
     for (const StateKind of : kKinds) {
       const int object = touched_object_[static_cast<int>(of)];
       if (object < 0) continue;
-      for (const int unit : lookups_) at_rest(task, of, reads ? Access::read : Access::write, plan_.state_buffer[graph_.units[unit].blocks.front()][static_cast<int>(of)]);
+      for (const int unit : lookups_)
+        at_rest(task, of, reads ? Access::read : Access::write,
+                plan_.state_buffer[graph_.units[unit].blocks.front()][static_cast<int>(of)]);
       const Bytes bytes = list_.objects[object].bytes / choices_.micro_batches;
       use(task, Role::memory, reads ? Access::write : Access::read, object, mb * bytes, bytes);
       task.op.bytes += bytes;
@@ -294,7 +310,8 @@ class Builder {
   }
   void update_touched() {
     Task& task = add(OpKind::update_touched, Lane::update);
-    task.op.work.bytes = static_cast<double>(step_rows() * row_elements() * (gradient_bytes_per_element(choices_.form) + 2 * bytes_per_element(choices_.form)));
+    task.op.work.bytes = static_cast<double>(step_rows() * row_elements() *
+                                             (gradient_bytes_per_element(choices_.form) + 2 * bytes_per_element(choices_.form)));
     for (const int object : touched_object_) {
       if (object >= 0) use(task, Role::state, Access::update, object);
     }
@@ -314,7 +331,8 @@ class Builder {
     for (int ahead = 0; ahead <= choices_.lookahead; ++ahead) {
       const int wanted = unit + ahead * direction;
       if (wanted < 0 || wanted >= units()) return;
-      if (direction > 0 && purpose_ == Purpose::training && graph_.units[wanted].role == ForwardRole::merged_into_backward) continue;
+      if (direction > 0 && purpose_ == Purpose::training && graph_.units[wanted].role == ForwardRole::merged_into_backward)
+        continue;
       const Unit& of = graph_.units[wanted];
       const std::size_t unread = direction < 0 && of.lookup.rows > 0 ? 1 : 0;  // the backward of a lookup takes no weights
       for (std::size_t place = unread; place < of.blocks.size(); ++place) gather_for(of.blocks[place], wanted, phase_ + ahead);
@@ -323,7 +341,8 @@ class Builder {
   void gather_for(int block, int unit, int phase) {
     Gathered& gathered = gathered_[block];
     if (gathered.object < 0 || gathered.phase < phase_ - 1 - choices_.lookahead) {
-      const Bytes bytes = shard_elements(graph_.blocks[block].elements, sharding()) * sharding().group * bytes_per_element(choices_.form, StateKind::weight);
+      const Bytes bytes = shard_elements(graph_.blocks[block].elements, sharding()) * sharding().group *
+                          bytes_per_element(choices_.form, StateKind::weight);
       gathered.object = objects_.add({.name = {graph_.blocks[block].name, ".gathered"}, .category = Category::parameters,
                                     .staged_category = Category::parameters, .bytes = bytes, .block = block});
       const int part = objects_.weight(block);
@@ -429,7 +448,8 @@ class Builder {
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (apart && index == lookups_.front()) add_rows(unit, mb);
       if (apart && unit.gradient_blocks.size() == 1) continue;
-      const bool recomputes = !keeps_saved(choices_, index, false) && !unit.saved.empty(), by_itself = recomputes && unit.saved_piece > 0;
+      const bool recomputes = !keeps_saved(choices_, index, false) && !unit.saved.empty(),
+                 by_itself = recomputes && unit.saved_piece > 0;
       if (recomputes && !by_itself) forward_task(index, mb, OpKind::recompute);
       Task& task = add(OpKind::backward, Lane::compute);
       task.op.unit = index;
@@ -512,7 +532,8 @@ class Builder {
 
   void after_backward(int unit) {
     if (unit == units() - 1 && choices_.fetches_rows && !defers(choices_)) {
-      // The gradients of these are known: they are zero but for rows that follow. Their updates go evenly beside all of the backward.
+      // The gradients of these are known: they are zero but for rows that follow. Their updates go
+      // evenly beside all of the backward.
       for (const int lookup : lookups_) {
         const int block = graph_.units[lookup].blocks.front();
         if (!is_tied(block)) queue_update(late_, block, Condition::always, phase_ + unit - lookups_.back());
@@ -557,7 +578,8 @@ class Builder {
   }
 
   void norm() {
-    if (sharding().shards_optimizer()) reduce_control(plan_.norm_buffer, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
+    if (sharding().shards_optimizer())
+      reduce_control(plan_.norm_buffer, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
     Task& task = add(OpKind::norm, Lane::update);
     control(task, Access::read, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
     control(task, Access::write, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
@@ -578,7 +600,8 @@ class Builder {
     const int moments = plan_.state_buffer[block][static_cast<int>(StateKind::m)];
     const bool rests_on_device = plan_.resident[moments].tier == Tier::device;
     const std::int64_t size = rests_on_device ? elements : choices_.update_chunk;
-    for (std::int64_t begin = 0; begin < elements; begin += size) queue.push_back({block, begin, std::min(begin + size, elements), condition, phase});
+    for (std::int64_t begin = 0; begin < elements; begin += size)
+      queue.push_back({block, begin, std::min(begin + size, elements), condition, phase});
   }
 
   // Issues up to `most` queued pieces, of phases up to `last_phase`.
@@ -609,20 +632,24 @@ class Builder {
     task.op.element_end = chunk.end;
     const Bytes each = gradient_bytes_per_element(choices_.form) + 2 * bytes_per_element(choices_.form);
     task.op.work.bytes = static_cast<double>(each) * static_cast<double>(elements);
-    const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight), gradient_bytes = gradient_bytes_per_element(choices_.form);
+    const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight),
+                gradient_bytes = gradient_bytes_per_element(choices_.form);
     use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);
     for (const int object : moved) use(task, Role::state, Access::update, object);
-    if (gradient_of_block >= 0) use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+    if (gradient_of_block >= 0)
+      use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
     if (is_apart(chunk.block) && defers(choices_)) read_waiting_rows(task);
     read_settled_loss(task);
-    if (chunk.end == elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m)) gather_updated(chunk.block, chunk.condition, chunk.phase);
+    if (chunk.end == elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m))
+      gather_updated(chunk.block, chunk.condition, chunk.phase);
   }
 
   // Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
   void read_settled_loss(Task& task) {
     control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)), sizeof(double));
     // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
-    if (choices_.update != UpdateTime::in_backward) control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+    if (choices_.update != UpdateTime::in_backward)
+      control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
   }
 
   TaskList finish() { return std::move(list_); }
@@ -655,6 +682,8 @@ class Builder {
 
 TaskList step_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).step(); }
 TaskList flush_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).flush(); }
-TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::evaluation).evaluation(); }
+TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan) {
+  return Builder(graph, plan, Purpose::evaluation).evaluation();
+}
 
 }  // namespace spillway

@@ -31,8 +31,14 @@ int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64
   const int resident = plan_.state_buffer[block][static_cast<int>(kind)];
   const Bytes each = bytes_per_element(choices_.form, kind);
   const Tier tier = plan_.resident[resident].tier;
-  Object object{.name = {graph_.blocks[block].name, name_of_kind(kind)}, .category = category_of(kind),
-                .staged_category = Category::staging, .kind = kind, .home = tier, .bytes = elements * each, .block = block, .holds_state = true};
+  Object object{.name = {graph_.blocks[block].name, name_of_kind(kind)},
+                .category = category_of(kind),
+                .staged_category = Category::staging,
+                .kind = kind,
+                .home = tier,
+                .bytes = elements * each,
+                .block = block,
+                .holds_state = true};
   if (tier == Tier::device) {
     object.device_buffer = resident;
     object.device_begin = begin * each;
@@ -45,7 +51,8 @@ int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64
 
 int TaskObjects::weight(int block) {
   int& object = weight_object_[block];
-  if (object < 0) object = state(block, StateKind::weight, 0, elements_at_rest(choices_.sharding, graph_.blocks[block], StateKind::weight));
+  if (object < 0)
+    object = state(block, StateKind::weight, 0, elements_at_rest(choices_.sharding, graph_.blocks[block], StateKind::weight));
   return object;
 }
 
@@ -122,7 +129,10 @@ int TaskObjects::value(int index, int mb) {
 int TaskObjects::resident(int buffer) {
   int& object = resident_object_[buffer];
   if (object < 0) {
-    object = add({.name = plan_.resident[buffer].name, .bytes = plan_.resident[buffer].bytes, .holds_state = true, .device_buffer = buffer});
+    object = add({.name = plan_.resident[buffer].name,
+                  .bytes = plan_.resident[buffer].bytes,
+                  .holds_state = true,
+                  .device_buffer = buffer});
   }
   return object;
 }

@@ -65,7 +65,8 @@ struct Work {
   double repeated_flops = 0;               // of gemm_flops, what the unit's forward has computed before
   double gemm_rows = 0;                    // of the products, where they are not the micro-batch's: an expert's share; else 0
   Work& operator+=(const Work& other) {
-    gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes, repeated_flops += other.repeated_flops;
+    gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes,
+        repeated_flops += other.repeated_flops;
     return *this;
   }
 };
@@ -95,8 +96,8 @@ struct Unit {
   // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its forward
   // runs again just before its backward and writes these alone (other written values are passed as null).
   std::vector<int> saved;
-  // Above 0: where the saved values are not kept, no forward runs again, but the backward makes them itself, a piece at a time: both
-  // passes are given room for a piece, of so many bytes each.
+  // Above 0: where the saved values are not kept, no forward runs again, but the backward makes them itself, a piece at a time:
+  // both passes are given room for a piece, of so many bytes each.
   Bytes saved_piece = 0;
   RowLookup lookup;
   bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }

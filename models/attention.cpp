@@ -162,7 +162,8 @@ class AttentionOps : public UnitOps {
   // The rows' keys and values go where they belong in the cache; then the rows attend to all that it has up to themselves.
   void attend_to_cache(const UnitCall& call, const ops::AttentionInputs<E>& in, E* o, std::byte* scratch) const {
     const std::int64_t n = compute_.rows, W = cache_width(), K = compute_.context;
-    SPILLWAY_CHECK(call.position >= 0 && call.position + n <= K, "rows {} to {} of a context of {}", call.position, call.position + n, K);
+    SPILLWAY_CHECK(call.position >= 0 && call.position + n <= K, "rows {} to {} of a context of {}", call.position,
+                   call.position + n, K);
     E* keys = value_of<E>(call, at_.cache);
     E* values = keys + K * W;
     for (std::int64_t row = 0; row < n; ++row) {
@@ -173,7 +174,8 @@ class AttentionOps : public UnitOps {
     if (n == 1) {
       ops::attention_decode<E>(compute_.pool, cached_shape(call.position), cached, o, scratch);
     } else {
-      ops::attention_forward<E>(compute_.pool, cached_shape(call.position), cached, {o, sizes_.o_width()}, value_of<float>(call, at_.lse), scratch);
+      ops::attention_forward<E>(compute_.pool, cached_shape(call.position), cached, {o, sizes_.o_width()},
+                                value_of<float>(call, at_.lse), scratch);
     }
   }
 

@@ -19,8 +19,8 @@ std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up
 
 void check_shape(const ModelConfig& config, const BuildOptions& options) {
   if (config.experts > 0 && options.purpose == BuildPurpose::running) {
-    throw InputError(fmt::format("the model is a mixture of {} experts a layer ({}), which this version plans but does not run", config.experts,
-                                 name_of(config.family)),
+    throw InputError(fmt::format("the model is a mixture of {} experts a layer ({}), which this version plans but does not run",
+                                 config.experts, name_of(config.family)),
                      "`spillway plan` says what it takes; dense models (gpt2, llama, mistral, qwen2, qwen3) run.");
   }
   if (options.micro_batch < 1 || options.sequence < 1) {
@@ -33,10 +33,11 @@ void check_shape(const ModelConfig& config, const BuildOptions& options) {
         fmt::format("use --seq-length {} or less", config.max_positions));
   }
   if (options.context > config.max_positions) {
-    throw InputError(fmt::format("a context of {} tokens is longer than the {} positions of the model", options.context, config.max_positions));
+    throw InputError(fmt::format("a context of {} tokens is longer than the {} positions of the model", options.context,
+                                 config.max_positions));
   }
-  SPILLWAY_CHECK(options.context == 0 || (options.micro_batch == 1 && options.sequence <= options.context), "{} sequences of {} tokens in a context of {}",
-                 options.micro_batch, options.sequence, options.context);
+  SPILLWAY_CHECK(options.context == 0 || (options.micro_batch == 1 && options.sequence <= options.context),
+                 "{} sequences of {} tokens in a context of {}", options.micro_batch, options.sequence, options.context);
   if (options.dtype == DType::float16) {
     throw InputError("--dtype fp16 is not computed on the CPU", "use --dtype bf16 or --dtype fp32");
   }

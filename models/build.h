@@ -35,7 +35,8 @@ struct Cuts {
 };
 Cuts canonical_cuts(const ModelConfig& config);
 
-// InputError where the sequence or the context is longer than the model's positions, or the element type cannot be computed with here.
+// InputError where the sequence or the context is longer than the model's positions, or the element
+// type cannot be computed with here.
 CompiledModel build_model(const ModelConfig& config, const BuildOptions& options);
 CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts);
 

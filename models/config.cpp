@@ -206,8 +206,9 @@ void refuse_foreign(const Section& section, Family family) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     const bool known = has_experts(family) && std::string_view(key) != "n_routed_experts";
     if (!known && section.optional_whole({key}, 0, std::numeric_limits<std::int64_t>::max()).value_or(0) > 1) {
-      section.refuse(key, fmt::format("is {}: {} has no experts", shown(section[key]), name_of(family)),
-                     fmt::format("Mixtures of experts that are known are {} and {}.", name_of(Family::mixtral), name_of(Family::qwen3_moe)));
+      section.refuse(
+          key, fmt::format("is {}: {} has no experts", shown(section[key]), name_of(family)),
+          fmt::format("Mixtures of experts that are known are {} and {}.", name_of(Family::mixtral), name_of(Family::qwen3_moe)));
     }
   }
   if (section.has("quantization_config")) {
@@ -390,13 +391,16 @@ void read_experts(const Section& section, ModelConfig& config) {
   config.experts_per_token = section.whole({"num_experts_per_tok"}, mixtral ? 2 : 8, 1, config.experts);
   if (config.experts * config.mlp_width > kMaxMlpWidth) {
     section.refuse(mixtral ? "num_local_experts" : "num_experts",
-                   fmt::format("is {}; times the width of an expert, {}, it may be at most {}", config.experts, config.mlp_width, kMaxMlpWidth));
+                   fmt::format("is {}; times the width of an expert, {}, it may be at most {}", config.experts, config.mlp_width,
+                               kMaxMlpWidth));
   }
   if (section.has("decoder_sparse_step") && section.whole({"decoder_sparse_step"}, 1, 0, kMaxLayers) != 1) {
-    section.refuse("decoder_sparse_step", fmt::format("is {}; only 1 is supported: experts in every layer", shown(section["decoder_sparse_step"])));
+    section.refuse("decoder_sparse_step",
+                   fmt::format("is {}; only 1 is supported: experts in every layer", shown(section["decoder_sparse_step"])));
   }
   if (section.has("mlp_only_layers") && !section["mlp_only_layers"].empty()) {
-    section.refuse("mlp_only_layers", fmt::format("is {}; only an empty list is supported: experts in every layer", shown(section["mlp_only_layers"])));
+    section.refuse("mlp_only_layers", fmt::format("is {}; only an empty list is supported: experts in every layer",
+                                                  shown(section["mlp_only_layers"])));
   }
 }
 
@@ -455,7 +459,8 @@ std::int64_t parameters_with(const ModelConfig& config, std::int64_t experts) {
 
   const std::int64_t attention = hidden * (query + key_value) + query * hidden + (config.qkv_bias ? query + key_value : 0) +
                                  (config.attention_output_bias ? hidden : 0) + (config.qk_norm ? 2 * config.head_dim : 0);
-  const std::int64_t one = matrices * hidden * config.mlp_width + (config.mlp_bias ? (matrices - 1) * config.mlp_width + hidden : 0);
+  const std::int64_t one =
+      matrices * hidden * config.mlp_width + (config.mlp_bias ? (matrices - 1) * config.mlp_width + hidden : 0);
   const std::int64_t mlp = experts == 0 ? one : experts * one + config.experts * hidden;  // the router has a row for each
   const std::int64_t embeddings =
       config.vocab * hidden * (config.tied_embeddings ? 1 : 2) + (gpt2 ? config.max_positions * hidden : 0);

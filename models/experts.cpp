@@ -52,7 +52,8 @@ void add_router(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   unit.saved = {statistics};
   const double product = 2.0 * static_cast<double>(n * H * E);
   unit.forward_work = {.gemm_flops = product, .bytes = static_cast<double>(2 * n * H * element + n * E * kFloat)};
-  unit.backward_work = {.gemm_flops = 2 * product, .bytes = static_cast<double>(n * H * (4 * element + 2 * kFloat) + n * (E + k) * kFloat)};
+  unit.backward_work = {.gemm_flops = 2 * product,
+                        .bytes = static_cast<double>(n * H * (4 * element + 2 * kFloat) + n * (E + k) * kFloat)};
   unit.forward_workspace = round_up(n * E * kFloat, 64);
   unit.backward_workspace = round_up(n * E * kFloat, 64) + round_up(n * H * kFloat, 64);
   builder.add_unit(std::move(unit), nullptr);
@@ -90,7 +91,8 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   const double up = 2 * rows * static_cast<double>(H * 2 * I), down = 2 * rows * static_cast<double>(I * H);
   const double row_bytes = static_cast<double>(2 * H * element + 3 * I * element + 2 * H * kFloat);
   unit.forward_work = {.gemm_flops = up + down, .bytes = rows * row_bytes, .gemm_rows = rows};
-  unit.backward_work = {.gemm_flops = 2 * (up + down) + up, .bytes = 3 * rows * row_bytes, .repeated_flops = up, .gemm_rows = rows};
+  unit.backward_work = {
+      .gemm_flops = 2 * (up + down) + up, .bytes = 3 * rows * row_bytes, .repeated_flops = up, .gemm_rows = rows};
   const std::int64_t strip = std::min(compute.rows, kStripRows);
   unit.forward_workspace = round_up(strip * ((H + 3 * I) * element + H * kFloat), 64);
   unit.backward_workspace = round_up(strip * ((2 * H + 6 * I) * element + H * kFloat), 64);
@@ -102,8 +104,8 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
 StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::string& output_name, const ExpertsSpec& spec) {
   const Compute& compute = builder.compute();
   const std::int64_t n = compute.rows, H = spec.router.columns, k = spec.experts_per_row;
-  SPILLWAY_CHECK(std::ssize(spec.experts) == spec.router.rows && k >= 1 && k <= spec.router.rows, "{}: {} experts of {}, {} a row", spec.name,
-                 spec.experts.size(), spec.router.rows, k);
+  SPILLWAY_CHECK(std::ssize(spec.experts) == spec.router.rows && k >= 1 && k <= spec.router.rows,
+                 "{}: {} experts of {}, {} a row", spec.name, spec.experts.size(), spec.router.rows, k);
   ExpertsValues values;
   values.input = input;
   values.output = builder.add_stream_value(output_name, H);

@@ -1,8 +1,8 @@
 // The LM head and the loss over the vocabulary in tiles. Nothing needs the logits whole: they are made in strips of rows, tile by
-// tile, with an online log-sum-exp. HeadMode::tiled has a unit a tile, whose logits are a saved value like any other: a plan may keep
-// them for the backward, or have it make them again. HeadMode::fused has one unit with all tiles resident; both run the same products
-// on the same strips and add in the same order, so that their bits agree. HeadMode::logits leaves the logits of one row and no loss.
-// Not here: the final norm (norm_unit.h), the kernels (ops.h).
+// tile, with an online log-sum-exp. HeadMode::tiled has a unit a tile, whose logits are a saved value like any other: a plan may
+// keep them for the backward, or have it make them again. HeadMode::fused has one unit with all tiles resident; both run the same
+// products on the same strips and add in the same order, so that their bits agree. HeadMode::logits leaves the logits of one row
+// and no loss. Not here: the final norm (norm_unit.h), the kernels (ops.h).
 //
 // Legend: n rows of a micro-batch, S rows of a strip, H hidden, V vocabulary, R rows of a vocabulary tile.
 #pragma once

@@ -98,7 +98,8 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, rope));
     const std::string output = fmt::format("x {}", 2 * layer + 2);
-    x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer)) : add_mlp(builder, x, output, mlp_spec(config, layer));
+    x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer))
+                           : add_mlp(builder, x, output, mlp_spec(config, layer));
   }
   const NormOutput xn = add_final_norm(builder, x, config.hidden, rms_norm(config, "model.norm.weight"));
   const std::vector<int> blocks =

@@ -153,8 +153,8 @@ namespace {
 bool is_stream(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
-  return std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status) || std::filesystem::is_block_file(status) ||
-         std::filesystem::is_socket(status);
+  return std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status) ||
+         std::filesystem::is_block_file(status) || std::filesystem::is_socket(status);
 }
 
 void write_stream(const std::filesystem::path& path, const std::string& text) {
@@ -168,7 +168,8 @@ void write_stream(const std::filesystem::path& path, const std::string& text) {
   }
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  if (fd < 0 || done < text.size()) throw IoError(fmt::format("{}: cannot be written: {}", path.string(), reason(error)), help_for(error));
+  if (fd < 0 || done < text.size())
+    throw IoError(fmt::format("{}: cannot be written: {}", path.string(), reason(error)), help_for(error));
 }
 
 }  // namespace
@@ -176,7 +177,8 @@ void write_stream(const std::filesystem::path& path, const std::string& text) {
 void refuse_to_replace(const std::filesystem::path& path) {
   std::error_code ignored;
   if (is_stream(path) || std::filesystem::is_directory(path, ignored)) {
-    throw InputError(fmt::format("{}: is not a regular file, and the finished file would take its place", path.string()), "Give the name of a file.");
+    throw InputError(fmt::format("{}: is not a regular file, and the finished file would take its place", path.string()),
+                     "Give the name of a file.");
   }
 }
 

@@ -18,14 +18,14 @@ namespace spillway {
 enum class GradientMode : std::uint8_t { write, accumulate };  // write: first micro-batch of a step
 enum class ForwardPass : std::uint8_t { full, recompute };     // recompute: only Unit::saved is wanted; other outputs are null
 
-// What a unit with a lookup is given in place of its first block's weights: rows is [n, row_elements], the rows of `tokens`, or null
-// where the call of another unit copies them.
+// What a unit with a lookup is given in place of its first block's weights: rows is [n, row_elements], the rows of `tokens`, or
+// null where the call of another unit copies them.
 enum class LookupSource : std::uint8_t { block, rows };
 
 // One call of one unit on one micro-batch. Pointers are 64-byte aligned.
 struct UnitCall {
   std::span<std::byte* const> values;         // in the order of Unit::forward or Unit::backward
-  std::span<const std::byte* const> weights;  // one a Unit::blocks: [P] in the graph's dtype; backward: null for what is looked up
+  std::span<const std::byte* const> weights;  // one a Unit::blocks: [P] in the graph's dtype; backward: null where looked up
   std::span<float* const> gradients;          // one a Unit::gradient_blocks: [P]; backward only; null: kept apart, of a lookup
   std::byte* workspace = nullptr;             // Unit::forward_workspace or ::backward_workspace bytes, contents undefined
   const std::int32_t* tokens = nullptr;       // [n]
@@ -57,8 +57,9 @@ struct CompiledModel {
 
 // How the vocabulary is gone through; the two that give a loss give the same bits.
 enum class HeadMode : std::uint8_t {
-  tiled,  // a unit a vocabulary tile: logits of a tile are computed in the forward, and again in the backward unless they are kept
-  fused,  // one unit with all tiles resident: logits of a strip of rows are computed once; loss and gradient in the backward
+  tiled,   // a unit a vocabulary tile: logits of a tile are computed in the forward, and again in the backward unless they are
+           // kept
+  fused,   // one unit with all tiles resident: logits of a strip of rows are computed once; loss and gradient in the backward
   logits,  // a unit a vocabulary tile that only leaves the logits of UnitCall::logits_row: no loss, no backward
 };
 

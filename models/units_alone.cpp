@@ -55,7 +55,8 @@ UnitsAlone::UnitsAlone(const ThreadPool& pool, std::string_view model, const Sha
   };
   for (const Pass& pass : passes_) {
     const Unit& unit = unit_of(pass);
-    for (const ValueUse& use : pass.forward ? unit.forward : unit.backward) place(values_[use.value], graph().values[use.value].bytes);
+    for (const ValueUse& use : pass.forward ? unit.forward : unit.backward)
+      place(values_[use.value], graph().values[use.value].bytes);
     for (const int block : unit.blocks) place(weights_[block], graph().blocks[block].elements * size_of(shape.dtype));
     for (const int block : unit.gradient_blocks) place(gradients_[block], graph().blocks[block].elements * 4);
     scratch = std::max({scratch, unit.forward_workspace, unit.backward_workspace});
@@ -64,7 +65,8 @@ UnitsAlone::UnitsAlone(const ThreadPool& pool, std::string_view model, const Sha
   arena_.emplace(end + scratch, "units alone");
   arena_->prefault(pool);
   for (std::size_t b = 0; b < weights_.size(); ++b) {
-    if (weights_[b] >= 0) fill_with_numbers(arena_->at(weights_[b]), graph().blocks[b].elements * size_of(shape.dtype), shape.dtype);
+    if (weights_[b] >= 0)
+      fill_with_numbers(arena_->at(weights_[b]), graph().blocks[b].elements * size_of(shape.dtype), shape.dtype);
   }
   for (std::size_t v = 0; v < values_.size(); ++v) {
     if (values_[v] >= 0) fill_with_numbers(arena_->at(values_[v]), graph().values[v].bytes, shape.dtype);

@@ -7,7 +7,10 @@
 namespace spillway {
 
 CommitLog::CommitLog(Store& store, const StoreIdentity& identity, std::span<const std::span<std::byte>> memory)
-    : store_(store), identity_(identity), staging_(identity.place_bytes, "commit record"), channel_(store.open_channel({.registered = memory})) {}
+    : store_(store),
+      identity_(identity),
+      staging_(identity.place_bytes, "commit record"),
+      channel_(store.open_channel({.registered = memory})) {}
 
 std::optional<CommitRecord> CommitLog::newest() {
   std::optional<CommitRecord> newest;
@@ -15,24 +18,29 @@ std::optional<CommitRecord> CommitLog::newest() {
   for (int place = 0; place < 2; ++place) {
     const IoSegment segment{identity_.records_begin + place * identity_.place_bytes, staging_.data(), identity_.place_bytes};
     channel_.read({&segment, 1});
-    DecodedRecord decoded = decode_record({staging_.data(), static_cast<std::size_t>(identity_.place_bytes)}, identity_.store_id, identity_.records_begin);
+    DecodedRecord decoded = decode_record({staging_.data(), static_cast<std::size_t>(identity_.place_bytes)}, identity_.store_id,
+                                          identity_.records_begin);
     if (!decoded.refused.empty()) {
       const StorePlace where = store_.place_of(segment.offset);
-      refused += fmt::format("{}the record at offset {} of {}: {}", refused.empty() ? "" : "; ", where.offset, where.file, decoded.refused);
+      refused += fmt::format("{}the record at offset {} of {}: {}", refused.empty() ? "" : "; ", where.offset, where.file,
+                             decoded.refused);
     }
     if (decoded.record && (!newest || decoded.record->sequence > newest->sequence)) newest = std::move(decoded.record);
   }
   // One that is damaged beside one that is whole is a write that was cut off: the step it was to make durable never was.
-  if (!newest && !refused.empty()) throw IoError("the store has no record that can be read: " + refused, "Go on from a checkpoint of the run.");
+  if (!newest && !refused.empty())
+    throw IoError("the store has no record that can be read: " + refused, "Go on from a checkpoint of the run.");
   return newest;
 }
 
 void CommitLog::commit(const CommitRecord& record) {
   const Bytes bytes = round_up(encoded_bytes(record), kExtentAlignment);
-  SPILLWAY_CHECK(bytes <= identity_.place_bytes && record.store_id == identity_.store_id, "a record of {} bytes for a place of {}", bytes, identity_.place_bytes);
+  SPILLWAY_CHECK(bytes <= identity_.place_bytes && record.store_id == identity_.store_id,
+                 "a record of {} bytes for a place of {}", bytes, identity_.place_bytes);
   encode_record(record, {staging_.data(), static_cast<std::size_t>(bytes)});
   channel_.sync();
-  const IoSegment segment{identity_.records_begin + static_cast<Bytes>(record.sequence % 2) * identity_.place_bytes, staging_.data(), bytes};
+  const IoSegment segment{identity_.records_begin + static_cast<Bytes>(record.sequence % 2) * identity_.place_bytes,
+                          staging_.data(), bytes};
   channel_.write({&segment, 1});
   channel_.sync();
 }

@@ -16,11 +16,14 @@ constexpr Bytes kHashBytes = sizeof(std::uint64_t);
 constexpr Bytes kHeaderBytes = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4 + 8;
 constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 4 + 8;  // beside its name
 
-bool in_store(Bytes begin, Bytes bytes, Bytes end) { return begin >= 0 && begin % kExtentAlignment == 0 && begin <= end && bytes <= end - begin; }
+bool in_store(Bytes begin, Bytes bytes, Bytes end) {
+  return begin >= 0 && begin % kExtentAlignment == 0 && begin <= end && bytes <= end - begin;
+}
 
 bool sensible(const DurableArray& array, Bytes end) {
-  return array.bytes > 0 && array.bytes % kExtentAlignment == 0 && array.extent_bytes > 0 && array.extent_bytes % kExtentAlignment == 0 &&
-         array.extent_bytes <= std::min(array.bytes, kMostExtentBytes) && (array.slot == 0 || array.slot == 1) && in_store(array.begin[0], array.bytes, end) &&
+  return array.bytes > 0 && array.bytes % kExtentAlignment == 0 && array.extent_bytes > 0 &&
+         array.extent_bytes % kExtentAlignment == 0 && array.extent_bytes <= std::min(array.bytes, kMostExtentBytes) &&
+         (array.slot == 0 || array.slot == 1) && in_store(array.begin[0], array.bytes, end) &&
          in_store(array.begin[1], array.bytes, end);
 }
 
@@ -99,11 +102,13 @@ DecodedRecord decode_record(std::span<const std::byte> in, std::uint64_t store_i
     array.begin[1] = reader.get<Bytes>();
     array.slot = reader.get<std::int32_t>();
     array.extent_bytes = reader.get<Bytes>();
-    if (!reader.ok() || !sensible(array, records_begin)) return {{}, fmt::format("what it says of array {} ({}) cannot be", i, array.name)};
+    if (!reader.ok() || !sensible(array, records_begin))
+      return {{}, fmt::format("what it says of array {} ({}) cannot be", i, array.name)};
     extents += static_cast<std::uint64_t>(array.extents());
     record.arrays.push_back(std::move(array));
   }
-  if (extents != hashes || reader.left() < hashes * kHashBytes) return {{}, fmt::format("it has {} checksums for {} extents", hashes, extents)};
+  if (extents != hashes || reader.left() < hashes * kHashBytes)
+    return {{}, fmt::format("it has {} checksums for {} extents", hashes, extents)};
   record.hashes.resize(static_cast<std::size_t>(hashes));
   for (std::uint64_t& value : record.hashes) value = reader.get<std::uint64_t>();
   return {std::move(record), {}};

@@ -14,8 +14,8 @@ namespace spillway {
 // By the widest vectors that the processor has: several times faster than the baseline's.
 std::uint64_t content_hash(std::span<const std::byte> content);
 
-// The hash of an extent is that of the hashes of its pieces (the last may be shorter): so threads can take them one by one, in any
-// order, while they have them in their caches anyway, where hashing is four times as fast as from memory.
+// The hash of an extent is that of the hashes of its pieces (the last may be shorter): so threads can take them one by one, in
+// any order, while they have them in their caches anyway, where hashing is four times as fast as from memory.
 inline constexpr Bytes kHashedPieceBytes = 32 * kKiB;
 inline constexpr Bytes kMostExtentBytes = 4 * kMiB;
 std::uint64_t extent_hash(std::span<const std::byte> extent);

@@ -35,8 +35,8 @@ class Ring {
     if (rc < 0) return -rc;
     open_ = true;
     io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
-    const bool has_all = probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
-                         io_uring_opcode_supported(probe, IORING_OP_FSYNC);
+    const bool has_all = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                         io_uring_opcode_supported(probe, IORING_OP_WRITE) && io_uring_opcode_supported(probe, IORING_OP_FSYNC);
     if (probe) io_uring_free_probe(probe);
     return has_all ? 0 : ENOSYS;
   }

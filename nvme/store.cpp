@@ -52,7 +52,8 @@ struct Store::Impl {
     for (const StoreDirectory& directory : options.directories) check_store_directory(directory.path);
     check_distinct(options.directories);
     files.reserve(options.directories.size());
-    for (const StoreDirectory& directory : options.directories) files.emplace_back(directory, options.content, options.orphans, options.log);
+    for (const StoreDirectory& directory : options.directories)
+      files.emplace_back(directory, options.content, options.orphans, options.log);
     options.content == StoreContent::fresh ? create() : open_existing();
     for (StoreFile& file : files) paths.push_back(file.path());
     for (StoreFile& file : files) descriptors.push_back(file.descriptor());

@@ -35,15 +35,15 @@ struct StoreOptions {
   StoreContent content = StoreContent::fresh;
   IoQueueKind queue = IoQueueKind::automatic;
   DirectIo direct = DirectIo::automatic;  // automatic: O_DIRECT, or buffered (said once) where the file system refuses it
-  Bytes block_bytes = kRequestBytes;  // largest request: below this and this depth, disks were slower and calls cost more CPU time
+  Bytes block_bytes = kRequestBytes;  // largest request: smaller or fewer, disks were slower and calls cost more
   Bytes stripe_bytes = 2 * kMiB;  // consecutive bytes in one directory where there are several; less than a block cuts blocks
   int depth = 16;                 // requests in flight, per channel
   std::chrono::milliseconds timeout{120'000};  // after which a request counts as hung
   LogSink log;
   // For tests: wraps the queue of every channel.
   std::function<std::unique_ptr<IoQueue>(std::unique_ptr<IoQueue>)> decorate;
-  // A store that outlives its process: store_id, whose it is and the places of its records, the rest is filled in where it is made.
-  // What is opened must have it, but for whose it is: that is then what is said here.
+  // A store that outlives its process: store_id, whose it is and the places of its records, the rest is filled in where it is
+  // made. What is opened must have it, but for whose it is: that is then what is said here.
   std::optional<StoreIdentity> identity;
   std::vector<std::uint64_t> orphans;  // store_ids of stores that nobody will go on with, whose files a fresh one may remove
 };

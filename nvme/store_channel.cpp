@@ -75,7 +75,8 @@ void StoreChannel::Impl::sync() {
   const Operation& operation = begin_operation(IoDirection::sync, 0);
   for (std::size_t file = 0; file < context_.paths.size(); ++file) {
     while (free_requests_.empty()) advance_until_something_completes();
-    add_request(static_cast<int>(&operation - operations_.data()), {.direction = IoDirection::sync, .file = static_cast<int>(file)}, Clock::now());
+    add_request(static_cast<int>(&operation - operations_.data()),
+                {.direction = IoDirection::sync, .file = static_cast<int>(file)}, Clock::now());
     submit_batch();
   }
   wait(static_cast<IoTicket>(operation.ticket));
@@ -123,7 +124,10 @@ void StoreChannel::Impl::issue() {
     const StripeMap::Place place = context_.map->place(segment.offset);
     const Bytes bytes = std::min({segment.bytes, place.run_bytes, context_.block_bytes});
     check_touch(segment.memory, bytes);
-    add_request(index, {.direction = operation.direction, .file = place.file, .offset = place.offset, .memory = segment.memory, .bytes = bytes}, now);
+    add_request(
+        index,
+        {.direction = operation.direction, .file = place.file, .offset = place.offset, .memory = segment.memory, .bytes = bytes},
+        now);
     segment.offset += bytes;
     segment.memory += bytes;
     segment.bytes -= bytes;
@@ -184,8 +188,8 @@ void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
              : fmt::format("{} bytes moved, {} times in a row{}", broken_result, kMaxAttempts,
                            direction == IoDirection::read ? ": the file ends there" : ""),
          broken_result == -ENOSPC || broken_result == -EDQUOT ? "Free space in that directory, or give another one to --nvme."
-         : direction == IoDirection::sync                     ? "What was written since the last sync may be lost: see the kernel's log."
-                                                              : "");
+         : direction == IoDirection::sync ? "What was written since the last sync may be lost: see the kernel's log."
+                                          : "");
   }
   submit_batch();
   if (count == 0 || Clock::now() - last_check_ > std::chrono::seconds(1)) check_for_hung_requests();
@@ -221,7 +225,8 @@ void StoreChannel::Impl::fail(const Request& request, const std::string& reason,
   const IoRequest& io = request.io;
   const std::string& path = context_.paths[static_cast<std::size_t>(io.file)];
   error_.emplace(io.direction == IoDirection::sync ? fmt::format("sync of {} failed: {}", path, reason)
-                                                   : fmt::format("{} of {} bytes at offset {} of {} failed: {}", name_of(io.direction), io.bytes, io.offset, path, reason),
+                                                   : fmt::format("{} of {} bytes at offset {} of {} failed: {}",
+                                                                 name_of(io.direction), io.bytes, io.offset, path, reason),
                  help);
   // Requests whose resumption was prepared are not in flight; all others must end before their memory may go.
   for (const IoRequest& prepared : batch_) requests_[prepared.tag].state = RequestState::free;

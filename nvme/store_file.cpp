@@ -80,7 +80,8 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories) 
   return available;
 }
 
-StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std::span<const std::uint64_t> orphans, const LogSink& log)
+StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std::span<const std::uint64_t> orphans,
+                     const LogSink& log)
     : directory_(directory.path), path_(store_file_path(directory.path)), owner_(getpid()) {
   check_store_directory(directory_);
   lock_.emplace(directory_);
@@ -90,8 +91,9 @@ StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std:
   const auto identity = read_store_identity(directory_);
   const bool reclaimed = identity && std::ranges::find(orphans, identity->store_id) != orphans.end();
   if (identity && !reclaimed) {
-    throw IoError(fmt::format("--nvme {}: {} ({} bytes) holds the state of a run that can go on", directory_, path_, info.st_size),
-                  "Go on with that run by --load, remove the file if it is not to go on, or give another directory.");
+    throw IoError(
+        fmt::format("--nvme {}: {} ({} bytes) holds the state of a run that can go on", directory_, path_, info.st_size),
+        "Go on with that run by --load, remove the file if it is not to go on, or give another directory.");
   }
   if (!reclaimed && lock_->dead_owner().empty()) {
     throw IoError(fmt::format("--nvme {}: {} ({} bytes) was kept by an earlier run", directory_, path_, info.st_size),
@@ -151,19 +153,22 @@ void StoreFile::write_identity(const StoreIdentity& identity) {
   for (const Bytes offset : {size() - kIdentityBytes, size() - kExtentAlignment}) {
     const ssize_t written = pwrite(file_.get(), page.data(), page.size(), offset);
     if (written != std::ssize(page)) {
-      throw IoError(fmt::format("write of {} bytes at offset {} of {} gave {}: {}", page.size(), offset, path_, written, text_of(errno)));
+      throw IoError(
+          fmt::format("write of {} bytes at offset {} of {} gave {}: {}", page.size(), offset, path_, written, text_of(errno)));
     }
     if (fsync(file_.get()) != 0) throw IoError(fmt::format("fsync of {} failed: {}", path_, text_of(errno)));
   }
   const Descriptor directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || fsync(directory.get()) != 0) throw IoError(fmt::format("fsync of {} failed: {}", directory_, text_of(errno)));
+  if (directory.get() < 0 || fsync(directory.get()) != 0)
+    throw IoError(fmt::format("fsync of {} failed: {}", directory_, text_of(errno)));
 }
 
 void StoreFile::take_identity(const StoreIdentity& identity) {
   const auto found = read_store_identity(directory_);
   if (found == identity) return;
   if (found && found->is_same_file(identity)) return write_identity(identity);
-  throw IoError(fmt::format("{}: not the file of directory {} of {} of the store that is to be opened", path_, identity.directory + 1, identity.directories),
+  throw IoError(fmt::format("{}: not the file of directory {} of {} of the store that is to be opened", path_,
+                            identity.directory + 1, identity.directories),
                 "Give the same directories, in the same order, as the run that kept them.");
 }
 

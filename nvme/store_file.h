@@ -35,7 +35,8 @@ class StoreFile {
   void open_existing();
   // The file's last pages, written and synced one after the other.
   void write_identity(const StoreIdentity& identity);
-  // IoError where the last pages are of another file or store. Whose run goes on with it, and whether it yields, is brought up to date.
+  // IoError where the last pages are of another file or store. Whose run goes on with it, and whether it
+  // yields, is brought up to date.
   void take_identity(const StoreIdentity& identity);
   // Turns on O_DIRECT and tries it. False, and buffered, where the file system refuses.
   bool make_direct();

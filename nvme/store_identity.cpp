@@ -26,12 +26,13 @@ constexpr std::size_t kLongestPath = 3500;
 constexpr Bytes kLargest = Bytes{1} << 60;
 
 bool sensible(const StoreIdentity& identity) {
-  return identity.store_id != 0 && identity.directories >= 1 && identity.directories <= kMostDirectories && identity.directory >= 0 &&
-         identity.directory < identity.directories && identity.bytes > 0 && identity.bytes <= kLargest && identity.stripe_bytes > 0 &&
-         identity.stripe_bytes <= kLargest && identity.records_begin >= 0 && identity.records_begin <= identity.bytes &&
-         identity.place_bytes > 0 && identity.place_bytes <= (identity.bytes - identity.records_begin) / 2 &&
-         identity.stripe_bytes % kExtentAlignment == 0 && identity.bytes % kExtentAlignment == 0 &&
-         identity.records_begin % kExtentAlignment == 0 && identity.place_bytes % kExtentAlignment == 0;
+  return identity.store_id != 0 && identity.directories >= 1 && identity.directories <= kMostDirectories &&
+         identity.directory >= 0 && identity.directory < identity.directories && identity.bytes > 0 &&
+         identity.bytes <= kLargest && identity.stripe_bytes > 0 && identity.stripe_bytes <= kLargest &&
+         identity.records_begin >= 0 && identity.records_begin <= identity.bytes && identity.place_bytes > 0 &&
+         identity.place_bytes <= (identity.bytes - identity.records_begin) / 2 && identity.stripe_bytes % kExtentAlignment == 0 &&
+         identity.bytes % kExtentAlignment == 0 && identity.records_begin % kExtentAlignment == 0 &&
+         identity.place_bytes % kExtentAlignment == 0;
 }
 
 // Of one of the two pages.
@@ -55,7 +56,8 @@ bool StoreIdentity::is_same_file(const StoreIdentity& other) const {
 }
 
 void encode_identity(const StoreIdentity& identity, std::span<std::byte> page) {
-  SPILLWAY_CHECK(sensible(identity) && std::ssize(page) == kExtentAlignment, "identity of directory {} of {}", identity.directory, identity.directories);
+  SPILLWAY_CHECK(sensible(identity) && std::ssize(page) == kExtentAlignment, "identity of directory {} of {}", identity.directory,
+                 identity.directories);
   std::fill(page.begin(), page.end(), std::byte{0});
   ByteWriter out(page);
   out.put(kMagic);
@@ -76,11 +78,14 @@ std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, co
   std::uint64_t hash = 0;
   std::memcpy(&hash, page.data() + page.size() - sizeof hash, sizeof hash);
   if (hash != content_hash(page.first(page.size() - sizeof hash))) {
-    throw IoError(fmt::format("{}: the last page, which says what store this is, is damaged", file), "Go on from a checkpoint of its run; remove the file if nobody is to go on with it.");
+    throw IoError(fmt::format("{}: the last page, which says what store this is, is damaged", file),
+                  "Go on from a checkpoint of its run; remove the file if nobody is to go on with it.");
   }
   if (const auto version = in.get<std::uint32_t>(); version != kVersion) {
     throw IoError(fmt::format("{}: a store of version {}; this program knows version {}", file, version, kVersion),
-                  fmt::format("Go on with the program that wrote it; or remove {} and its run's store.json, and go on from the run's last checkpoint.", file));
+                  fmt::format("Go on with the program that wrote it; or remove {} and its run's store.json, and go on from the "
+                              "run's last checkpoint.",
+                              file));
   }
   StoreIdentity identity;
   const auto flags = in.get<std::uint32_t>();
@@ -88,9 +93,11 @@ std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, co
   identity.store_id = in.get<std::uint64_t>();
   identity.directory = in.get<std::int32_t>();
   identity.directories = in.get<std::int32_t>();
-  for (Bytes* value : {&identity.bytes, &identity.stripe_bytes, &identity.records_begin, &identity.place_bytes}) *value = in.get<Bytes>();
+  for (Bytes* value : {&identity.bytes, &identity.stripe_bytes, &identity.records_begin, &identity.place_bytes})
+    *value = in.get<Bytes>();
   identity.run_directory = in.get_text();
-  if (!in.ok() || (flags & ~kYields) != 0 || !sensible(identity)) throw IoError(fmt::format("{}: the last page, which says what store this is, contradicts itself", file));
+  if (!in.ok() || (flags & ~kYields) != 0 || !sensible(identity))
+    throw IoError(fmt::format("{}: the last page, which says what store this is, contradicts itself", file));
   return identity;
 }
 
@@ -120,23 +127,28 @@ StoreIdentity identify_store(std::span<const std::string> directories) {
   for (std::size_t i = 0; i < directories.size(); ++i) {
     const auto found = read_store_identity(directories[i]);
     if (!found) {
-      throw IoError(fmt::format("{}: no state of a run is there", directories[i]), "Is the disk mounted? Give the directories that the run was given.");
+      throw IoError(fmt::format("{}: no state of a run is there", directories[i]),
+                    "Is the disk mounted? Give the directories that the run was given.");
     }
     if (!first) first = *found;
     if (found->store_id != first->store_id) {
-      throw IoError(fmt::format("{} and {} hold files of two stores", directories[0], directories[i]), "Give the directories of one run.");
+      throw IoError(fmt::format("{} and {} hold files of two stores", directories[0], directories[i]),
+                    "Give the directories of one run.");
     }
     if (found->directories != static_cast<int>(directories.size())) {
-      throw IoError(fmt::format("{}: the store has {} directories, {} are given", directories[i], found->directories, directories.size()),
-                    "Give all directories of the run, in the run's order.");
+      throw IoError(
+          fmt::format("{}: the store has {} directories, {} are given", directories[i], found->directories, directories.size()),
+          "Give all directories of the run, in the run's order.");
     }
     if (found->directory != static_cast<int>(i)) {
-      throw IoError(fmt::format("{}: holds the store's file of directory {}, not of directory {}", directories[i], found->directory + 1, i + 1),
+      throw IoError(fmt::format("{}: holds the store's file of directory {}, not of directory {}", directories[i],
+                                found->directory + 1, i + 1),
                     "Give the directories in the run's order; if files were moved, move them back.");
     }
     StoreIdentity same = *found;
     same.directory = first->directory;
-    if (!same.is_same_file(*first)) throw IoError(fmt::format("{} and {} disagree on what the store is", directories[0], directories[i]));
+    if (!same.is_same_file(*first))
+      throw IoError(fmt::format("{} and {} disagree on what the store is", directories[0], directories[i]));
   }
   return *first;
 }

@@ -80,7 +80,8 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
         memory.checked_by_update = true;
         read->checked_by = op.condition == Condition::pending ? CheckedBy::pending_update : CheckedBy::update;
       }
-      if (op.kind == OpKind::update && operand.role == Role::state) bound[id]->checks[static_cast<std::size_t>(operand.kind)] = memory.checked_by_update;
+      if (op.kind == OpKind::update && operand.role == Role::state)
+        bound[id]->checks[static_cast<std::size_t>(operand.kind)] = memory.checked_by_update;
     }
     for (std::size_t i = 0; op.kind == OpKind::read && i + 1 < op.operands.size(); i += 2) {
       if (op.operands[i].buffer >= std::ssize(plan.resident)) continue;
@@ -106,7 +107,8 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
     if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
     bind_operands(plan, program, device.data(), made);
-    if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows) made.rows = std::make_unique<BoundRows>(plan, graph, op, device.data());
+    if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows)
+      made.rows = std::make_unique<BoundRows>(plan, graph, op, device.data());
     if (op.kind == OpKind::update) bound.updates = place[id];
     if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }

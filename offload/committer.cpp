@@ -75,7 +75,8 @@ int Committer::resume() {
 std::int64_t Committer::schedule(const Request& request) {
   // Its place is free: a step waits for the commit before it, and no more than two steps are under way.
   Queued& queued = queue_[static_cast<std::size_t>(scheduled_) % kMostQueued];
-  SPILLWAY_CHECK(scheduled_ - through_.load() < static_cast<std::int64_t>(kMostQueued), "{} commits under way", scheduled_ - through_.load());
+  SPILLWAY_CHECK(scheduled_ - through_.load() < static_cast<std::int64_t>(kMostQueued), "{} commits under way",
+                 scheduled_ - through_.load());
   queued = {this, request};
   stream_->run(&Committer::serve, &queued);
   return ++scheduled_;
@@ -90,7 +91,8 @@ void Committer::acknowledge(std::int64_t step) {
 }
 
 void Committer::wait(std::int64_t number) const noexcept {
-  for (std::int64_t seen = through_.load(std::memory_order_acquire); seen < number; seen = through_.load(std::memory_order_acquire)) {
+  for (std::int64_t seen = through_.load(std::memory_order_acquire); seen < number;
+       seen = through_.load(std::memory_order_acquire)) {
     through_.wait(seen, std::memory_order_acquire);
   }
 }
@@ -155,9 +157,11 @@ void Committer::find_unknown(int index) {
   const std::span<std::uint8_t> known = extents_.known(index, slot);
   for (std::size_t extent = 0; extent < known.size(); ++extent) {
     if (known[extent] != 0) continue;
-    const Bytes begin = static_cast<Bytes>(extent) * array.extent_bytes, bytes = std::min(array.extent_bytes, array.bytes - begin);
+    const Bytes begin = static_cast<Bytes>(extent) * array.extent_bytes,
+                bytes = std::min(array.extent_bytes, array.bytes - begin);
     if (is_on_device) {
-      extents_.note(buffer, slot, begin, on_device(array, buffer).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes)));
+      extents_.note(buffer, slot, begin,
+                    on_device(array, buffer).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes)));
       continue;
     }
     const IoSegment segment{array.begin[static_cast<std::size_t>(slot)] + begin, staging_.data(), bytes};

@@ -44,8 +44,8 @@ class Committer {
   };
 
   // All must outlive the committer. `device`: the arena. `seed` and `model` are for the record.
-  Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store, StateExtents& extents,
-            std::span<std::byte> device, std::unique_ptr<Stream> stream, Lanes lanes);
+  Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
+            StateExtents& extents, std::span<std::byte> device, std::unique_ptr<Stream> stream, Lanes lanes);
   ~Committer() { finish(); }
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;

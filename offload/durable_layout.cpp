@@ -9,8 +9,8 @@
 namespace spillway {
 namespace {
 
-// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/state_io). A power of
-// two, and so are then all extents but those that are a whole array.
+// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/state_io). A power
+// of two, and so are then all extents but those that are a whole array.
 constexpr std::int64_t kLongestExtent = 1 << 20;
 static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 
@@ -25,7 +25,8 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
       if (index < 0) continue;
       const Buffer& buffer = plan.resident[static_cast<std::size_t>(index)];
       const auto which = static_cast<StateKind>(kind);
-      DurableArray array{.name = state_array_name(graph.blocks[block], which), .bytes = graph.blocks[block].elements * bytes_per_element(plan.choices.form, which)};
+      DurableArray array{.name = state_array_name(graph.blocks[block], which),
+                         .bytes = graph.blocks[block].elements * bytes_per_element(plan.choices.form, which)};
       SPILLWAY_CHECK(array.bytes % kExtentAlignment == 0, "{} has {} bytes", array.name, array.bytes);
       array.extent_bytes = kLongestExtent * bytes_per_element(plan.choices.form, which);
       if (buffer.tier == Tier::nvme) array.begin = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
@@ -36,7 +37,8 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
   }
   // No extent goes over an end of what one operation takes.
   const auto cut = [&](int buffer, Bytes begin, Bytes bytes) {
-    const int index = buffer < 0 || buffer >= std::ssize(plan.resident) ? -1 : state.array_of_buffer[static_cast<std::size_t>(buffer)];
+    const int index =
+        buffer < 0 || buffer >= std::ssize(plan.resident) ? -1 : state.array_of_buffer[static_cast<std::size_t>(buffer)];
     if (index < 0) return;
     DurableArray& array = state.arrays[static_cast<std::size_t>(index)];
     array.extent_bytes = std::gcd(array.extent_bytes, begin);
@@ -49,7 +51,8 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
       }
       for (int kind = 0; op.kind == OpKind::update && kind < kStateKinds; ++kind) {
         const Bytes each = bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
-        cut(plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)], op.element_begin * each, (op.element_end - op.element_begin) * each);
+        cut(plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)], op.element_begin * each,
+            (op.element_end - op.element_begin) * each);
       }
     }
   }
@@ -82,7 +85,8 @@ std::uint64_t model_hash(const UnitGraph& graph) {
   for (const ParameterBlock& block : graph.blocks) {
     text += fmt::format("{}:{}\n", block.name, block.elements);
     for (const TensorPiece& piece : block.pieces) {
-      text += fmt::format("{} {} {} {} {} {}\n", piece.tensor, piece.row_begin, piece.column_begin, piece.rows, piece.columns, piece.begin);
+      text += fmt::format("{} {} {} {} {} {}\n", piece.tensor, piece.row_begin, piece.column_begin, piece.rows, piece.columns,
+                          piece.begin);
     }
   }
   return content_hash(std::as_bytes(std::span(text)));
@@ -92,8 +96,8 @@ bool lies_as(const CommitRecord& record, const DurableLayout& layout, const Stor
   const auto same = [](const DurableArray& a, const DurableArray& b) {
     return a.name == b.name && a.bytes == b.bytes && a.begin == b.begin && a.extent_bytes == b.extent_bytes;
   };
-  return identity.bytes == layout.store_bytes && identity.records_begin == layout.records_begin && identity.place_bytes == layout.place_bytes &&
-         std::ranges::equal(record.arrays, layout.state.arrays, same);
+  return identity.bytes == layout.store_bytes && identity.records_begin == layout.records_begin &&
+         identity.place_bytes == layout.place_bytes && std::ranges::equal(record.arrays, layout.state.arrays, same);
 }
 
 }  // namespace spillway

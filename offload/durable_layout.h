@@ -13,8 +13,8 @@
 
 namespace spillway {
 
-// All arrays of the state, block by block, with what one checksum is of. Nothing of it depends on how a program moves them but the
-// extents, which no read or write cuts.
+// All arrays of the state, block by block, with what one checksum is of. Nothing of it depends on how a program moves them but
+// the extents, which no read or write cuts.
 struct StateArrays {
   std::vector<DurableArray> arrays;
   std::vector<int> buffer;           // [arrays] index into Plan::resident

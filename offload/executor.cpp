@@ -43,9 +43,10 @@ struct Executor::Impl {
     }
     for (const Buffer& buffer : plan.resident) two_slots |= buffer.slots == 2;
     if (given.durability) {
-      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)), "steps made durable every {} steps",
-                     given.durability->interval);
-      SPILLWAY_CHECK(!plan.choices.fetches_rows || defers(plan.choices), "steps made durable of which some rows are written apart from their blocks");
+      SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)),
+                     "steps made durable every {} steps", given.durability->interval);
+      SPILLWAY_CHECK(!plan.choices.fetches_rows || defers(plan.choices),
+                     "steps made durable of which some rows are written apart from their blocks");
       committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
                         runtime->make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },

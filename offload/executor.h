@@ -53,7 +53,7 @@ struct LogitsRequest {
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = 0;
-  std::string stopped;                      // not empty: the loss or a gradient was not finite; nothing of this step was applied...
+  std::string stopped;                      // not empty: the loss or a gradient was not finite; nothing of it was applied...
   bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
   double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
   Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // by this step's operations, however steps overlap
@@ -79,11 +79,11 @@ class Executor {
   // nothing more runs. Where the plan defers the update, that of this step has not run yet.
   StepOutcome wait();
 
-  // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no update
-  // pending. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the store holds
-  // the state. From then on every interval-th step becomes durable by itself, once the caller has come back with submit() or wait()
-  // after wait() returned it, and before anything overwrites the last one that is. Not to be held where steps may be taken back,
-  // which takes both slots; without durability only where all state rests on the device.
+  // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no
+  // update pending. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the
+  // store holds the state. From then on every interval-th step becomes durable by itself, once the caller has come back with
+  // submit() or wait() after wait() returned it, and before anything overwrites the last one that is. Not to be held where steps
+  // may be taken back, which takes both slots; without durability only where all state rests on the device.
   StateHold hold_state(std::int64_t step);
 
   // Applies an update that waits for the next forward. Only while no step is under way.

@@ -55,7 +55,8 @@ BoundRows::BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std
     for (const Unit& unit : graph.units) {
       if (unit.lookup.rows == 0) continue;
       const Buffer& buffer = *homes.at(home++);
-      array.begin[static_cast<std::size_t>(unit.blocks.front())] = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
+      array.begin[static_cast<std::size_t>(unit.blocks.front())] = {buffer.offset,
+                                                                    buffer.offset + (buffer.slots - 1) * buffer.bytes};
     }
     homes.clear();
     arrays_.push_back(std::move(array));

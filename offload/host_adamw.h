@@ -94,12 +94,13 @@ struct AdamWRun {
   Decay decay = Decay::applied;
 };
 
-// out = one step from `in` with gradient [P], by the calling thread. Each array of `out` is the same as that of `in` or overlaps no
-// array of `in`. All arithmetic is fp32, without fused multiply-add, in this order, so that the bits are the same on every machine:
+// out = one step from `in` with gradient [P], by the calling thread. Each array of `out` is the same as that of `in`
+// or overlaps no array of `in`. All arithmetic is fp32, without fused multiply-add, in this order, so that the bits
+// are the same on every machine:
 //   g *= gradient_scale;  m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g * g;
 //   w *= 1 - lr * weight_decay;  w -= (lr / (1 - b1^t)) * m / (sqrt(v * (1 / (1 - b2^t))) + eps)
-// What depends on the settings alone is formed in double and rounded once: of the divisions only the last is left to each element,
-// because three of them would cost the compact form more than its memory traffic.
+// What depends on the settings alone is formed in double and rounded once: of the divisions only the last is left to each
+// element, because three of them would cost the compact form more than its memory traffic.
 // In compact form w is updated by m and v as computed, and they are then stored in bf16 by stochastic rounding.
 void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in, const float* gradient,
                 const ExactState& out);

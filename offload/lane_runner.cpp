@@ -138,7 +138,8 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
   const bool reads = lane == Lane::nvme_read;
-  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write, run.pending);
+  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write,
+                 run.pending);
   Bytes& moved = reads ? run.nvme_read_bytes : run.nvme_written_bytes;
   const auto complete_oldest = [&] {
     const int index = moves.oldest();
@@ -160,8 +161,8 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
   };
   for (int index = 0; index < static_cast<int>(ops.size()); ++index) {
     const BoundOp& op = ops[index];
-    // Where the next operation must wait, what is under way is seen to: it may be what others, and so it, wait for. But as soon as
-    // the next may start, it does: a drive with little to do at a time is slow.
+    // Where the next operation must wait, what is under way is seen to: it may be what others, and so it, wait for. But as soon
+    // as the next may start, it does: a drive with little to do at a time is slow.
     while (moves.under_way() > 0 && (moves.full() || !ready(run, op))) {
       if (moves.full() || oldest_completes_soon()) complete_oldest();
     }

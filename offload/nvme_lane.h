@@ -1,6 +1,6 @@
 // An NVMe lane's operations under way: a few at once, so that the device is busy across their borders, completed in order.
-// What they read of the state is checked beside the device's work, but where an update checks it (update_hashes.h), which also has
-// noted what they write.
+// What they read of the state is checked beside the device's work, but where an update checks it (update_hashes.h), which
+// also has noted what they write.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
@@ -19,8 +19,8 @@ namespace spillway {
 
 class NvmeLane {
  public:
-  // `channel` may be null where every operation is skipped, `extents` where content is not checked. `pending`: whether updates with
-  // Condition::pending do their work.
+  // `channel` may be null where every operation is skipped, `extents` where content is not checked. `pending`: whether updates
+  // with Condition::pending do their work.
   NvmeLane(StoreChannel* channel, const StateExtents* extents, IoDirection direction, bool pending)
       : channel_(channel), extents_(extents), direction_(direction), pending_(pending) {}
 
@@ -29,8 +29,8 @@ class NvmeLane {
   // Index, as given to start(), of the operation that finish_oldest() completes.
   int oldest() const noexcept { return entries_[first_].index; }
 
-  // A skipped operation moves nothing and keeps its place in the order. `tokens` are those of the micro-batch of an operation on rows.
-  // Rows are parts of extents and are not checked; their blocks are, when the same step reads them whole.
+  // A skipped operation moves nothing and keeps its place in the order. `tokens` are those of the micro-batch of an operation on
+  // rows. Rows are parts of extents and are not checked; their blocks are, when the same step reads them whole.
   void start(int index, const BoundOp& op, int slot_before, int slot_after, bool skip, std::span<const std::int32_t> tokens) {
     SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
                    op.segments.size());
@@ -84,7 +84,8 @@ class NvmeLane {
       const Bytes extent = extents_->extent_bytes(segment.buffer);
       for (Bytes at = 0; extent > 0 && at < segment.bytes; at += extent) {
         const Bytes bytes = std::min(extent, segment.bytes - at);
-        extents_->check(segment.buffer, entry.slot_of(segment), segment.begin + at, {segment.memory + at, static_cast<std::size_t>(bytes)});
+        extents_->check(segment.buffer, entry.slot_of(segment), segment.begin + at,
+                        {segment.memory + at, static_cast<std::size_t>(bytes)});
         if (count_ > 0 && !entries_[first_].skipped) channel_->poll(entries_[first_].ticket);
       }
     }

@@ -10,8 +10,15 @@
 
 namespace spillway {
 
-Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed, UpdateHashes* hashes)
-    : plan_(plan), graph_(graph), device_(device), seed_(seed), hashes_(hashes), optimizer_(graph, plan.choices.form, threads), row_ops_(graph, plan.choices, optimizer_) {}
+Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed,
+                       UpdateHashes* hashes)
+    : plan_(plan),
+      graph_(graph),
+      device_(device),
+      seed_(seed),
+      hashes_(hashes),
+      optimizer_(graph, plan.choices.form, threads),
+      row_ops_(graph, plan.choices, optimizer_) {}
 
 void Operations::note_tokens(int token_slot) {
   for (int mb = 0; mb < plan_.choices.micro_batches; ++mb) row_ops_.note_tokens(token_slot, mb, tokens(token_slot, mb));

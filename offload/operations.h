@@ -19,8 +19,8 @@ namespace spillway {
 
 class Operations {
  public:
-  // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding. `hashes` is null where
-  // state is not durable.
+  // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding. `hashes` is
+  // null where state is not durable.
   Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed, UpdateHashes* hashes);
 
   // Before a step whose tokens are in place begins.

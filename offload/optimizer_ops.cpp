@@ -15,7 +15,8 @@ OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
   for (const ParameterBlock& block : graph.blocks) {
     first_piece_.push_back(first_piece_.back() + static_cast<int>(block.pieces.size()));
     for (const TensorPiece& piece : block.pieces)
-      scratch = std::max({scratch, ops::sum_of_squares_scratch_bytes(piece.elements()), piece.rows * static_cast<Bytes>(sizeof(double))});
+      scratch = std::max(
+          {scratch, ops::sum_of_squares_scratch_bytes(piece.elements()), piece.rows * static_cast<Bytes>(sizeof(double))});
   }
   tensor_sums_.resize(static_cast<std::size_t>(graph.tensors));
   scratch_.resize(static_cast<std::size_t>(scratch));
@@ -36,7 +37,8 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* sums) {
   int place = first_piece_[op.op->block];
   for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) {
     double& sum = sums[place++];
-    sum = sum_of_squares(op.op->block, piece, gradient + piece.begin, form_ == StateForm::compact ? rounded + piece.begin : nullptr);
+    sum = sum_of_squares(op.op->block, piece, gradient + piece.begin,
+                         form_ == StateForm::compact ? rounded + piece.begin : nullptr);
     finite &= std::isfinite(sum);
   }
   return finite;
@@ -53,7 +55,8 @@ double OptimizerOps::sum_of_squares(int block, const TensorPiece& piece, const f
   return ops::tree_sum({sums, static_cast<std::size_t>(piece.rows)});
 }
 
-void OptimizerOps::square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded, double* sums) const {
+void OptimizerOps::square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded,
+                               double* sums) const {
   if (form_ == StateForm::compact) {
     ops::round_and_square_rows(pool_, rows, columns, gradient, rounded, sums);
   } else {
@@ -95,7 +98,8 @@ Fp32State fp32_state(std::byte* weight, const std::array<std::byte*, kStateKinds
 
 }  // namespace
 
-void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const {
+void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count,
+                        const Elements& at) const {
   const AdamWSettings adamw{.step = settings.step,
                             .lr = settings.lr,
                             .beta1 = settings.beta1,
@@ -105,13 +109,15 @@ void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t 
                             .gradient_scale = settings.gradient_scale,
                             .seed = settings.seed};
   const auto& pieces = graph_.blocks[block].pieces;
-  const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const TensorPiece& of) { return begin < of.begin + of.elements(); });
+  const auto piece =
+      std::find_if(pieces.begin(), pieces.end(), [&](const TensorPiece& of) { return begin < of.begin + of.elements(); });
   const AdamWRun run{.block = static_cast<std::uint64_t>(block), .begin = begin, .count = count, .decay = piece->decay};
   std::byte* const weight = at.state[static_cast<int>(StateKind::weight)];
   const std::byte* const gradient = at.gradient != nullptr ? at.gradient : zeros_.data();
   switch (form_) {
     case StateForm::exact:
-      host_adamw(adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(gradient), split_state<float>(at.weight, at.state));
+      host_adamw(adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(gradient),
+                 split_state<float>(at.weight, at.state));
       break;
     case StateForm::compact:
       host_adamw(adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(gradient),
@@ -123,7 +129,8 @@ void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t 
   }
 }
 
-void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes) const {
+void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart,
+                          UpdateHashes* hashes) const {
   const std::int64_t elements = op.op->element_end - op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
@@ -135,7 +142,8 @@ void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, con
 }
 
 // Elements [first, last) of the block: what of each piece is among them, and of each row that is taken apart.
-void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first, std::int64_t last) const {
+void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart,
+                                   std::int64_t first, std::int64_t last) const {
   const int block = op.op->block;
   const Bytes gradient_bytes = gradient_bytes_per_element(form_);
   const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
@@ -147,7 +155,8 @@ void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& sett
     step(settings, block, begin, end - begin, at);
   };
   const auto run_dense = [&](std::int64_t begin, std::int64_t end) {
-    if (begin < end) run(begin, end, op.gradient[0] == nullptr ? nullptr : op.gradient[0] + (begin - op.op->element_begin) * gradient_bytes);
+    if (begin < end)
+      run(begin, end, op.gradient[0] == nullptr ? nullptr : op.gradient[0] + (begin - op.op->element_begin) * gradient_bytes);
   };
   for (const TensorPiece& piece : graph_.blocks[block].pieces) {
     std::int64_t begin = std::max(first, piece.begin);
@@ -156,7 +165,8 @@ void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& sett
       const RowLookup& lookup = rows_.lookup_of(block);
       const std::int64_t H = lookup.row_elements;
       for (const TouchedRow& row : apart.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
-        const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin), to = std::min(end, row_begin + H);
+        const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin),
+                           to = std::min(end, row_begin + H);
         run_dense(begin, from);
         if (apart.have_gradients()) run(from, to, apart.gradient(row) + (from - row_begin) * gradient_bytes);
         begin = to;

@@ -41,8 +41,8 @@ class OptimizerOps {
   // where it is durable: they have begun.
   void update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
 
-  // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in place. No gradient
-  // is one of zeros.
+  // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in
+  // place. No gradient is one of zeros.
   struct Elements {
     std::array<std::byte*, kStateKinds> state{};
     const std::byte* gradient = nullptr;
@@ -55,10 +55,13 @@ class OptimizerOps {
   void square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded, double* sums) const;
 
   const ThreadPool& pool() const { return pool_; }
-  int first_piece(int block) const { return first_piece_[static_cast<std::size_t>(block)]; }  // its place among all blocks' pieces
+  int first_piece(int block) const {
+    return first_piece_[static_cast<std::size_t>(block)];
+  }  // its place among all blocks' pieces
 
  private:
-  void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first, std::int64_t last) const;
+  void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first,
+                       std::int64_t last) const;
   // Of the gradient, or in compact form of its rounding, which goes to `rounded`.
   double sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded);
 

@@ -70,7 +70,8 @@ void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens
     const FetchedRow row = rows_.row_of(tokens[i]);
     OptimizerOps::Elements at;
     at.gradient = waiting.find(tokens[i]);
-    if (at.gradient == nullptr && op.gradient[0] != nullptr) at.gradient = fetched_row(op.gradient[0], i, rows_, row, gradient_bytes);
+    if (at.gradient == nullptr && op.gradient[0] != nullptr)
+      at.gradient = fetched_row(op.gradient[0], i, rows_, row, gradient_bytes);
     for (int kind = 0; kind < kStateKinds; ++kind)
       at.state[kind] = fetched_row(op.state[kind], i, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
     at.weight = op.values[0] + static_cast<Bytes>(i) * weight_bytes;
@@ -94,7 +95,8 @@ namespace {
 
 // sums[first place of the token] += dx [n,H], place after place, as the dense sum would: it begins with 0.
 template <typename E>
-void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t begin, const auto& places, const E* dx, float* sums) {
+void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t begin, const auto& places, const E* dx,
+                float* sums) {
   constexpr std::int64_t kStrip = 256;
   pool.parallel_for((H + kStrip - 1) / kStrip, [&](std::int64_t strip, int) {
     const std::int64_t column = strip * kStrip, end = std::min(H, column + kStrip);
@@ -157,7 +159,8 @@ void RowOps::update_touched(const BoundOp& op, int slot, const UpdateSettings& s
     const FetchedRow row = rows_.row_of(touched.token);
     OptimizerOps::Elements at{.gradient = op.values[0] + touched.place * row_bytes};
     for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = fetched_row(op.state[kind], touched.place, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
+      at.state[kind] =
+          fetched_row(op.state[kind], touched.place, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
   });
@@ -172,9 +175,12 @@ void RowOps::share_windows(std::byte* windows, Bytes each, int slot) const {
   const Bytes row_bytes = rows_.row_elements() * each, bytes = rows_.read_bytes(each);
   // The part of row `from`, of its own window, that lies in the window of `to`.
   const auto copy = [&](const TouchedRow& from, const FetchedRow& from_row, const TouchedRow& to, const FetchedRow& to_row) {
-    const Bytes row = from_row.element * each, from_window = rows_.read_begin(from_row, each), to_window = rows_.read_begin(to_row, each);
+    const Bytes row = from_row.element * each, from_window = rows_.read_begin(from_row, each),
+                to_window = rows_.read_begin(to_row, each);
     const Bytes begin = std::max(row, to_window), end = std::min(row + row_bytes, to_window + bytes);
-    if (begin < end) std::copy_n(windows + from.place * bytes + begin - from_window, end - begin, windows + to.place * bytes + begin - to_window);
+    if (begin < end)
+      std::copy_n(windows + from.place * bytes + begin - from_window, end - begin,
+                  windows + to.place * bytes + begin - to_window);
   };
   for (std::size_t i = 0; i < touched.size(); ++i) {
     const FetchedRow row = rows_.row_of(touched[i].token);

@@ -28,8 +28,8 @@ class RowOps {
   // The weights [n,H] of fetched rows: as they are, or as the update that waits will leave them.
   void copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const;
   void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const;
-  // Of a block's gradient, complete but for what lookups add: the rows that the step touches, and all rows' sums of squares. False
-  // where one is not finite.
+  // Of a block's gradient, complete but for what lookups add: the rows that the step touches, and all rows' sums of squares.
+  // False where one is not finite.
   bool keep_apart(const BoundOp& op, int slot) const;
   void add_rows(const BoundOp& op, int slot) const;
   // Adds both, rounds the sums as they wait for their update, and completes the blocks' sums of squares in `sums` [pieces of all

@@ -16,7 +16,8 @@ StateExtents::StateExtents(StateArrays state, const Store* store) : state_(std::
   };
   for (const DurableArray& array : state_.arrays) {
     first_.push_back(hashes_[0].size());
-    for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes) hashes_[0].push_back(of_zeros(std::min(array.extent_bytes, array.bytes - begin)));
+    for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes)
+      hashes_[0].push_back(of_zeros(std::min(array.extent_bytes, array.bytes - begin)));
   }
   hashes_[1] = hashes_[0];
   known_[0].assign(hashes_[0].size(), 1);
@@ -31,7 +32,9 @@ void StateExtents::note(int buffer, int slot, Bytes begin, std::span<const std::
   for (Bytes extent = begin / array.extent_bytes * array.extent_bytes; extent < end; extent += array.extent_bytes) {
     const Bytes extent_end = std::min(extent + array.extent_bytes, array.bytes);
     if (extent >= begin && extent_end <= end) {
-      note_hash(buffer, slot, extent, extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
+      note_hash(
+          buffer, slot, extent,
+          extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
     } else {
       forget(buffer, slot, extent);
     }
@@ -47,7 +50,9 @@ void StateExtents::check(int buffer, int slot, Bytes begin, std::span<const std:
     const Bytes extent_end = std::min(extent + array.extent_bytes, array.bytes);
     if (extent_end > end) break;
     if (known_[slot][place(index, extent)] == 0) continue;
-    check_hash(buffer, slot, extent, extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
+    check_hash(
+        buffer, slot, extent,
+        extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
   }
 }
 
@@ -65,14 +70,17 @@ void StateExtents::check_hash(int buffer, int slot, Bytes begin, std::uint64_t h
   refuse(index, slot, begin, std::min(array.extent_bytes, array.bytes - begin), hash, hashes_[slot][at]);
 }
 
-void StateExtents::forget(int buffer, int slot, Bytes begin) { known_[slot][place(state_.array_of_buffer[static_cast<std::size_t>(buffer)], begin)] = 0; }
+void StateExtents::forget(int buffer, int slot, Bytes begin) {
+  known_[slot][place(state_.array_of_buffer[static_cast<std::size_t>(buffer)], begin)] = 0;
+}
 
 void StateExtents::refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const {
   const DurableArray& of = state_.arrays[static_cast<std::size_t>(array)];
   const StorePlace place = store_->place_of(of.begin[static_cast<std::size_t>(slot)] + begin);
-  throw IoError(fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}, have checksum {:016x} and were written with {:016x}", of.name, begin,
-                            begin + bytes, place.offset, place.file, found, noted),
-                "Nothing is kept that was computed with it. See the kernel's log of that disk; then go on from a checkpoint by --load.");
+  throw IoError(
+      fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}, have checksum {:016x} and were written with {:016x}", of.name,
+                  begin, begin + bytes, place.offset, place.file, found, noted),
+      "Nothing is kept that was computed with it. See the kernel's log of that disk; then go on from a checkpoint by --load.");
 }
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
-// The hash of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged at
-// rest or on the way is named, and nothing is kept that was computed with it. State on the device has one content, in slot 0.
+// The hash of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged
+// at rest or on the way is named, and nothing is kept that was computed with it. State on the device has one content, in slot 0.
 // Not here: who takes the hashes (nvme_lane.h, update_hashes.h), records of them (committer.h).
 #pragma once
 
@@ -21,9 +21,9 @@ class StateExtents {
   // As in a fresh store: all zeros. `store` is for the places that errors name; it may be null where nothing rests there.
   StateExtents(StateArrays state, const Store* store);
 
-  // Bytes [begin, begin + content.size()) of the array in a resident buffer of the plan; buffers of no state are let pass. Extents
-  // that are covered in part are unknown from then on, and not checked. Several threads may note and check at a time, but not one
-  // of them note what another touches.
+  // Bytes [begin, begin + content.size()) of the array in a resident buffer of the plan; buffers of no state are let pass.
+  // Extents that are covered in part are unknown from then on, and not checked. Several threads may note and check at a time, but
+  // not one of them note what another touches.
   void note(int buffer, int slot, Bytes begin, std::span<const std::byte> content);
   // IoError where an extent is not what was noted: the array, the file, the offset.
   void check(int buffer, int slot, Bytes begin, std::span<const std::byte> content) const;
@@ -44,10 +44,12 @@ class StateExtents {
  private:
   template <typename T>
   std::span<T> slice(std::vector<T>& all, int array) const {
-    return std::span(all).subspan(first_[static_cast<std::size_t>(array)], static_cast<std::size_t>(state_.arrays[static_cast<std::size_t>(array)].extents()));
+    return std::span(all).subspan(first_[static_cast<std::size_t>(array)],
+                                  static_cast<std::size_t>(state_.arrays[static_cast<std::size_t>(array)].extents()));
   }
   std::size_t place(int array, Bytes begin) const {
-    return first_[static_cast<std::size_t>(array)] + static_cast<std::size_t>(begin / state_.arrays[static_cast<std::size_t>(array)].extent_bytes);
+    return first_[static_cast<std::size_t>(array)] +
+           static_cast<std::size_t>(begin / state_.arrays[static_cast<std::size_t>(array)].extent_bytes);
   }
   [[noreturn]] void refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const;
 

@@ -1,6 +1,6 @@
-// The state of one moment, kept as it is while steps go on, so that it can be copied beside training. Where steps are durable they are
-// written beside it in the store, and not made durable; else they go on to their updates, which wait for the end of the hold.
-// Not here: who copies (trainer/checkpoint_copy.h).
+// The state of one moment, kept as it is while steps go on, so that it can be copied beside training. Where steps are durable
+// they are written beside it in the store, and not made durable; else they go on to their updates, which wait for the end of the
+// hold. Not here: who copies (trainer/checkpoint_copy.h).
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,23 @@ namespace spillway {
 class StateHold {
  public:
   // Counts itself in `holds` while it lives, no longer than what made it. `device`: the arena.
-  StateHold(std::atomic<int>& holds, const Plan& plan, std::span<const std::byte> device) noexcept : holds_(&holds), plan_(&plan), device_(device) { holds.fetch_add(1); }
+  StateHold(std::atomic<int>& holds, const Plan& plan, std::span<const std::byte> device) noexcept
+      : holds_(&holds), plan_(&plan), device_(device) {
+    holds.fetch_add(1);
+  }
   ~StateHold() {
     if (holds_ == nullptr) return;
     holds_->fetch_sub(1);
     holds_->notify_all();
   }
-  StateHold(StateHold&& other) noexcept : holds_(std::exchange(other.holds_, nullptr)), plan_(other.plan_), device_(other.device_) {}
+  StateHold(StateHold&& other) noexcept
+      : holds_(std::exchange(other.holds_, nullptr)), plan_(other.plan_), device_(other.device_) {}
   StateHold& operator=(StateHold&&) = delete;
 
   // A block's array that rests on the device, where no update makes it another meanwhile: in a run whose steps are not durable.
   std::span<const std::byte> on_device(int block, StateKind kind) const {
-    const Buffer& buffer = plan_->resident[static_cast<std::size_t>(plan_->state_buffer.at(static_cast<std::size_t>(block))[static_cast<std::size_t>(kind)])];
+    const Buffer& buffer = plan_->resident[static_cast<std::size_t>(
+        plan_->state_buffer.at(static_cast<std::size_t>(block))[static_cast<std::size_t>(kind)])];
     return device_.subspan(static_cast<std::size_t>(buffer.offset), static_cast<std::size_t>(buffer.bytes));
   }
 

@@ -14,7 +14,8 @@ namespace spillway {
 class TouchedRows {
  public:
   TouchedRows() = default;
-  // By ascending token; `gradients` [N, row_bytes] are as they wait for the update, each at its row's place; null where they follow.
+  // By ascending token; `gradients` [N, row_bytes] are as they wait for the update, each at its row's
+  // place; null where they follow.
   TouchedRows(std::span<const TouchedRow> rows, const std::byte* gradients, Bytes row_bytes)
       : rows_(rows), gradients_(gradients), row_bytes_(row_bytes) {}
   // As an operation has them from the place-th of its values on: gradients, then the count and the rows.

@@ -15,7 +15,8 @@ Bytes piece_of(Bytes extent) { return std::min(extent, kHashedPieceBytes); }
 
 }  // namespace
 
-UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t interval) : extents_(extents), plan_(plan), interval_(interval) {
+UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t interval)
+    : extents_(extents), plan_(plan), interval_(interval) {
   // No piece goes over from one thread's elements to those of another.
   static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
   std::size_t most = 0;
@@ -26,7 +27,8 @@ UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t
       for (int kind = 0; kind < kStateKinds; ++kind) {
         const int buffer = plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)];
         if (buffer < 0) continue;
-        const Bytes bytes = (op.element_end - op.element_begin) * bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
+        const Bytes bytes =
+            (op.element_end - op.element_begin) * bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
         pieces += 2 * pieces_of(bytes, piece_of(extents.extent_bytes(buffer)));
       }
       most = std::max(most, pieces);
@@ -47,7 +49,8 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
     const int buffer = plan_.state_buffer[static_cast<std::size_t>(op.op->block)][static_cast<std::size_t>(kind)];
     if (buffer < 0) continue;
     const bool on_device = plan_.resident[static_cast<std::size_t>(buffer)].tier == Tier::device;
-    Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer, .memory = op.state[static_cast<std::size_t>(kind)]};
+    Array& array =
+        arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer, .memory = op.state[static_cast<std::size_t>(kind)]};
     array.slot_before = on_device ? 0 : slot_before;
     array.slot_after = on_device ? 0 : slot_after;
     array.each = bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
@@ -76,7 +79,8 @@ void UpdateHashes::finish() {
     for (Bytes at = 0; at < array.bytes; at += array.extent) {
       const auto first = static_cast<std::size_t>(at / array.piece);
       const std::size_t pieces = pieces_of(std::min(array.extent, array.bytes - at), array.piece);
-      if (!array.old.empty()) extents_.check_hash(array.buffer, array.slot_before, array.begin + at, extent_hash_of(array.old.subspan(first, pieces)));
+      if (!array.old.empty())
+        extents_.check_hash(array.buffer, array.slot_before, array.begin + at, extent_hash_of(array.old.subspan(first, pieces)));
       if (!array.now.empty()) {
         extents_.note_hash(array.buffer, array.slot_after, array.begin + at, extent_hash_of(array.now.subspan(first, pieces)));
       } else {

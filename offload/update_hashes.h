@@ -24,8 +24,8 @@ class UpdateHashes {
 
   // Of this update from here on; it is that of `step`.
   void begin(const BoundOp& op, int slot_before, int slot_after, std::int64_t step);
-  // Elements [begin, end) of the update's, before it has them and after: from any thread, each element once. `begin` is a multiple of
-  // kAdamWChunk, and so is `end`, or it is the update's.
+  // Elements [begin, end) of the update's, before it has them and after: from any thread, each element once. `begin` is a
+  // multiple of kAdamWChunk, and so is `end`, or it is the update's.
   void take_old(std::int64_t begin, std::int64_t end) { take(begin, end, &Array::old); }
   void take_new(std::int64_t begin, std::int64_t end) { take(begin, end, &Array::now); }
   // IoError where what was read is not what had been noted; else notes what there is now.

@@ -44,7 +44,8 @@ std::string prompt_from(const std::string& path) {
   const bool failed = std::ferror(file) != 0;
   if (file != stdin) std::fclose(file);
   if (failed) throw IoError(fmt::format("--prompt-file: reading {} failed: {}", path, std::strerror(errno)));
-  if (text.size() > kLargestPrompt) throw InputError(fmt::format("--prompt-file: {} is larger than {} MiB, which no model reads", path, kLargestPrompt >> 20));
+  if (text.size() > kLargestPrompt)
+    throw InputError(fmt::format("--prompt-file: {} is larger than {} MiB, which no model reads", path, kLargestPrompt >> 20));
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }
@@ -57,9 +58,12 @@ void check(const GenerateFlags& flags) {
     throw InputError(fmt::format("--temperature: found {}, allowed: 0 (greedy) or more", *flags.temperature));
   }
   if (flags.top_k < 0) throw InputError(fmt::format("--top-k: found {}, allowed: 0 (all) or more", flags.top_k));
-  if (!(flags.top_p > 0 && flags.top_p <= 1)) throw InputError(fmt::format("--top-p: found {}, allowed: above 0, up to 1", flags.top_p));
-  if (flags.format != "text" && flags.format != "jsonl") throw InputError(fmt::format("--format: found {}, allowed: text, jsonl", flags.format));
-  if (flags.prompts.empty() && flags.prompt_file.empty()) throw InputError("--prompt: not given", "give it a text, or --prompt-file FILE (- for the standard input)");
+  if (!(flags.top_p > 0 && flags.top_p <= 1))
+    throw InputError(fmt::format("--top-p: found {}, allowed: above 0, up to 1", flags.top_p));
+  if (flags.format != "text" && flags.format != "jsonl")
+    throw InputError(fmt::format("--format: found {}, allowed: text, jsonl", flags.format));
+  if (flags.prompts.empty() && flags.prompt_file.empty())
+    throw InputError("--prompt: not given", "give it a text, or --prompt-file FILE (- for the standard input)");
 }
 
 SamplingOptions sampling_of(const GenerateFlags& flags, std::uint64_t seed) {
@@ -77,7 +81,11 @@ int run(GenerateFlags& flags) {
   const RunOptions options = resolve_options(flags.run).options;
   require_model(options);
   if (!flags.prompt_file.empty()) flags.prompts.push_back(prompt_from(flags.prompt_file));
-  Generation generation({.options = options, .step = flags.step, .prompts = flags.prompts, .max_new_tokens = flags.max_new_tokens, .sampling = sampling_of(flags, options.model.seed)});
+  Generation generation({.options = options,
+                         .step = flags.step,
+                         .prompts = flags.prompts,
+                         .max_new_tokens = flags.max_new_tokens,
+                         .sampling = sampling_of(flags, options.model.seed)});
   const bool json = flags.format == "jsonl";
   for (std::size_t i = 0; i < flags.prompts.size(); ++i) {
     const GeneratedText text = generation.run(i, [&](std::string_view characters) {
@@ -98,12 +106,18 @@ int generate_command(int argc, const char* const* argv) {
   constexpr std::string_view shared[] = {"model", "load", "tokenizer", "seed", "dtype", "device-memory", "nvme"};
   add_run_flags(app, flags.run, shared);
   app.add_option("--step", flags.step, "the checkpoint of --load to take (default: the newest)")->type_name("N");
-  app.add_option("--prompt", flags.prompts, "what to go on from; may be given more than once")->type_name("TEXT")->take_all()->allow_extra_args(false);
+  app.add_option("--prompt", flags.prompts, "what to go on from; may be given more than once")
+      ->type_name("TEXT")
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--prompt-file", flags.prompt_file, "a prompt from a file; - for the standard input")->type_name("FILE");
-  app.add_option("--max-new-tokens", flags.max_new_tokens, "at most so many; the end-of-text token ends a text sooner (128)")->type_name("N");
-  app.add_option("--temperature", flags.temperature, "0 takes the likeliest token each time (0; with --top-k or --top-p 1)")->type_name("T");
+  app.add_option("--max-new-tokens", flags.max_new_tokens, "at most so many; the end-of-text token ends a text sooner (128)")
+      ->type_name("N");
+  app.add_option("--temperature", flags.temperature, "0 takes the likeliest token each time (0; with --top-k or --top-p 1)")
+      ->type_name("T");
   app.add_option("--top-k", flags.top_k, "draw among the K likeliest tokens only; 0: all (0)")->type_name("K");
-  app.add_option("--top-p", flags.top_p, "draw among the likeliest tokens that together have probability P only (1)")->type_name("P");
+  app.add_option("--top-p", flags.top_p, "draw among the likeliest tokens that together have probability P only (1)")
+      ->type_name("P");
   app.add_option("--format", flags.format, "text as it comes, or a JSON object a prompt (text)")->type_name("text|jsonl");
   if (help_was_asked(app, argc, argv)) return 0;
   try {

@@ -14,7 +14,8 @@ namespace spillway {
 bool put(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
   if (errno == EPIPE) return false;
-  throw IoError(fmt::format("standard output: cannot be written: {}", std::strerror(errno)), "Free space on that disk, or send it elsewhere.");
+  throw IoError(fmt::format("standard output: cannot be written: {}", std::strerror(errno)),
+                "Free space on that disk, or send it elsewhere.");
 }
 
 void open_standard_streams() {

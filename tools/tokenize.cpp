@@ -279,7 +279,8 @@ int tokenize_command(int argc, const char* const* argv) {
   TokenizeOptions options;
   app.add_option("--tokenizer", options.tokenizer, "a tokenizer.json, or a directory that has one")->type_name("PATH");
   app.add_option("--model", options.model, "instead: a Hugging Face directory, whose tokenizer.json is taken")->type_name("PATH");
-  app.add_option("--data,data", options.data, "text files, .jsonl files (\"text\" or \"messages\" of each row), directories of .txt and .jsonl")
+  app.add_option("--data,data", options.data,
+                 "text files, .jsonl files (\"text\" or \"messages\" of each row), directories of .txt and .jsonl")
       ->type_name("PATH...");
   app.add_option("--out", options.out, "the file to write; whole or not at all")->type_name("FILE");
   app.add_option("--format", options.format,

@@ -43,10 +43,12 @@ int scrub_store(const std::vector<std::string>& given) {
   const DurableState state = state_in(given);
   const ScrubResult result = scrub(state, [](const std::string& line) { say("{}\n", line); });
   if (result.damaged > 0) {
-    throw IoError(fmt::format("{} of {} extents of step {} are damaged; the first is {}", result.damaged, result.extents, result.step, result.first_damage),
+    throw IoError(fmt::format("{} of {} extents of step {} are damaged; the first is {}", result.damaged, result.extents,
+                              result.step, result.first_damage),
                   "Go on from a checkpoint of the run: remove the run's store.json, then --load.");
   }
-  say("step {}: {} arrays, {} extents, {} bytes: all as written\n", result.step, state.record.arrays.size(), result.extents, result.bytes);
+  say("step {}: {} arrays, {} extents, {} bytes: all as written\n", result.step, state.record.arrays.size(), result.extents,
+      result.bytes);
   return 0;
 }
 
@@ -62,7 +64,8 @@ int verify_command(int argc, const char* const* argv) {
   std::int64_t steps = 3;
   std::vector<std::string> stores;
   app.add_option("--steps", steps, "steps to run under each plan (3)")->type_name("N");
-  app.add_option("--store", stores, "a run directory, or the --nvme directories of a run: scrub its state, train nothing")->type_name("DIR");
+  app.add_option("--store", stores, "a run directory, or the --nvme directories of a run: scrub its state, train nothing")
+      ->type_name("DIR");
   const auto resolved = resolve_run_flags(app, argc, argv);
   if (!resolved) return 0;
   if (!stores.empty()) return scrub_store(stores);

@@ -26,7 +26,8 @@ AppendFile::AppendFile(std::string path, Bytes keep) : path_(std::move(path)) {
   const int error = errno;
   if (!is_cut) ::close(fd);
   if (!is_regular) throw IoError(fmt::format("{}: is not a regular file", path_));
-  if (!is_cut) throw IoError(fmt::format("{}: cutting it to {} bytes failed: {}", path_, keep, std::strerror(error)), help_for(error));
+  if (!is_cut)
+    throw IoError(fmt::format("{}: cutting it to {} bytes failed: {}", path_, keep, std::strerror(error)), help_for(error));
   fd_ = fd;
 }
 

@@ -20,7 +20,8 @@ std::int64_t rows_at_a_time(const CachedModelRequest& request) {
   return (request.longest_prompt + parts - 1) / parts;
 }
 
-CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows, const ThreadPool& pool, ops::MatmulEngine& engine) {
+CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows, const ThreadPool& pool,
+                      ops::MatmulEngine& engine) {
   return build_model(config, {.dtype = request.options.precision.dtype,
                               .micro_batch = 1,
                               .sequence = rows,
@@ -47,8 +48,11 @@ struct CachedModel::Impl {
     const NamedWeights weights = open_weights(request.options, model, many.graph, request.step);
     name = weights.name;
     const StateForm form = request.options.precision.dtype == DType::float32 ? StateForm::fp32 : StateForm::exact;
-    plan = evaluation_plan(many.graph, form, budgets_for(request.options), {"generation", "a shorter prompt or fewer --max-new-tokens"});
-    run.emplace(request.options, ExecutorOptions{.plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .pool = &pool}, weights.read);
+    plan = evaluation_plan(many.graph, form, budgets_for(request.options),
+                           {"generation", "a shorter prompt or fewer --max-new-tokens"});
+    run.emplace(request.options,
+                ExecutorOptions{.plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .pool = &pool},
+                weights.read);
   }
 
   ResolvedModel model;
@@ -71,9 +75,12 @@ std::span<const float> CachedModel::begin(std::span<const std::int32_t> prompt) 
   for (std::int64_t next = 0; next < length; next += rows) {
     // The last part ends with the prompt; what it reads again comes out the same. Rows beyond a short prompt are read over later.
     const std::int64_t first = std::clamp<std::int64_t>(length - rows, 0, next);
-    logits = impl_->run->executor().logits({.position = first, .row = std::min(rows, length - first) - 1}, [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t>) {
-      for (std::int64_t i = 0; i < rows; ++i) tokens[static_cast<std::size_t>(i)] = first + i < length ? prompt[static_cast<std::size_t>(first + i)] : 0;
-    });
+    logits = impl_->run->executor().logits({.position = first, .row = std::min(rows, length - first) - 1},
+                                           [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t>) {
+                                             for (std::int64_t i = 0; i < rows; ++i)
+                                               tokens[static_cast<std::size_t>(i)] =
+                                                   first + i < length ? prompt[static_cast<std::size_t>(first + i)] : 0;
+                                           });
   }
   impl_->read = length;
   return logits;

@@ -15,7 +15,8 @@ constexpr const char* kStateFile = "/state.safetensors";
 
 }  // namespace
 
-void write_checkpoint(const RunDirectory& directory, std::int64_t step, const std::function<StateSums(const std::string& file)>& write) {
+void write_checkpoint(const RunDirectory& directory, std::int64_t step,
+                      const std::function<StateSums(const std::string& file)>& write) {
   const std::string unfinished = directory.begin_checkpoint(step);
   try {
     const std::string file = unfinished + kStateFile;
@@ -29,7 +30,8 @@ void write_checkpoint(const RunDirectory& directory, std::int64_t step, const st
   }
 }
 
-void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan,
+                     const UnitGraph& graph) {
   executor.flush();
   write_checkpoint(directory, step, [&](const std::string& file) { return save_state(executor, plan, graph, file); });
 }
@@ -37,7 +39,9 @@ void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor&
 LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run_directory);
   if (steps.empty()) {
-    throw InputError(fmt::format("--load {}: the run has no checkpoint", run_directory), "A run saves at --save-interval and when it ends; this one did not come so far. To begin it anew, remove its directory.");
+    throw InputError(
+        fmt::format("--load {}: the run has no checkpoint", run_directory),
+        "A run saves at --save-interval and when it ends; this one did not come so far. To begin it anew, remove its directory.");
   }
   return {steps.back(), checkpoint_path(run_directory, steps.back())};
 }

@@ -12,8 +12,10 @@
 namespace spillway {
 
 // Commits what `write` puts into the state file, and the sums that it returns beside it; nothing stays behind where it throws.
-void write_checkpoint(const RunDirectory& directory, std::int64_t step, const std::function<StateSums(const std::string& file)>& write);
-void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan, const UnitGraph& graph);
+void write_checkpoint(const RunDirectory& directory, std::int64_t step,
+                      const std::function<StateSums(const std::string& file)>& write);
+void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan,
+                     const UnitGraph& graph);
 
 // The newest checkpoint of the run directory that has any. InputError where it has none.
 struct LoadedCheckpoint {

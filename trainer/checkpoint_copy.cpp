@@ -12,7 +12,10 @@ struct Dropped {};
 }  // namespace
 
 CheckpointCopy::CheckpointCopy(const RunDirectory& directory, std::int64_t step, StateHold hold, CopyPace pace, Write write)
-    : step_(step), hold_(std::move(hold)), hurried_(pace == CopyPace::updates_wait), thread_([this, &directory, write = std::move(write)] {
+    : step_(step),
+      hold_(std::move(hold)),
+      hurried_(pace == CopyPace::updates_wait),
+      thread_([this, &directory, write = std::move(write)] {
         try {
           run(directory, write);
         } catch (const Dropped&) {

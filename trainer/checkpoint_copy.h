@@ -1,5 +1,5 @@
-// A checkpoint that is copied while training goes on, of state that is held meanwhile (offload/state_hold.h): out of the run's own store
-// where steps are durable, and then a kill goes back to that very state; else out of device memory.
+// A checkpoint that is copied while training goes on, of state that is held meanwhile (offload/state_hold.h): out of the run's
+// own store where steps are durable, and then a kill goes back to that very state; else out of device memory.
 // Not here: checkpoints written while training waits (checkpoint.h).
 #pragma once
 

@@ -41,10 +41,11 @@ CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGr
         check_state_array(sums, path_, file_, *found);
         continue;
       }
-      throw InputError(fmt::format("{}: has {} for {}, but the model wants {} elements of {}", path_,
-                                   found == nullptr ? "nothing" : fmt::format("{} elements of {}", found->elements, name_of(found->type)),
-                                   state_array_name(block, kind), block.elements, name_of(wanted)),
-                       "The model's config.json must be the one that the run was trained with.");
+      throw InputError(
+          fmt::format("{}: has {} for {}, but the model wants {} elements of {}", path_,
+                      found == nullptr ? "nothing" : fmt::format("{} elements of {}", found->elements, name_of(found->type)),
+                      state_array_name(block, kind), block.elements, name_of(wanted)),
+          "The model's config.json must be the one that the run was trained with.");
     }
   }
 }
@@ -56,7 +57,8 @@ const StoredTensor& CheckpointWeights::tensor(int block, StateKind kind) const {
 void CheckpointWeights::refuse_what_is_not_finite(int block, std::int64_t begin, std::span<const float> values) const {
   const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (bad == values.end()) return;
-  throw IoError(fmt::format("{}: element {} of {} is {}: the checkpoint is damaged", path_, begin + (bad - values.begin()), graph_.blocks[block].name, *bad),
+  throw IoError(fmt::format("{}: element {} of {} is {}: the checkpoint is damaged", path_, begin + (bad - values.begin()),
+                            graph_.blocks[block].name, *bad),
                 "Use an older checkpoint of the run.");
 }
 
@@ -85,7 +87,8 @@ void CheckpointWeights::read_computed(int block, std::int64_t begin, std::span<f
   std::vector<BFloat16> highs(static_cast<std::size_t>(std::min<std::int64_t>(kRange, static_cast<std::int64_t>(out.size()))));
   for (std::size_t at = 0; at < out.size(); at += highs.size()) {
     const std::size_t count = std::min(highs.size(), out.size() - at);
-    file_.read(weight.offset + 2 * (begin + static_cast<std::int64_t>(at)), std::as_writable_bytes(std::span(highs).first(count)));
+    file_.read(weight.offset + 2 * (begin + static_cast<std::int64_t>(at)),
+               std::as_writable_bytes(std::span(highs).first(count)));
     for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], 0);
   }
   refuse_what_is_not_finite(block, begin, out);

@@ -47,7 +47,11 @@ const CLI::App& selected(const CLI::App& app) {
   const CLI::App& command = selected(app);
   const std::vector<std::string> extras = app.remaining(true);
   const std::string& name_of_command = command.get_name();
-  const std::string help = fmt::format("{}{} --help lists what is allowed", name_of_command.starts_with("spillway") ? "" : name_of_command.empty() ? "spillway" : "spillway ", name_of_command);
+  const std::string help = fmt::format("{}{} --help lists what is allowed",
+                                       name_of_command.starts_with("spillway") ? ""
+                                       : name_of_command.empty()               ? "spillway"
+                                                                               : "spillway ",
+                                       name_of_command);
   if (extras.empty()) throw InputError("an argument was not expected", help);
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options()) {

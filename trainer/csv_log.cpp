@@ -54,7 +54,8 @@ AppendFile opened(const std::string& path, std::int64_t last_step) {
   const bool is_there = std::filesystem::exists(path, ignored) && std::filesystem::file_size(path, ignored) > 0;
   // A table without rows is what a run left that could not begin.
   if (is_there && last_step == 0 && !has_no_rows(path)) {
-    throw InputError(fmt::format("--csv: found {}, allowed: a file that does not exist yet", path), "it may be another run's table");
+    throw InputError(fmt::format("--csv: found {}, allowed: a file that does not exist yet", path),
+                     "it may be another run's table");
   }
   const Bytes kept = is_there ? whole_rows(path, last_step) : 0;
   AppendFile file(path, kept);

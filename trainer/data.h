@@ -1,7 +1,7 @@
 // Batches of token sequences from files. A batch is a pure function of (request, step): resuming needs the step and no other
-// state. Files are read where needed, JSONL rows through an index of 12 bytes a row; a text is tokenized once into a file without a
-// name in the directory for temporary files. Not here: any copy of the data in memory, and how text becomes tokens
-// (trainer/tokenizer.h).
+// state. Files are read where needed, JSONL rows through an index of 12 bytes a row; a text is tokenized once into a
+// file without a name in the directory for temporary files. Not here: any copy of the data in memory, and how text
+// becomes tokens (trainer/tokenizer.h).
 #pragma once
 
 #include <cstdint>

@@ -21,17 +21,18 @@ struct DurabilityPlan {
   double bytes_per_step() const;  // of copies and records, beside what the plan's operations write
 };
 
-// Nothing where a kill goes back to the last checkpoint: as --durability says, or, where it does not say, where there is no --nvme
-// or no room for two slots of everything. InputError and BudgetError where --durability step was asked for and cannot be.
-std::optional<DurabilityPlan> durability_of(const RunOptions& options, const PlanRequest& request, const PlanOutcome& outcome, const UnitGraph& graph,
-                                            const MachineProfile& machine);
+// Nothing where a kill goes back to the last checkpoint: as --durability says, or, where it does not say, where there is no
+// --nvme or no room for two slots of everything. InputError and BudgetError where --durability step was asked for and cannot be.
+std::optional<DurabilityPlan> durability_of(const RunOptions& options, const PlanRequest& request, const PlanOutcome& outcome,
+                                            const UnitGraph& graph, const MachineProfile& machine);
 
 // What a kill costs, at most, in steps; nothing where all of the run is lost.
 std::int64_t steps_lost(const DurabilityPlan& durability, const Plan& plan);
 std::optional<std::int64_t> steps_lost_without(const RunOptions& options);
 
 // What a kill costs in either mode, and what is written so that it costs no more.
-std::string durability_summary(const RunOptions& options, const PlanOutcome& outcome, const std::optional<DurabilityPlan>& durability);
+std::string durability_summary(const RunOptions& options, const PlanOutcome& outcome,
+                               const std::optional<DurabilityPlan>& durability);
 
 std::vector<std::string> paths_of(const std::vector<NvmeDirectory>& directories);
 

@@ -56,8 +56,8 @@ void for_each_extent(CommitLog& log, const CommitRecord& record, const std::func
 
 std::string damage_of(const Store& store, const Extent& extent) {
   const StorePlace place = store.place_of(extent.array.begin[static_cast<std::size_t>(extent.array.slot)] + extent.begin);
-  return fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}", extent.array.name, extent.begin, extent.begin + std::ssize(extent.content),
-                     place.offset, place.file);
+  return fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}", extent.array.name, extent.begin,
+                     extent.begin + std::ssize(extent.content), place.offset, place.file);
 }
 
 ElementType type_of(StateForm form, StateKind kind) {
@@ -72,7 +72,8 @@ TensorToWrite tensor_of(const DurableArray& array, StateForm form) {
     if (!array.name.ends_with(kinds[static_cast<std::size_t>(kind)]) || bytes_per_element(form, which) == 0) continue;
     return {array.name, type_of(form, which), {array.bytes / bytes_per_element(form, which)}};
   }
-  throw IoError(fmt::format("the store has an array {}, which no state of this form has", array.name), "Go on from a checkpoint of the run.");
+  throw IoError(fmt::format("the store has an array {}, which no state of this form has", array.name),
+                "Go on from a checkpoint of the run.");
 }
 
 }  // namespace
@@ -98,7 +99,8 @@ std::optional<StoreLink> read_store_link(const std::string& run_directory) {
     return IoError(fmt::format("{} is damaged: it does not say which store holds the run's state", path),
                    "Remove the file to go on from the run's last checkpoint.");
   };
-  if (!json.is_object() || !json.contains("store_id") || !json["store_id"].is_string() || !json.contains("directories") || !json["directories"].is_array()) {
+  if (!json.is_object() || !json.contains("store_id") || !json["store_id"].is_string() || !json.contains("directories") ||
+      !json["directories"].is_array()) {
     throw damaged();
   }
   const auto id = json["store_id"].get<std::string>();
@@ -118,7 +120,9 @@ DurableState durable_state_in(const std::vector<std::string>& directories) {
   state.link = {state.identity.store_id, directories};
   Store store(options_of(state.link, state.identity));
   std::optional<CommitRecord> newest = CommitLog(store, state.identity).newest();
-  if (!newest) throw IoError(fmt::format("{}: the store there holds no step yet", directories.front()), "Its run ended before it could; begin it anew.");
+  if (!newest)
+    throw IoError(fmt::format("{}: the store there holds no step yet", directories.front()),
+                  "Its run ended before it could; begin it anew.");
   state.record = std::move(*newest);
   return state;
 }
@@ -136,7 +140,10 @@ std::optional<DurableState> durable_state_of(const std::string& run_directory, c
   const std::optional<StoreLink> link = read_store_link(run_directory);
   if (!link) return std::nullopt;
   const auto holds_it = [&](const std::string& directory) { return holds_store(directory, link->store_id); };
-  const std::string else_do = fmt::format("Were directories moved, name them: by --nvme to go on, by --store to verify.\nOr remove {} to go on from the run's last checkpoint instead.", link_path(run_directory));
+  const std::string else_do = fmt::format(
+      "Were directories moved, name them: by --nvme to go on, by --store to verify.\nOr remove {} to go on from the run's last "
+      "checkpoint instead.",
+      link_path(run_directory));
   try {
     const bool moved = std::ranges::none_of(link->directories, holds_it) && std::ranges::any_of(elsewhere, holds_it);
     DurableState state = durable_state_in(moved ? elsewhere : link->directories);
@@ -161,7 +168,8 @@ std::optional<std::string> run_of(const StoreIdentity& store) {
   namespace fs = std::filesystem;
   if (has_link_to(store.run_directory, store.store_id)) return store.run_directory;
   std::error_code error;
-  for (fs::directory_iterator entry(fs::path(store.run_directory).parent_path(), error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(fs::path(store.run_directory).parent_path(), error), end; !error && entry != end;
+       entry.increment(error)) {
     try {
       if (has_link_to(entry->path().string(), store.store_id)) return entry->path().string();
     } catch (const IoError&) {
@@ -177,7 +185,9 @@ void give_back_to(const std::string& run, const LogSink& log) {
   try {
     const DurableState state = *durable_state_of(run);
     const std::int64_t step = state.record.step;
-    if (log) log(fmt::format("the run in {} was killed and has its state in {}: step {} becomes a checkpoint of it first", run, state.link.directories.front(), step));
+    if (log)
+      log(fmt::format("the run in {} was killed and has its state in {}: step {} becomes a checkpoint of it first", run,
+                      state.link.directories.front(), step));
     const RunDirectory directory(run, ExistingRun::go_on);
     write_checkpoint(directory, step, [&](const std::string& file) { return save_durable_state(state, file); });
     remove_store_link(run);
@@ -196,20 +206,26 @@ std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directori
     if (!found) continue;
     if (found->run_directory.empty()) {
       throw InputError(fmt::format("--nvme {}: holds the state of a run, which can go on", directory),
-                       fmt::format("Go on with it by --load, remove {} if it is not to go on, or give another --nvme.", store_file_path(directory)));
+                       fmt::format("Go on with it by --load, remove {} if it is not to go on, or give another --nvme.",
+                                   store_file_path(directory)));
     }
     const std::optional<std::string> run = run_of(*found);
     std::error_code ignored;
     if (!run && (found->yields || std::filesystem::exists(found->run_directory, ignored))) {
       orphans.push_back(found->store_id);
     } else if (!run) {
-      throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which is not there now", directory, found->run_directory),
-                       fmt::format("If it was moved, go on with it by --load where it is. If nobody is to go on with it, remove {}. Or give another --nvme.", store_file_path(directory)));
+      throw InputError(
+          fmt::format("--nvme {}: holds the state of the run in {}, which is not there now", directory, found->run_directory),
+          fmt::format("If it was moved, go on with it by --load where it is. If nobody is to go on with it, remove {}. Or give "
+                      "another --nvme.",
+                      store_file_path(directory)));
     } else if (found->yields) {
       give_back_to(*run, log);
     } else {
-      throw InputError(fmt::format("--nvme {}: holds the state of the run in {}, which can go on", directory, *run),
-                       fmt::format("Go on with it by --load {}; or remove that and {}, if it is not to go on; or give another --nvme.", *run, store_file_path(directory)));
+      throw InputError(
+          fmt::format("--nvme {}: holds the state of the run in {}, which can go on", directory, *run),
+          fmt::format("Go on with it by --load {}; or remove that and {}, if it is not to go on; or give another --nvme.", *run,
+                      store_file_path(directory)));
     }
   }
   return orphans;
@@ -220,15 +236,18 @@ StateSums save_durable_state(const DurableState& state, const std::string& file)
   return copy_durable_state(store, state.identity, file, [] {});
 }
 
-StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between) {
+StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file,
+                             const std::function<void()>& between) {
   CommitLog log(store, identity);
   const CommitRecord record = log.newest().value();
-  if (record.form > static_cast<std::uint32_t>(StateForm::fp32)) throw IoError(fmt::format("the store's state is of an unknown form {}", record.form));
+  if (record.form > static_cast<std::uint32_t>(StateForm::fp32))
+    throw IoError(fmt::format("the store's state is of an unknown form {}", record.form));
   std::vector<TensorToWrite> tensors;
   for (const DurableArray& array : record.arrays) tensors.push_back(tensor_of(array, static_cast<StateForm>(record.form)));
   SummedWriter writer(file, tensors);
   for_each_extent(log, record, [&](const Extent& extent) {
-    if (extent_hash(extent.content) != extent.hash) throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
+    if (extent_hash(extent.content) != extent.hash)
+      throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
     writer.append(extent.array.name, extent.content);
     between();
   });

@@ -38,15 +38,17 @@ DurableState durable_state_in(const std::vector<std::string>& directories);
 std::optional<DurableState> durable_state_of(const std::string& run_directory, const std::vector<std::string>& elsewhere = {});
 
 // Makes way for a fresh store in these directories. Returns the store_ids of those there that nobody will go on with, because no
-// run has a store.json that names them; runs are looked for where they were, and beside under other names. State that a killed run
-// kept unasked becomes a checkpoint of that run first, and is told to `log`; InputError, naming the run, where it was asked to, even if
-// its directory is not found: it may have been moved.
+// run has a store.json that names them; runs are looked for where they were, and beside under other names. State that a killed
+// run kept unasked becomes a checkpoint of that run first, and is told to `log`; InputError, naming the run, where it was asked
+// to, even if its directory is not found: it may have been moved.
 std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directories, const LogSink& log);
 
 // The state as a checkpoint's file. IoError where an extent is damaged: array, file, offset.
 StateSums save_durable_state(const DurableState& state, const std::string& file);
-// The same of a store that is open, whose record stays the newest meanwhile; `between` is called after each extent, and may throw.
-StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file, const std::function<void()>& between);
+// The same of a store that is open, whose record stays the newest meanwhile; `between` is called
+// after each extent, and may throw.
+StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file,
+                             const std::function<void()>& between);
 // Removes the store's files. `state` must not be read again.
 void discard_store(const DurableState& state);
 

@@ -17,11 +17,14 @@ namespace spillway {
 namespace {
 
 DataRequest data_of(const ResolvedOptions& resolved, const PreparedModel& model) {
-  const auto typed = [&](const char* flag) { return resolved.sources.contains(flag) && resolved.sources.at(flag) == OptionSource::flag; };
+  const auto typed = [&](const char* flag) {
+    return resolved.sources.contains(flag) && resolved.sources.at(flag) == OptionSource::flag;
+  };
   RunOptions options = resolved.options;
   const bool training = options.data.eval_data.empty() || (typed("data") && !typed("eval-data"));
   if (training) options.data.eval_data = options.data.data;
-  if (options.data.eval_data.empty()) throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+  if (options.data.eval_data.empty())
+    throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
   DataRequest request = evaluation_data(options, model.seq_length(), model.model().config.vocab);
   if (training) request.flag = "--data";
   request.micro_batches = 1;
@@ -30,7 +33,8 @@ DataRequest data_of(const ResolvedOptions& resolved, const PreparedModel& model)
 
 }  // namespace
 
-LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size, const std::function<void()>& keep_going) {
+LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size,
+                  const std::function<void()>& keep_going) {
   LossSum loss;
   const std::int64_t sequences = data.sequences();
   for (std::int64_t first = 0, batch = 0; first < sequences; first += micro_batch_size, ++batch) {
@@ -59,8 +63,10 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   EvaluationResult result;
   result.model = weights.name;
   const StateForm form = options.precision.dtype == DType::float32 ? StateForm::fp32 : StateForm::exact;
-  const Plan plan = evaluation_plan(graph, form, budgets_for(options), {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
-  ForwardRun run(options, {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .pool = &model.pool()}, weights.read);
+  const Plan plan =
+      evaluation_plan(graph, form, budgets_for(options), {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
+  ForwardRun run(options, {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .pool = &model.pool()},
+                 weights.read);
 
   const InterruptHandler interrupt;
   const auto begin = std::chrono::steady_clock::now();
@@ -68,7 +74,8 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
     if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: the data was not evaluated to its end", "");
   });
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (!std::isfinite(result.loss.mean())) throw InputError(fmt::format("the loss is {}: the weights of {} overflow on this data", result.loss.mean(), result.model));
+  if (!std::isfinite(result.loss.mean()))
+    throw InputError(fmt::format("the loss is {}: the weights of {} overflow on this data", result.loss.mean(), result.model));
   result.perplexity = std::exp(result.loss.mean());
   result.sequences = data.sequences();
   result.data = data.summary();
@@ -76,13 +83,16 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
 }
 
 std::string evaluation_text(const EvaluationResult& result) {
-  return fmt::format("{}\n{}\nloss {:.6f}  perplexity {:.4f}  ({} tokens in {} sequences, {:.0f} tokens/s)\n", result.model, result.data, result.loss.mean(), result.perplexity, result.loss.tokens,
-                     result.sequences, static_cast<double>(result.loss.tokens) / result.seconds);
+  return fmt::format("{}\n{}\nloss {:.6f}  perplexity {:.4f}  ({} tokens in {} sequences, {:.0f} tokens/s)\n", result.model,
+                     result.data, result.loss.mean(), result.perplexity, result.loss.tokens, result.sequences,
+                     static_cast<double>(result.loss.tokens) / result.seconds);
 }
 
 std::string evaluation_json(const EvaluationResult& result) {
-  const nlohmann::ordered_json json = {{"model", result.model}, {"data", result.data}, {"loss", result.loss.mean()}, {"perplexity", result.perplexity}, {"tokens", result.loss.tokens},
-                                       {"sequences", result.sequences}, {"seconds", result.seconds}};
+  const nlohmann::ordered_json json = {{"model", result.model},        {"data", result.data},
+                                       {"loss", result.loss.mean()},   {"perplexity", result.perplexity},
+                                       {"tokens", result.loss.tokens}, {"sequences", result.sequences},
+                                       {"seconds", result.seconds}};
   return json.dump(1) + "\n";
 }
 

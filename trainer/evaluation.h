@@ -21,7 +21,8 @@ struct LossSum {
 
 // All sequences of the data once, in micro-batches of B = micro_batch_size; where the last is not full, its rest counts nothing.
 // `keep_going` is asked before each micro-batch and may throw. InputError where no position has a loss.
-LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size, const std::function<void()>& keep_going = {});
+LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size,
+                  const std::function<void()>& keep_going = {});
 
 struct EvaluationResult {
   LossSum loss;
@@ -32,8 +33,8 @@ struct EvaluationResult {
   std::string data;         // a line: files, sequences, lines that were left out
 };
 
-// Of --model, or of the checkpoint of --load (the newest, or that of `step`), on --eval-data or --data: the one that was typed, the
-// former where both or neither were. InputError, BudgetError, IoError.
+// Of --model, or of the checkpoint of --load (the newest, or that of `step`), on --eval-data or --data: the one that was typed,
+// the former where both or neither were. InputError, BudgetError, IoError.
 EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::int64_t> step);
 
 // A line for people, and JSON.

@@ -45,8 +45,8 @@ Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budg
   if (!fits(plan)) {
     const bool device = device_of(plan) > budgets.device;
     const Bytes needed = device ? device_of(plan) : nvme_of(plan), budget = device ? budgets.device : budgets.nvme;
-    throw BudgetError(fmt::format("{} does not fit: the {} tier needs {} bytes ({}) and has {} ({})", purpose.name, device ? "device" : "nvme", needed,
-                                  rounded_size(needed), budget, rounded_size(budget)),
+    throw BudgetError(fmt::format("{} does not fit: the {} tier needs {} bytes ({}) and has {} ({})", purpose.name,
+                                  device ? "device" : "nvme", needed, rounded_size(needed), budget, rounded_size(budget)),
                       budgets.nvme == 0 ? fmt::format("Give more --device-memory, a --nvme directory, {}.", purpose.smaller)
                                         : fmt::format("Give more of it, {}.", purpose.smaller));
   }

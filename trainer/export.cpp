@@ -26,11 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kCompanions = {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
-                                    "vocab.json", "merges.txt", "generation_config.json", "chat_template.jinja", "chat_template.json"};
+constexpr std::array kCompanions = {"tokenizer.json",      "tokenizer_config.json",
+                                    "tokenizer.model",     "special_tokens_map.json",
+                                    "added_tokens.json",   "vocab.json",
+                                    "merges.txt",          "generation_config.json",
+                                    "chat_template.jinja", "chat_template.json"};
 
 [[noreturn]] void fail(const fs::path& path, std::string_view what, const std::string& why) {
-  throw IoError(fmt::format("{}: {} failed: {}", path.string(), what, why), "Free some space, or choose another --out directory.");
+  throw IoError(fmt::format("{}: {} failed: {}", path.string(), what, why),
+                "Free some space, or choose another --out directory.");
 }
 
 // The directory in the making; gone with the object unless it was moved to its place.
@@ -68,8 +72,12 @@ fs::path empty_place(const std::string& out) {
   if (!place.has_filename()) place = place.parent_path();
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(place, ignored))) {
-    if (!fs::is_directory(place, ignored)) throw InputError(fmt::format("--out: found {}, which is not a directory", out), "allowed: a directory that does not exist yet or is empty");
-    if (!fs::is_empty(place, ignored)) throw InputError(fmt::format("--out: found {}, which is not empty", out), "allowed: a directory that does not exist yet or is empty");
+    if (!fs::is_directory(place, ignored))
+      throw InputError(fmt::format("--out: found {}, which is not a directory", out),
+                       "allowed: a directory that does not exist yet or is empty");
+    if (!fs::is_empty(place, ignored))
+      throw InputError(fmt::format("--out: found {}, which is not empty", out),
+                       "allowed: a directory that does not exist yet or is empty");
   }
   return place;
 }
@@ -102,7 +110,8 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 Bytes parse_shard_size(const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, Bytes>, 3> decimal = {{{"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}}};
+  constexpr std::array<std::pair<std::string_view, Bytes>, 3> decimal = {
+      {{"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}}};
   for (const auto& [unit, bytes] : decimal) {
     if (!text.ends_with(unit)) continue;
     std::int64_t number = 0;
@@ -112,20 +121,24 @@ Bytes parse_shard_size(const std::string& text) {
   }
   const auto size = try_parse_size(text);
   if (size && *size > 0) return *size;
-  throw InputError(fmt::format("--max-shard-size: found \"{}\", allowed: bytes above 0, or with KB, MB, GB, KiB, MiB, GiB or TiB", text));
+  throw InputError(
+      fmt::format("--max-shard-size: found \"{}\", allowed: bytes above 0, or with KB, MB, GB, KiB, MiB, GiB or TiB", text));
 }
 
 ExportResult export_run(const ExportOptions& options) {
   const fs::path place = empty_place(options.out);
   const RunOptions run = options_of_run(options);
   require_model(run);
-  const LoadedCheckpoint checkpoint = options.step ? checkpoint_of_step(options.run, *options.step) : newest_checkpoint(options.run);
+  const LoadedCheckpoint checkpoint =
+      options.step ? checkpoint_of_step(options.run, *options.step) : newest_checkpoint(options.run);
   const ModelConfig config = resolve_model(run.model.model).config;
 
   // Blocks follow from the model alone: the smallest batch has the same ones.
   const ThreadPool pool(1);
   ops::MatmulEngine engine(1);
-  const CompiledModel model = build_model(config, {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled, .pool = pool, .engine = engine});
+  const CompiledModel model = build_model(
+      config,
+      {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled, .pool = pool, .engine = engine});
   const CheckpointWeights weights(checkpoint.path, model.graph);
 
   const DType dtype = options.dtype.value_or(run.precision.dtype);

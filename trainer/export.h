@@ -15,7 +15,7 @@ struct ExportOptions {
   std::optional<std::int64_t> step;   // the newest checkpoint where not given
   std::string out;                    // a directory that does not exist yet or is empty
   std::string model;                  // where config.json and the tokenizer are now, if not where run.json says
-  std::optional<DType> dtype;         // float32: the masters; bfloat16: the weights that a bf16 run computes with. As the run where not given
+  std::optional<DType> dtype;         // float32: masters; bfloat16: the weights that a bf16 run computes with; none: as the run
   Bytes shard_bytes = 5'000'000'000;  // of a file at most, unless one tensor is larger
 };
 

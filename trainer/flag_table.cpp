@@ -213,7 +213,8 @@ std::vector<Flag> make_table() {
 
   group = "Data";
   add(
-      "data", "PATH", F::list, "files or directories: .txt, .jsonl (input_ids with optional labels, text, or messages), .bin (token files)",
+      "data", "PATH", F::list,
+      "files or directories: .txt, .jsonl (input_ids with optional labels, text, or messages), .bin (token files)",
       SET { o.data.data = v.texts(); }, GET { return list_json(o.data.data); });
   add(
       "eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
@@ -327,7 +328,8 @@ std::vector<Flag> make_table() {
   add(
       "durability", names_of<DurabilityChoice>("|"), F::text,
       "what a kill goes back to: the last step (two slots on NVMe) or the last checkpoint (one) (default: step where --nvme has "
-      "room; another run may then turn what a killed one left there into a checkpoint of that run, where it is asked for it refuses)",
+      "room; another run may then turn what a killed one left there into a checkpoint of that run, where it is asked for it "
+      "refuses)",
       SET { set_choice(o.memory.durability, v); }, GET { return choice_json(o.memory.durability); });
   add(
       "durability-interval", "N", F::integer,
@@ -338,13 +340,13 @@ std::vector<Flag> make_table() {
       "plan", "FILE", F::text, "run exactly this saved plan", SET { o.memory.plan = v.text(); },
       GET { return text_json(o.memory.plan); });
   add(
-      "profile", "NAME|FILE", F::text, "plan for this machine profile: a file, or a machine that plan knows by name", SET { o.memory.profile = v.text(); },
-      GET { return text_json(o.memory.profile); });
+      "profile", "NAME|FILE", F::text, "plan for this machine profile: a file, or a machine that plan knows by name",
+      SET { o.memory.profile = v.text(); }, GET { return text_json(o.memory.profile); });
 
   group = "Ranks";
   add(
-      "ranks", "N", F::integer, "on this host: planned; this version trains with 1", SET { o.parallel.ranks = v.integer(1, 1 << 20); },
-      GET { return o.parallel.ranks; });
+      "ranks", "N", F::integer, "on this host: planned; this version trains with 1",
+      SET { o.parallel.ranks = v.integer(1, 1 << 20); }, GET { return o.parallel.ranks; });
   add(
       "zero-stage", "0..3", F::integer, "what is sharded over ranks",
       SET { o.parallel.zero_stage = static_cast<int>(v.integer(0, 3)); }, GET { return o.parallel.zero_stage; });
@@ -363,7 +365,8 @@ std::vector<Flag> make_table() {
       "load", "DIR", F::text, "go on with this run directory; its run.json is read before --config and flags",
       SET { o.checkpoint.load = v.text(); }, GET { return text_json(o.checkpoint.load); });
   add(
-      "save-interval", "N", F::integer, "steps between checkpoints, copied beside training where steps are durable; 0: at the end only",
+      "save-interval", "N", F::integer,
+      "steps between checkpoints, copied beside training where steps are durable; 0: at the end only",
       SET { o.checkpoint.save_interval = steps(v, 0); }, GET { return o.checkpoint.save_interval; });
   add(
       "keep-last", "N", F::integer, "checkpoints kept; 0: all", SET { o.checkpoint.keep_last = steps(v, 0); },
@@ -377,7 +380,8 @@ std::vector<Flag> make_table() {
       "eval-interval", "N", F::integer, "steps between evaluations on --eval-data", SET { o.log.eval_interval = steps(v, 1); },
       GET { return o.log.eval_interval; });
   add(
-      "drift-threshold", "R", F::real, "share by which steps may take longer than planned before the log says, once, which lane and operations; 0: off",
+      "drift-threshold", "R", F::real,
+      "share by which steps may take longer than planned before the log says, once, which lane and operations; 0: off",
       SET { o.log.drift_threshold = at_least_zero(v); }, GET { return o.log.drift_threshold; });
   add(
       "tensorboard", "DIR", F::text, "write loss, norm, rate, speed and evaluations as TensorBoard reads them",
@@ -401,7 +405,8 @@ std::vector<Flag> make_table() {
       "out", "FILE", F::text, "where plan writes (default: standard output)", SET { o.log.out = v.text(); },
       GET { return text_json(o.log.out); });
   add(
-      "nvme-tbw", "SIZE", F::text, "bytes that each drive of --nvme is rated to have written to it, as in 600TB: plan says how many steps that is",
+      "nvme-tbw", "SIZE", F::text,
+      "bytes that each drive of --nvme is rated to have written to it, as in 600TB: plan says how many steps that is",
       SET { o.log.nvme_tbw = v.size(1, SizeUnits::binary_and_decimal); }, GET { return size_json(o.log.nvme_tbw); });
 #undef SET
 #undef GET

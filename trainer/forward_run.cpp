@@ -39,14 +39,16 @@ std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan) {
   const Bytes bytes = plan.peak[static_cast<int>(Tier::nvme)];
   if (bytes == 0) return nullptr;
   StoreOptions store;
-  for (const NvmeDirectory& directory : options.memory.nvme) store.directories.push_back({directory.path, directory.size.value_or(0)});
+  for (const NvmeDirectory& directory : options.memory.nvme)
+    store.directories.push_back({directory.path, directory.size.value_or(0)});
   store.bytes = bytes;
   return std::make_unique<Store>(std::move(store));
 }
 
 }  // namespace
 
-NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph, std::optional<std::int64_t> step) {
+NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph,
+                          std::optional<std::int64_t> step) {
   const std::string& run = options.checkpoint.load;
   if (step && run.empty()) throw InputError("--step: found without --load, allowed: together with --load DIR");
   if (!run.empty()) {
@@ -58,15 +60,18 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
   if (!model.directory.empty()) {
     const auto reader = std::make_shared<const SafetensorsReader>(model.directory);
     check_weights(*reader, model.config, graph);
-    return {options.model.model,
-            [reader, &graph](int block, std::int64_t begin, std::span<float> out) { read_block_range(*reader, graph.blocks[block], begin, out); }};
+    return {options.model.model, [reader, &graph](int block, std::int64_t begin, std::span<float> out) {
+              read_block_range(*reader, graph.blocks[block], begin, out);
+            }};
   }
-  return {options.model.model + ", weights drawn from --seed", [&model, &graph, seed = options.model.seed](int block, std::int64_t begin, std::span<float> out) {
+  return {options.model.model + ", weights drawn from --seed",
+          [&model, &graph, seed = options.model.seed](int block, std::int64_t begin, std::span<float> out) {
             initial_block_range(model.config, graph.blocks[block], seed, begin, out);
           }};
 }
 
-ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights) : store_(open_store(options, *programs.plan)) {
+ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights)
+    : store_(open_store(options, *programs.plan)) {
   programs.store = store_.get();
   programs.seed = options.model.seed;
   executor_ = std::make_unique<Executor>(programs);

@@ -1,5 +1,5 @@
-// A plan that only evaluates, at work: the weights of a checkpoint, a directory or the seed at rest as the plan says, and the executor
-// that runs forwards over them. What evaluation and generation share.
+// A plan that only evaluates, at work: the weights of a checkpoint, a directory or the seed at rest as the plan says, and the
+// executor that runs forwards over them. What evaluation and generation share.
 // Not here: such plans (evaluation_plan.h), training (step_loop.h).
 #pragma once
 
@@ -21,9 +21,10 @@ struct NamedWeights {
   BlockSource read;
 };
 
-// Of the checkpoint of --load (the newest, or that of `step`), else of the model's directory, else drawn from --seed. The graph and the
-// model must outlive the result. InputError where they are of another model.
-NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph, std::optional<std::int64_t> step);
+// Of the checkpoint of --load (the newest, or that of `step`), else of the model's directory, else drawn from --seed. The graph
+// and the model must outlive the result. InputError where they are of another model.
+NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph,
+                          std::optional<std::int64_t> step);
 
 class ForwardRun {
  public:

@@ -33,7 +33,8 @@ std::set<std::int32_t> end_tokens_in(const nlohmann::json& settings) {
   if (!settings.is_object() || !settings.contains("eos_token_id")) return tokens;
   const nlohmann::json& found = settings["eos_token_id"];
   for (const nlohmann::json& id : found.is_array() ? found : nlohmann::json::array({found})) {
-    if (id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() <= INT32_MAX) tokens.insert(id.get<std::int32_t>());
+    if (id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() <= INT32_MAX)
+      tokens.insert(id.get<std::int32_t>());
   }
   return tokens;
 }
@@ -54,7 +55,8 @@ std::set<std::int32_t> end_tokens(const std::string& model, const ModelConfig& c
   return tokens;
 }
 
-std::vector<std::vector<std::int32_t>> encoded(const std::vector<std::string>& prompts, const TextCodec& codec, const ModelConfig& config) {
+std::vector<std::vector<std::int32_t>> encoded(const std::vector<std::string>& prompts, const TextCodec& codec,
+                                               const ModelConfig& config) {
   std::vector<std::vector<std::int32_t>> ids;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string which = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", i + 1);
@@ -66,8 +68,8 @@ std::vector<std::vector<std::int32_t>> encoded(const std::vector<std::string>& p
     const auto length = static_cast<std::int64_t>(ids.back().size());
     if (length == 0) throw InputError(fmt::format("--prompt: {} has no tokens", which), "give some text to go on from");
     if (length >= config.max_positions) {
-      throw InputError(fmt::format("--prompt: {} has {} tokens, allowed: at most {}, one less than the {} positions of the model", which, length,
-                                   config.max_positions - 1, config.max_positions));
+      throw InputError(fmt::format("--prompt: {} has {} tokens, allowed: at most {}, one less than the {} positions of the model",
+                                   which, length, config.max_positions - 1, config.max_positions));
     }
   }
   return ids;
@@ -87,19 +89,27 @@ std::string_view name_of(StopReason reason) {
 
 struct Generation::Impl {
   explicit Impl(const GenerationRequest& request)
-      : config(resolve_model(request.options.model.model).config), codec(tokenizer_of(request.options), config.vocab), prompts(encoded(request.prompts, codec, config)),
-        ends(end_tokens(request.options.model.model, config, codec)), most(request.max_new_tokens), sampler(request.sampling) {
+      : config(resolve_model(request.options.model.model).config),
+        codec(tokenizer_of(request.options), config.vocab),
+        prompts(encoded(request.prompts, codec, config)),
+        ends(end_tokens(request.options.model.model, config, codec)),
+        most(request.max_new_tokens),
+        sampler(request.sampling) {
     std::size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
     const auto length = static_cast<std::int64_t>(longest);
     // The last token is never read.
-    model.emplace(CachedModelRequest{.options = request.options, .step = request.step, .context = std::min(config.max_positions, length + most - 1), .longest_prompt = length});
+    model.emplace(CachedModelRequest{.options = request.options,
+                                     .step = request.step,
+                                     .context = std::min(config.max_positions, length + most - 1),
+                                     .longest_prompt = length});
   }
 
   std::int32_t pick(std::span<const float> logits, std::size_t prompt) {
     const auto bad = std::ranges::find_if(logits, [](float value) { return !std::isfinite(value); });
     if (bad != logits.end()) {
-      throw InputError(fmt::format("the logit of token {} is {}: the weights of {} overflow on this text", bad - logits.begin(), *bad, model->name()),
+      throw InputError(fmt::format("the logit of token {} is {}: the weights of {} overflow on this text", bad - logits.begin(),
+                                   *bad, model->name()),
                        "--dtype fp32 may do");
     }
     return sampler.pick(logits, prompt, static_cast<std::uint64_t>(model->position()));
@@ -146,7 +156,9 @@ GeneratedText Generation::run(std::size_t index, const std::function<void(std::s
     give(characters.add(impl.codec.bytes_of(token)));
     const auto count = static_cast<std::int64_t>(result.tokens.size());
     if (count == impl.most || count == room || impl.interrupt.requested()) {
-      result.stopped = impl.interrupt.requested() ? StopReason::interrupted : count == impl.most ? StopReason::length : StopReason::context;
+      result.stopped = impl.interrupt.requested() ? StopReason::interrupted
+                       : count == impl.most       ? StopReason::length
+                                                  : StopReason::context;
       break;
     }
     logits = impl.model->next(token);
@@ -157,21 +169,32 @@ GeneratedText Generation::run(std::size_t index, const std::function<void(std::s
 }
 
 std::string generation_summary(const GeneratedText& text, const CachedModel& model) {
-  const auto per_second = [](std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0.0; };
+  const auto per_second = [](std::int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+  };
   const CachedModel::Traffic traffic = model.traffic();
   const auto count = static_cast<std::int64_t>(text.tokens.size());
   // The first token came with the prompt.
   const std::int64_t read = text.stopped == StopReason::end_of_text ? count : count - 1;
-  std::string line = fmt::format("{}: {} tokens of prompt in {:.2f} s ({:.0f} tokens/s)", model.name(), text.prompt_tokens, text.prompt_s, per_second(text.prompt_tokens, text.prompt_s));
+  std::string line = fmt::format("{}: {} tokens of prompt in {:.2f} s ({:.0f} tokens/s)", model.name(), text.prompt_tokens,
+                                 text.prompt_s, per_second(text.prompt_tokens, text.prompt_s));
   const double rate = per_second(read, text.tokens_s);
-  if (read > 0) line += fmt::format("; then {:.2f} tokens/s, {:.2f} GB/s of weights", rate, rate * static_cast<double>(traffic.weights) / 1e9);
-  if (read > 0 && traffic.nvme > 0) line += fmt::format(", {:.2f} GB/s from NVMe", rate * static_cast<double>(traffic.nvme) / 1e9);
+  if (read > 0)
+    line +=
+        fmt::format("; then {:.2f} tokens/s, {:.2f} GB/s of weights", rate, rate * static_cast<double>(traffic.weights) / 1e9);
+  if (read > 0 && traffic.nvme > 0)
+    line += fmt::format(", {:.2f} GB/s from NVMe", rate * static_cast<double>(traffic.nvme) / 1e9);
   return line + fmt::format("; {} of device memory; ended by {}", rounded_size(traffic.device), name_of(text.stopped));
 }
 
 std::string generation_json(const std::string& prompt, const GeneratedText& text) {
-  const nlohmann::ordered_json json = {{"prompt", prompt}, {"text", text.text}, {"tokens", text.tokens}, {"prompt_tokens", text.prompt_tokens},
-                                       {"stopped", name_of(text.stopped)}, {"prompt_s", text.prompt_s}, {"tokens_s", text.tokens_s}};
+  const nlohmann::ordered_json json = {{"prompt", prompt},
+                                       {"text", text.text},
+                                       {"tokens", text.tokens},
+                                       {"prompt_tokens", text.prompt_tokens},
+                                       {"stopped", name_of(text.stopped)},
+                                       {"prompt_s", text.prompt_s},
+                                       {"tokens_s", text.tokens_s}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -27,7 +27,8 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
 
 void validate_ranks(const ParallelOptions& parallel) {
   if (parallel.zero_group_size > 0 && parallel.ranks % parallel.zero_group_size != 0) {
-    throw InputError(fmt::format("--zero-group-size: found {} with --ranks {}, allowed: a divisor of the ranks", parallel.zero_group_size, parallel.ranks));
+    throw InputError(fmt::format("--zero-group-size: found {} with --ranks {}, allowed: a divisor of the ranks",
+                                 parallel.zero_group_size, parallel.ranks));
   }
 }
 
@@ -84,8 +85,9 @@ void validate(RunOptions& options) {
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
   if ((options.log.sample_interval > 0) == options.log.sample_prompt.empty()) {
-    throw InputError(options.log.sample_prompt.empty() ? "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT"
-                                                       : "--sample-prompt: found without --sample-interval, allowed: together with --sample-interval N");
+    throw InputError(options.log.sample_prompt.empty()
+                         ? "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT"
+                         : "--sample-prompt: found without --sample-interval, allowed: together with --sample-interval N");
   }
   if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
     throw InputError(
@@ -124,7 +126,9 @@ RunOptions with_absolute_paths(const RunOptions& options) {
   if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
   for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
   if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);
-  for (std::string* path : {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load, &result.log.tensorboard, &result.log.csv}) *path = absolute(*path);
+  for (std::string* path :
+       {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load, &result.log.tensorboard, &result.log.csv})
+    *path = absolute(*path);
   return result;
 }
 

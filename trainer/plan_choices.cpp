@@ -20,7 +20,8 @@ class Fields {
   Fields(const nlohmann::json& json, std::string file) : json_(json), file_(std::move(file)) {}
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    throw InputError(fmt::format("{}: choices.{} {}", file_, key, why), "Make the file with `spillway plan --format json --out FILE`.");
+    throw InputError(fmt::format("{}: choices.{} {}", file_, key, why),
+                     "Make the file with `spillway plan --format json --out FILE`.");
   }
   const nlohmann::json& at(const std::string& key) const {
     const auto found = json_.find(key);
@@ -48,14 +49,17 @@ class Fields {
     const nlohmann::json& runs = at(key);
     if (!runs.is_array()) refuse(key, "is not an array");
     for (const nlohmann::json& run : runs) {
-      if (!run.is_array() || run.size() != 2 || !run[0].is_number_integer() || !run[1].is_number_integer()) refuse(key, fmt::format("has the entry {}", run.dump()));
+      if (!run.is_array() || run.size() != 2 || !run[0].is_number_integer() || !run[1].is_number_integer())
+        refuse(key, fmt::format("has the entry {}", run.dump()));
       const std::int64_t value = run[0].get<std::int64_t>(), count = run[1].get<std::int64_t>();
-      if (std::find(allowed.begin(), allowed.end(), value) == allowed.end() || count < 1 || count > static_cast<std::int64_t>(size - values.size())) {
+      if (std::find(allowed.begin(), allowed.end(), value) == allowed.end() || count < 1 ||
+          count > static_cast<std::int64_t>(size - values.size())) {
         refuse(key, fmt::format("has the entry {}", run.dump()));
       }
       values.insert(values.end(), static_cast<std::size_t>(count), static_cast<T>(value));
     }
-    if (values.size() != size) refuse(key, fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
+    if (values.size() != size)
+      refuse(key, fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
     return values;
   }
 
@@ -66,8 +70,11 @@ class Fields {
 
 // Updates that may have to be taken back leave the state that they begin with as it is.
 void refuse_what_cannot_be_taken_back(const Choices& choices, const Fields& fields) {
-  const auto all_on_nvme = [](const std::vector<Tier>& tiers) { return std::ranges::all_of(tiers, [](Tier tier) { return tier == Tier::nvme; }); };
-  if (!speculates(choices) || (choices.slots == 2 && all_on_nvme(choices.weight_tier) && all_on_nvme(choices.optimizer_tier))) return;
+  const auto all_on_nvme = [](const std::vector<Tier>& tiers) {
+    return std::ranges::all_of(tiers, [](Tier tier) { return tier == Tier::nvme; });
+  };
+  if (!speculates(choices) || (choices.slots == 2 && all_on_nvme(choices.weight_tier) && all_on_nvme(choices.optimizer_tier)))
+    return;
   fields.refuse("update", "is in-backward with clipping, which takes two slots and all state on nvme");
 }
 
@@ -75,7 +82,8 @@ void refuse_what_cannot_be_taken_back(const Choices& choices, const Fields& fiel
 
 Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs) {
   if (!json.is_object() || !json.contains("choices") || !json["choices"].is_object() || !json.contains("tiers")) {
-    throw InputError(fmt::format("{}: not a plan that fits: it has no choices", file), "Make the file with `spillway plan --format json --out FILE`.");
+    throw InputError(fmt::format("{}: not a plan that fits: it has no choices", file),
+                     "Make the file with `spillway plan --format json --out FILE`.");
   }
   const Fields fields(json["choices"], file);
   Choices choices;
@@ -83,11 +91,15 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   const UnitGraph& graph = choices.graph == 0 ? *graphs.tiled : *graphs.fused;
   const JsonPlace parameters = JsonPlace(json, file, kPlanWasEdited).at("model").at("parameters");
   if (parameters.integer(1, INT64_MAX) != graph.parameters) {
-    parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX), graph.parameters));
+    parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX),
+                                  graph.parameters));
   }
   choices.order = fields.one_of<Order>("order", {{"horizontal", Order::horizontal}, {"vertical", Order::vertical}});
-  choices.update = fields.one_of<UpdateTime>("update", {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
-  choices.form = fields.one_of<StateForm>("state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
+  choices.update = fields.one_of<UpdateTime>(
+      "update",
+      {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
+  choices.form = fields.one_of<StateForm>(
+      "state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
   choices.micro_batches = static_cast<int>(fields.integer("micro_batches", 1, 1 << 20));
   if (!fields.at("clip").is_boolean()) fields.refuse("clip", "is not true or false");
   choices.clip = fields.at("clip").get<bool>();
@@ -95,7 +107,8 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.lookahead = static_cast<int>(fields.integer("lookahead", 0, 1 << 20));
   choices.update_spread = static_cast<int>(fields.integer("update_spread", 0, 1 << 20));
   choices.update_chunk = fields.integer("update_chunk", kBlockElements, std::int64_t{1} << 40);
-  if (choices.update_chunk % kBlockElements != 0) fields.refuse("update_chunk", fmt::format("is no multiple of {}", kBlockElements));
+  if (choices.update_chunk % kBlockElements != 0)
+    fields.refuse("update_chunk", fmt::format("is no multiple of {}", kBlockElements));
   choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), {0, 2});
   choices.optimizer_tier = fields.runs<Tier>("optimizer_tier", graph.blocks.size(), {0, 2});
   choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
@@ -107,7 +120,8 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   if (choices.sharding.ranks % choices.sharding.group != 0) fields.refuse("zero_group_size", "is no divisor of the ranks");
   if (!fields.at("fetches_rows").is_boolean()) fields.refuse("fetches_rows", "is not true or false");
   choices.fetches_rows = fields.at("fetches_rows").get<bool>();
-  if (choices.fetches_rows && !may_fetch_rows(graph, choices)) fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");
+  if (choices.fetches_rows && !may_fetch_rows(graph, choices))
+    fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");
   refuse_what_cannot_be_taken_back(choices, fields);
   return choices;
 }

@@ -71,7 +71,8 @@ double flops_per_token(const PreparedModel& model) {
   // The head in tiles computes its logits again in the backward; the fused one does not.
   const UnitGraph& graph = *model.graphs().fused;
   double flops = 0;
-  for (const Unit& unit : graph.units) flops += flops_of(unit.forward_work) + flops_of(unit.backward_work) - unit.backward_work.repeated_flops;
+  for (const Unit& unit : graph.units)
+    flops += flops_of(unit.forward_work) + flops_of(unit.backward_work) - unit.backward_work.repeated_flops;
   return flops / static_cast<double>(graph.rows);
 }
 

@@ -70,7 +70,8 @@ Json tiers_json(const Plan& plan, const Budgets& budgets) {
   for (int t = 0; t < kTiers; ++t) {
     Json at_rest;
     for (int c = 0; c < kCategories; ++c) at_rest[std::string(name_of(static_cast<Category>(c)))] = plan.at_rest[t][c];
-    tiers[std::string(name_of(static_cast<Tier>(t)))] = {{"budget_bytes", budget[t]}, {"peak_bytes", plan.peak[t]}, {"at_rest", at_rest}};
+    tiers[std::string(name_of(static_cast<Tier>(t)))] = {
+        {"budget_bytes", budget[t]}, {"peak_bytes", plan.peak[t]}, {"at_rest", at_rest}};
   }
   return tiers;
 }
@@ -78,7 +79,12 @@ Json tiers_json(const Plan& plan, const Budgets& budgets) {
 Json lanes_json(const PlanFigures& figures) {
   Json lanes = Json::array();
   for (const LaneFigures& lane : figures.lanes) {
-    lanes.push_back({{"name", name_of(lane.lane)}, {"work", lane.work}, {"unit", lane.unit()}, {"rate", lane.rate()}, {"busy_s", lane.busy_s}, {"share", lane.share}});
+    lanes.push_back({{"name", name_of(lane.lane)},
+                     {"work", lane.work},
+                     {"unit", lane.unit()},
+                     {"rate", lane.rate()},
+                     {"busy_s", lane.busy_s},
+                     {"share", lane.share}});
   }
   return lanes;
 }
@@ -97,7 +103,10 @@ Json operation_json(const Plan& plan, const UnitGraph& graph, std::size_t id) {
   for (const Operand& operand : op.operands) {
     if (operand.buffer < 0) continue;
     const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
-    buffers.push_back({{"name", buffer.name.text()}, {"tier", name_of(buffer.tier)}, {"offset", buffer.offset + operand.begin}, {"bytes", operand.bytes}});
+    buffers.push_back({{"name", buffer.name.text()},
+                       {"tier", name_of(buffer.tier)},
+                       {"offset", buffer.offset + operand.begin},
+                       {"bytes", operand.bytes}});
   }
   made["waits"] = std::move(waits);
   made["buffers"] = std::move(buffers);
@@ -139,7 +148,8 @@ Json durability_json(const PlannedRun& run, const RunOptions& options) {
   const std::optional<std::int64_t> without = steps_lost_without(options);
   const double step_s = run.outcome.prediction.step_s;
   const auto cost = [&](std::optional<std::int64_t> steps) {
-    return Json{{"kill_loses_steps", steps ? Json(*steps) : Json()}, {"kill_loses_s", steps ? Json(static_cast<double>(*steps) * step_s) : Json()}};
+    return Json{{"kill_loses_steps", steps ? Json(*steps) : Json()},
+                {"kill_loses_s", steps ? Json(static_cast<double>(*steps) * step_s) : Json()}};
   };
   Json json = {{"mode", run.durability ? "step" : "checkpoint"}, {"checkpoint", cost(without)}};
   if (!run.durability) return json;
@@ -161,10 +171,15 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   Json json;
   json["fits"] = run.outcome.plan.has_value();
   const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
-  json["model"] = {{"name", options.model.model}, {"parameters", graph.parameters}, {"active_parameters", active_parameter_count(model.model().config)}, {"flops_per_token", flops_per_token(model)},
-                   {"dtype", name_of(graph.dtype)}, {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
+  json["model"] = {{"name", options.model.model},
+                   {"parameters", graph.parameters},
+                   {"active_parameters", active_parameter_count(model.model().config)},
+                   {"flops_per_token", flops_per_token(model)},
+                   {"dtype", name_of(graph.dtype)},
+                   {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
   const PeerFigures peer = peer_figures_of(run, model, options);
-  json["as_others_store_it"] = {{"state_bytes", peer.state_bytes}, {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
+  json["as_others_store_it"] = {{"state_bytes", peer.state_bytes},
+                                {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
   if (!run.outcome.plan) {
@@ -180,15 +195,17 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["tiers"] = tiers_json(plan, budgets);
   const PlanFigures figures = figures_of(run, model);
   json["lanes"] = lanes_json(figures);
-  json["predicted"] = {{"step_s", figures.step_s},
-                       {"tokens_per_s", figures.tokens_per_s},
-                       {"bound_s", figures.bound_s},
-                       {"binding_lane", name_of(figures.binding_lane)},
-                       {"model_flops_utilization", figures.model_flops_utilization},
-                       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
+  json["predicted"] = {
+      {"step_s", figures.step_s},
+      {"tokens_per_s", figures.tokens_per_s},
+      {"bound_s", figures.bound_s},
+      {"binding_lane", name_of(figures.binding_lane)},
+      {"model_flops_utilization", figures.model_flops_utilization},
+      {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
   if (options.log.nvme_tbw && figures.nvme_written_bytes > 0) {
-    json["nvme_rating"] = {{"bytes_per_drive", *options.log.nvme_tbw}, {"steps", steps_of_rating(figures, *options.log.nvme_tbw, options.memory.nvme.size())}};
+    json["nvme_rating"] = {{"bytes_per_drive", *options.log.nvme_tbw},
+                           {"steps", steps_of_rating(figures, *options.log.nvme_tbw, options.memory.nvme.size())}};
   }
   json["durability"] = durability_json(run, options);
   json["flags"] = fmt::format("{}", fmt::join(plan_flags(run, model, options), " "));
@@ -204,7 +221,8 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   });
   listed.add("buffers", use.buffers.size(), [&](std::size_t i) {
     const BufferUse& buffer = use.buffers[i];
-    return Json{{"tier", name_of(buffer.tier)}, {"category", name_of(buffer.category)}, {"bytes", buffer.bytes}, {"ops", buffer.ops}};
+    return Json{
+        {"tier", name_of(buffer.tier)}, {"category", name_of(buffer.category)}, {"bytes", buffer.bytes}, {"ops", buffer.ops}};
   });
   return std::move(listed).text();
 }
@@ -214,7 +232,8 @@ namespace {
 // The first entry of `found` that is not as in `made`.
 void refuse_difference(const nlohmann::json& found, const nlohmann::json& made, const JsonPlace& place) {
   if (made.is_object()) {
-    for (const auto& [key, value] : made.items()) refuse_difference(found.is_object() && found.contains(key) ? found[key] : nlohmann::json(), value, place.at(key));
+    for (const auto& [key, value] : made.items())
+      refuse_difference(found.is_object() && found.contains(key) ? found[key] : nlohmann::json(), value, place.at(key));
     return;
   }
   if (made.is_array() && found.is_array() && found.size() == made.size()) {
@@ -241,18 +260,21 @@ void refuse_other_operations(const nlohmann::json& json, const std::string& file
 
 }  // namespace
 
-PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request) {
+PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine,
+                              const PlanRequest& request) {
   const nlohmann::json json = parse_strict_json(read_text_file(file, Bytes{1} << 28), file, 1 << 27);
   Choices choices = choices_of(json, file, graphs);
   const UnitGraph& graph = graph_of(graphs, choices);
   if (choices.sharding != request.sharding) {
-    throw InputError(fmt::format("{}: the plan is for {} ranks, stage {} in groups of {}; the flags say {}, {}, {}", file, choices.sharding.ranks,
-                                 choices.sharding.stage, choices.sharding.group, request.sharding.ranks, request.sharding.stage, request.sharding.group),
+    throw InputError(fmt::format("{}: the plan is for {} ranks, stage {} in groups of {}; the flags say {}, {}, {}", file,
+                                 choices.sharding.ranks, choices.sharding.stage, choices.sharding.group, request.sharding.ranks,
+                                 request.sharding.stage, request.sharding.group),
                      "Give the flags that the plan was made with.");
   }
   if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
-    throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file, choices.micro_batches,
-                                 form_name(choices.form), choices.clip ? "on" : "off", request.micro_batches, form_name(request.form), request.clip ? "on" : "off"),
+    throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file,
+                                 choices.micro_batches, form_name(choices.form), choices.clip ? "on" : "off",
+                                 request.micro_batches, form_name(request.form), request.clip ? "on" : "off"),
                      "Give train the flags that the plan was made with.");
   }
   PlanOutcome outcome;
@@ -266,7 +288,8 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
     const nlohmann::json::json_pointer place("/tiers/" + tier + "/peak_bytes");
     const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
     if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
-      throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch", file, tier, peak.dump(), plan.peak[t]),
+      throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch",
+                                   file, tier, peak.dump(), plan.peak[t]),
                        std::string(kPlanWasEdited));
     }
   }

@@ -15,6 +15,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
 
 // The plan of a file made by plan_json, compiled again from its choices. InputError where it is of another model, batch or state
 // form, does not fit the budgets, or does not come out with the peaks that the file names.
-PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request);
+PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine,
+                              const PlanRequest& request);
 
 }  // namespace spillway

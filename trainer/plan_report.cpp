@@ -51,13 +51,15 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   const UnitGraph& graph = model.of(plan).graph;
   std::string text = fmt::format("{} parameters, {} threads; {} order, update {}\n", graph.parameters, model.pool().threads(),
                                  name_of(choices.order), update_words(choices));
-  text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier), where(choices.optimizer_tier), activations(choices));
+  text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
+                      where(choices.optimizer_tier), activations(choices));
   for (const Tier tier : {Tier::device, Tier::nvme}) {
     const Bytes peak = plan.peak[static_cast<int>(tier)];
     const Bytes budget = tier == Tier::device ? run.request.budgets.device : run.request.budgets.nvme;
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
-  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound_s, name_of(prediction.binding_lane));
+  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound_s,
+                      name_of(prediction.binding_lane));
   return text;
 }
 
@@ -74,13 +76,14 @@ std::string ranks_of(const Sharding& sharding, const PlanFigures& figures) {
     if (lane.lane == Lane::network) moved = lane.work;
   }
   const std::string groups = sharding.group < sharding.ranks ? fmt::format(" in groups of {}", sharding.group) : "";
-  return fmt::format("{}, ZeRO stage {}{}; tiers and lanes are those of one rank, which gathers and reduces {} a step", sharding.ranks, sharding.stage, groups,
-                     rounded_size(std::llround(moved)));
+  return fmt::format("{}, ZeRO stage {}{}; tiers and lanes are those of one rank, which gathers and reduces {} a step",
+                     sharding.ranks, sharding.stage, groups, rounded_size(std::llround(moved)));
 }
 
 std::string as_others_store_it(const PeerFigures& peer, const Sharding& sharding) {
-  return fmt::format("{} of weights, gradients and Adam state{}, and {} of activations a layer without recomputation", rounded_size(std::llround(peer.state_bytes)),
-                     sharding.ranks > 1 ? " a rank" : "", rounded_size(std::llround(peer.activation_bytes_per_layer)));
+  return fmt::format("{} of weights, gradients and Adam state{}, and {} of activations a layer without recomputation",
+                     rounded_size(std::llround(peer.state_bytes)), sharding.ranks > 1 ? " a rank" : "",
+                     rounded_size(std::llround(peer.activation_bytes_per_layer)));
 }
 
 Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -88,19 +91,24 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const Choices& choices = plan.choices;
   const UnitGraph& graph = model.of(plan).graph;
   const ModelConfig& config = model.model().config;
-  const std::string active = config.experts == 0 ? "" : fmt::format(", {} of them for a token", with_commas(active_parameter_count(config)));
-  return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} tokens a step in {} micro-batch{}", shell_word(options.model.model),
-                                with_commas(graph.parameters), active, name_of(graph.dtype), choices.form == StateForm::compact ? "compact" : "exact",
-                                with_commas(graph.rows * choices.micro_batches * choices.sharding.ranks), with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
+  const std::string active =
+      config.experts == 0 ? "" : fmt::format(", {} of them for a token", with_commas(active_parameter_count(config)));
+  return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} tokens a step in {} micro-batch{}",
+                                shell_word(options.model.model), with_commas(graph.parameters), active, name_of(graph.dtype),
+                                choices.form == StateForm::compact ? "compact" : "exact",
+                                with_commas(graph.rows * choices.micro_batches * choices.sharding.ranks),
+                                with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
           {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
-          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order), update_words(choices),
-                                  where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
+          {"choices",
+           fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order),
+                       update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
 }
 
 std::string binding_of_compute(const PlanFigures& figures) {
   if (!figures.tokens_until_compute_binds) return "never binds under these choices, however many tokens a step has";
   return fmt::format("{} from {} tokens a step on (now {})", figures.binding_lane == Lane::compute ? "binds" : "would bind",
-                     with_commas(std::llround(*figures.tokens_until_compute_binds)), with_commas(std::llround(figures.tokens_per_step)));
+                     with_commas(std::llround(*figures.tokens_until_compute_binds)),
+                     with_commas(std::llround(figures.tokens_per_step)));
 }
 
 std::string wear(const PlanFigures& figures, const RunOptions& options) {
@@ -112,14 +120,19 @@ std::string wear(const PlanFigures& figures, const RunOptions& options) {
 }
 
 Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFigures& figures, const RunOptions& options) {
-  Facts facts = {{"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s), with_commas(std::llround(figures.tokens_per_s)),
-                                      100 * figures.model_flops_utilization, rounded_count(figures.best_matrix_flops))},
-                 {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long", rounded_seconds(figures.bound_s),
-                                       name_of(figures.binding_lane), figures.step_s / figures.bound_s)},
-                 {"compute", binding_of_compute(figures)}};
+  Facts facts = {
+      {"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s),
+                           with_commas(std::llround(figures.tokens_per_s)), 100 * figures.model_flops_utilization,
+                           rounded_count(figures.best_matrix_flops))},
+      {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long",
+                            rounded_seconds(figures.bound_s), name_of(figures.binding_lane), figures.step_s / figures.bound_s)},
+      {"compute", binding_of_compute(figures)}};
   if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) {
-    const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable", rounded_size(std::llround(figures.durable_bytes))) : "";
-    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}{}", rounded_size(figures.nvme_read_bytes), rounded_size(figures.nvme_written_bytes), durable,
+    const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable",
+                                                                        rounded_size(std::llround(figures.durable_bytes)))
+                                                          : "";
+    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}{}", rounded_size(figures.nvme_read_bytes),
+                                           rounded_size(figures.nvme_written_bytes), durable,
                                            options.log.nvme_tbw && figures.nvme_written_bytes > 0 ? wear(figures, options) : ""));
   }
   facts.emplace_back("kept", durability_summary(options, run.outcome, run.durability));
@@ -143,10 +156,12 @@ std::string tier_lines(const PlannedRun& run) {
     std::string parts;
     for (int c = 0; c < kCategories; ++c) {
       const Bytes bytes = plan.at_rest[t][c];
-      if (bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(static_cast<Category>(c)), rounded_size(bytes));
+      if (bytes > 0)
+        parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(static_cast<Category>(c)), rounded_size(bytes));
     }
-    lines += fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(static_cast<Tier>(t)), kNames, rounded_size(budget[t]), rounded_size(plan.peak[t]),
-                         100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]), wrapped(parts, kNames + 31, kColumns));
+    lines += fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(static_cast<Tier>(t)), kNames, rounded_size(budget[t]),
+                         rounded_size(plan.peak[t]), 100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]),
+                         wrapped(parts, kNames + 31, kColumns));
   }
   return lines;
 }
@@ -155,8 +170,9 @@ std::string lane_lines(const PlanFigures& figures) {
   constexpr double kBar = 34;  // columns of a lane that is busy all the time
   std::string lines = fmt::format("{:<11}{:>13}{:>16}{:>11}{:>9}\n", "lane", "work", "rate", "busy", "of step");
   for (const LaneFigures& lane : figures.lanes) {
-    lines += fmt::format("{:<11}{:>13}{:>16}{:>11}{:>7.0f} %  {}\n", name_of(lane.lane), work_of(lane), rate_of(lane), rounded_seconds(lane.busy_s),
-                         100 * lane.share, std::string(static_cast<std::size_t>(std::lround(kBar * std::min(1.0, lane.share))), '#'));
+    lines += fmt::format("{:<11}{:>13}{:>16}{:>11}{:>7.0f} %  {}\n", name_of(lane.lane), work_of(lane), rate_of(lane),
+                         rounded_seconds(lane.busy_s), 100 * lane.share,
+                         std::string(static_cast<std::size_t>(std::lround(kBar * std::min(1.0, lane.share))), '#'));
   }
   return lines;
 }
@@ -185,7 +201,8 @@ std::string rate_of(const LaneFigures& lane) {
   return lane.computes() ? rounded_count(lane.rate()) + "FLOP/s" : rounded_size(static_cast<Bytes>(lane.rate())) + "/s";
 }
 
-std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model,
+                                                            const RunOptions& options) {
   Facts facts = choice_facts(run, model, options);
   for (auto& fact : step_facts(run, model, figures_of(run, model), options)) facts.push_back(std::move(fact));
   return facts;
@@ -194,8 +211,8 @@ std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& ru
 std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   if (!run.outcome.plan) return {};
   const PlanFigures figures = figures_of(run, model);
-  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures), lines_of(step_facts(run, model, figures, options)),
-                     command_lines(plan_flags(run, model, options)));
+  return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures),
+                     lines_of(step_facts(run, model, figures, options)), command_lines(plan_flags(run, model, options)));
 }
 
 }  // namespace spillway

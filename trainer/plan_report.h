@@ -18,7 +18,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model);
 std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
 
 // What the table says beside tiers and lanes, a name and a sentence each: model, machine, choices, step, bound, wear.
-std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
+std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model,
+                                                            const RunOptions& options);
 
 // "1.25 TFLOP", "3.2 GiB"; "410 GFLOP/s", "1.4 GiB/s".
 std::string work_of(const LaneFigures& lane);

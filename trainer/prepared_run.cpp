@@ -99,10 +99,10 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
                      fmt::format("Allowed are 1 to {} ranks; a profile of another machine may have more.", machine.devices));
   }
   if (machine.devices == 0) {
-    for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops, &machine.attention_fp32_flops,
-                         &machine.memory_bytes, &machine.update_bytes, &machine.nvme_read_bytes, &machine.nvme_write_bytes,
-                         &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes, &machine.nvme_read_requests,
-                         &machine.nvme_write_requests, &machine.network_bytes}) {
+    for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops,
+                         &machine.attention_fp32_flops, &machine.memory_bytes, &machine.update_bytes, &machine.nvme_read_bytes,
+                         &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
+                         &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
       *rate /= ranks;
     }
     // Ranks of one host talk through its memory.
@@ -250,7 +250,8 @@ std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedMod
     Bytes& budget = lacks_disk ? larger.budgets.nvme : larger.budgets.device;
     budget = std::max(whole_mib(attempt == 0 ? run.outcome.needed : budget + budget / 4), budget);
     if (!make_plan(model.graphs(), run.machine, larger).plan) continue;
-    fit.push_back(lacks_disk ? fmt::format("--nvme with {} MiB free", budget / kMiB) : fmt::format("--device-memory {}MiB", budget / kMiB));
+    fit.push_back(lacks_disk ? fmt::format("--nvme with {} MiB free", budget / kMiB)
+                             : fmt::format("--device-memory {}MiB", budget / kMiB));
     break;
   }
   if (wanted.budgets.nvme == 0 && !lacks_disk) {
@@ -261,7 +262,8 @@ std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedMod
     with_disk.nvme_mixed_read_bytes = with_disk.nvme_mixed_write_bytes = 1e9;
     const PlanOutcome outcome = make_plan(model.graphs(), with_disk, spilling);
     if (outcome.plan)
-      fit.push_back(fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
+      fit.push_back(
+          fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
   }
   if (wanted.form == StateForm::exact) {
     PlanRequest compact = wanted;
@@ -286,7 +288,8 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   PlannedRun run;
   run.machine = machine_of_rank(profile_for(options, model.pool()), static_cast<int>(options.parallel.ranks));
   const bool known = names_known_machine(options.memory.profile);
-  run.request = plan_request(options, budgets_of_rank(known ? budgets_of(run.machine, options) : budgets_for(options, where), options));
+  run.request =
+      plan_request(options, budgets_of_rank(known ? budgets_of(run.machine, options) : budgets_for(options, where), options));
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
   } else {
@@ -299,7 +302,8 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
     }
     throw InputError(run.outcome.refusal);
   }
-  run.durability = durability_of(options, run.request, run.outcome, run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
+  run.durability = durability_of(options, run.request, run.outcome,
+                                 run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
   if (run.outcome.plan) return run;
   run.would_fit = flags_that_fit(run, model);
   return run;

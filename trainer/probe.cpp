@@ -46,7 +46,8 @@ Measurement measured(std::string name, double amount, const std::vector<double>&
 
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
   Sampling sampling;
-  if (effort == ProbeEffort::thorough) sampling = {.samples = 25, .least_samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
+  if (effort == ProbeEffort::thorough)
+    sampling = {.samples = 25, .least_samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
   ProbeResult result;
   const auto add = [&](std::vector<Measurement> measurements) {
     for (Measurement& measurement : measurements) {
@@ -89,7 +90,8 @@ struct ShownIn {
 };
 
 ShownIn shown_in(std::string_view figure) {
-  if (figure.starts_with("shared_") || figure.starts_with("layers_") || figure.find("_beside_") != figure.npos) return {0.01, "%", true};
+  if (figure.starts_with("shared_") || figure.starts_with("layers_") || figure.find("_beside_") != figure.npos)
+    return {0.01, "%", true};
   if (figure.ends_with("_s")) return {1e-6, "us", false};
   if (figure.ends_with("_rows")) return {1, "rows", false};
   if (figure.ends_with("_requests")) return {1e3, "k/s", false};
@@ -103,14 +105,17 @@ std::string probe_table(const ProbeResult& result) {
                                   result.profile.threads, "figure", "middle", "least", "most", "varied by", "samples");
   for (const Measurement& m : result.measurements) {
     const ShownIn in = shown_in(m.name);
-    const auto shown = [&](double value) { return fmt::format("{:.{}f} {}", value / in.unit, value / in.unit < 100 && !in.whole ? 2 : 0, in.word); };
+    const auto shown = [&](double value) {
+      return fmt::format("{:.{}f} {}", value / in.unit, value / in.unit < 100 && !in.whole ? 2 : 0, in.word);
+    };
     table += fmt::format("  {:<24}{:>14}{:>14}{:>14}{:>8.0f} %{:>9}\n", m.of.empty() ? m.name : "  " + m.of, shown(m.middle),
                          shown(m.least), shown(m.most), 100 * (m.most - m.least) / m.middle, m.samples);
   }
   if (result.profile.nvme_read_bytes > 0) {
     const StoreOptions store;
-    table += fmt::format("\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once; requests: of {}, as of rows\n",
-                         exact_size(store.block_bytes), store.depth, exact_size(kSmallRequestBytes));
+    table += fmt::format(
+        "\n  NVMe: requests of {}, {} in flight, as in training; mixed: reads and writes at once; requests: of {}, as of rows\n",
+        exact_size(store.block_bytes), store.depth, exact_size(kSmallRequestBytes));
   }
   return table;
 }

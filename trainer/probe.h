@@ -26,11 +26,12 @@ struct ProbeResult {
   std::vector<Measurement> measurements;
 };
 
-// Measures matrix products, attention, passes over memory, the host optimizer, these beside one another, and the given directories.
-// Its buffers take less than 112 MiB at a time and are given back when it returns.
+// Measures matrix products, attention, passes over memory, the host optimizer, these beside one another, and the given
+// directories. Its buffers take less than 112 MiB at a time and are given back when it returns.
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort);
 
-// The profile of `--profile`, else the one kept for this host, number of threads and directories, else a quick probe, which is kept.
+// The profile of `--profile`, else the one kept for this host, number of threads and directories,
+// else a quick probe, which is kept.
 MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool);
 
 std::string probe_table(const ProbeResult& result);

@@ -60,7 +60,8 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
     layer.of_a_row = seconds_of(parts, units.graph(), {.gemm_flops = units.work_of_all().gemm_flops}) / static_cast<double>(rows);
     return layer;
   };
-  const Layer many = measure(dtype == DType::float32 ? kManyRows / 2 : kManyRows), few = measure(kFewRows);  // for the sake of memory
+  const Layer many = measure(dtype == DType::float32 ? kManyRows / 2 : kManyRows),
+              few = measure(kFewRows);  // for the sake of memory
   std::vector<double> shares, extra_rows;
   for (std::size_t i = 0; i < std::min(many.seconds.size(), few.seconds.size()); ++i) {
     // On a busy machine few rows may seem to cost as much as many, and a unit less than its parts.

@@ -145,7 +145,8 @@ double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes
   in_prompt_thread([&] {
     while (moved == 0 || seconds_since(begin) < seconds) {
       for (std::size_t i = 0; i < moves.size(); ++i) {
-        moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes, memory(direction) + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
+        moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes,
+                    memory(direction) + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
       }
       channel.wait(channel.start(direction, moves));
     }

@@ -14,8 +14,8 @@
 
 namespace spillway {
 
-// The three products of a linear layer: n rows, `in` and `out` features. Each run takes weights that no run before has left in the
-// caches, as a step finds them.
+// The three products of a linear layer: n rows, `in` and `out` features. Each run takes weights that no run before has left in
+// the caches, as a step finds them.
 class Products {
  public:
   Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out);

@@ -187,7 +187,8 @@ MachineProfile profile_from_json(const std::string& text, const std::string& fil
 
 bool names_known_machine(const std::string& name_or_file) {
   std::error_code ignored;
-  return std::ranges::find(known_machines(), name_or_file, &KnownMachine::name) != known_machines().end() && !std::filesystem::exists(name_or_file, ignored);
+  return std::ranges::find(known_machines(), name_or_file, &KnownMachine::name) != known_machines().end() &&
+         !std::filesystem::exists(name_or_file, ignored);
 }
 
 MachineProfile profile_named(const std::string& name_or_file) {
@@ -195,10 +196,13 @@ MachineProfile profile_named(const std::string& name_or_file) {
   if (std::filesystem::exists(name_or_file, ignored)) return profile_from_json(read_text_file(name_or_file, kMiB), name_or_file);
   std::string names;
   for (const KnownMachine& machine : known_machines()) {
-    if (machine.name == name_or_file) return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
+    if (machine.name == name_or_file)
+      return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
     names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
   }
-  throw InputError(fmt::format("--profile: found {}, allowed: a file that is there, or one of {}", shown_name(name_or_file), names), std::string(kHelp));
+  throw InputError(
+      fmt::format("--profile: found {}, allowed: a file that is there, or one of {}", shown_name(name_or_file), names),
+      std::string(kHelp));
 }
 
 std::string to_json_text(const MachineProfile& profile) {

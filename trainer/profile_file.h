@@ -13,8 +13,8 @@
 
 namespace spillway {
 
-// JSON, plain: name, threads, rates by the names of the struct; beside these `sources`, `assumptions`, `samples`. InputError, with
-// the entry, for rates that are missing, no numbers, or beyond what any machine does; and for keys that mean nothing.
+// JSON, plain: name, threads, rates by the names of the struct; beside these `sources`, `assumptions`, `samples`. InputError,
+// with the entry, for rates that are missing, no numbers, or beyond what any machine does; and for keys that mean nothing.
 MachineProfile profile_from_json(const std::string& text, const std::string& file);
 // What `--profile` names: a file, or else a known machine (known_machines.h).
 MachineProfile profile_named(const std::string& name_or_file);
@@ -22,8 +22,8 @@ MachineProfile profile_named(const std::string& name_or_file);
 bool names_known_machine(const std::string& name_or_file);
 std::string to_json_text(const MachineProfile& profile);
 
-// Where the profile of this host, number of threads and directories is kept: in $XDG_CACHE_HOME/spillway or ~/.cache/spillway. Nothing
-// where there is neither.
+// Where the profile of this host, number of threads and directories is kept: in $XDG_CACHE_HOME/spillway or ~/.cache/spillway.
+// Nothing where there is neither.
 std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories);
 // What is kept there; nothing where it is damaged, was measured before the machine last started, or by another way of measuring.
 std::optional<MachineProfile> cached_profile(const std::filesystem::path& cache);

@@ -78,7 +78,8 @@ void sync_tree(const std::string& directory) {
 RunDirectory::Held RunDirectory::hold(const std::string& path) {
   Held held;
   std::error_code ignored;
-  for (fs::path missing = fs::absolute(path).lexically_normal(); !fs::exists(missing, ignored) && missing != missing.root_path(); missing = missing.parent_path()) {
+  for (fs::path missing = fs::absolute(path).lexically_normal(); !fs::exists(missing, ignored) && missing != missing.root_path();
+       missing = missing.parent_path()) {
     if (missing.has_filename()) held.made.insert(held.made.begin(), missing.string());
   }
   make_directories(path);
@@ -122,7 +123,8 @@ RunDirectory::RunDirectory(RunDirectory&& other) noexcept
 // Directories with something of somebody else's in them stay: they are not empty.
 void RunDirectory::remove_what_was_made() const {
   std::error_code ignored;
-  for (const char* name : {"run.json", "plan.json", "log.jsonl", "checkpoints", ".lock"}) fs::remove(fs::path(path_) / name, ignored);
+  for (const char* name : {"run.json", "plan.json", "log.jsonl", "checkpoints", ".lock"})
+    fs::remove(fs::path(path_) / name, ignored);
   for (auto directory = held_.made.rbegin(); directory != held_.made.rend(); ++directory) fs::remove(*directory, ignored);
 }
 
@@ -141,8 +143,9 @@ std::string RunDirectory::commit_checkpoint(std::int64_t step) const {
   const std::string place = checkpoint_path(path_, step);
   const std::string unfinished = place + std::string(kUnfinished);
   sync_tree(unfinished);
-  // A directory cannot replace one with files: a checkpoint of the same step (of a run that went back and came here again) changes
-  // places with the new one, so that one of them is there at every instant, or, on file systems that cannot, makes way first.
+  // A directory cannot replace one with files: a checkpoint of the same step (of a run that went back and came
+  // here again) changes places with the new one, so that one of them is there at every instant, or, on file
+  // systems that cannot, makes way first.
   const std::string former = place + ".former" + std::string(kUnfinished);
   remove_tree(former);
   std::error_code ignored;

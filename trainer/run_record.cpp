@@ -67,7 +67,8 @@ StepUse use_of(const JsonPlace& plan, std::size_t operations) {
   StepUse use;
   for (int t = 0; t < kTiers; ++t) {
     const JsonPlace resident = plan.at("resident").at(name_of(static_cast<Tier>(t)));
-    for (int c = 0; c < kCategories; ++c) use.resident[t][c] = resident.at(name_of(static_cast<Category>(c))).integer(0, kMostBytes >> 4);
+    for (int c = 0; c < kCategories; ++c)
+      use.resident[t][c] = resident.at(name_of(static_cast<Category>(c))).integer(0, kMostBytes >> 4);
   }
   const JsonPlace buffers = plan.at("buffers");
   for (std::size_t i = 0; i < buffers.size(); ++i) {

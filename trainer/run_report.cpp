@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "trainer/page.h"
@@ -114,7 +115,8 @@ Json lanes_table(const RunRecord& run) {
                     use.bytes > 0 ? rounded_size(use.bytes) : "", rate_of(use.bytes, use.planned_s),
                     rate_of(use.bytes, use.recorded_s)});
   }
-  return table_data("Lanes in figures", fmt::format("Of step {}, the last before the state was saved.", *run.timed_step), columns, rows);
+  return table_data("Lanes in figures", fmt::format("Of step {}, the last before the state was saved.", *run.timed_step), columns,
+                    rows);
 }
 
 // The highest that the log has of a tier; nothing where it does not record it.
@@ -166,14 +168,15 @@ Json tier_pictures_of(const RunRecord& run) {
     planned.push_back(operation.planned);
     recorded.push_back(operation.recorded);
   }
-  const auto timed = std::ranges::find_if(run.log, [&](const StepRecord& record) { return run.timed_step && record.step == *run.timed_step; });
+  const auto timed =
+      std::ranges::find_if(run.log, [&](const StepRecord& record) { return run.timed_step && record.step == *run.timed_step; });
   const double recorded_s = timed != run.log.end() ? timed->step_s : 0;
   const double shown_s = std::max(run.planned_step_s, recorded_s);
   Json list = Json::array(), categories = Json::array();
   for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
-  const auto add = [&](int tier, const std::string& what, const std::vector<Span>& spans, double step_s) {
+  const auto add = [&](int tier, const std::string& what, const std::vector<Span>& spans, double step_s, Bytes most) {
     const int filled = std::clamp(static_cast<int>(std::lround(columns * step_s / shown_s)), 1, columns);
-    TierPicture picture = tier_picture(*run.use, spans, step_s, static_cast<Tier>(tier), filled);
+    TierPicture picture = tier_picture(*run.use, spans, step_s, static_cast<Tier>(tier), filled, most);
     for (std::vector<Bytes>& bytes : picture) bytes.resize(columns, 0);
     list.push_back({{"name", fmt::format("{}, {}", name_of(static_cast<Tier>(tier)), what)},
                     {"budget_bytes", run.budget[tier]},
@@ -182,10 +185,12 @@ Json tier_pictures_of(const RunRecord& run) {
   };
   for (int t = 0; t < kTiers; ++t) {
     if (run.planned_peak[t] == 0) continue;
-    add(t, "planned", planned, run.planned_step_s);
-    if (recorded_s > 0) add(t, fmt::format("recorded in step {}", *run.timed_step), recorded, recorded_s);
+    add(t, "planned", planned, run.planned_step_s, std::numeric_limits<Bytes>::max());
+    if (recorded_s > 0) add(t, fmt::format("recorded in step {}", *run.timed_step), recorded, recorded_s, run.planned_peak[t]);
   }
-  return {{"note", "Bytes in use by the plan's buffers while steps follow one another, as operations were planned and as they ran, on one scale of time."},
+  return {{"note",
+           "Bytes in use by the plan's buffers while steps follow one another, as operations were planned and as they ran, on "
+           "one scale of time."},
           {"step_ns", shown_s * 1e9},
           {"categories", categories},
           {"list", list}};

@@ -35,7 +35,8 @@ std::int32_t Sampler::pick(std::span<const float> logits, std::uint64_t sequence
   std::ranges::sort(candidates_, likelier);
   const double highest = logits[static_cast<std::size_t>(candidates_.front())];
   weights_.clear();
-  for (const std::int32_t token : candidates_) weights_.push_back(std::exp((logits[static_cast<std::size_t>(token)] - highest) / options_.temperature));
+  for (const std::int32_t token : candidates_)
+    weights_.push_back(std::exp((logits[static_cast<std::size_t>(token)] - highest) / options_.temperature));
   double total = std::accumulate(weights_.begin(), weights_.end(), 0.0);
   if (options_.top_p < 1) {
     double sum = 0;

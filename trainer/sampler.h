@@ -18,8 +18,8 @@ class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options) : options_(options) {}
 
-  // A function of (options, logits, sequence, position) alone. Of equal logits the lowest id counts as the likelier one. The logits
-  // are finite.
+  // A function of (options, logits, sequence, position) alone. Of equal logits the lowest id counts as the
+  // likelier one. The logits are finite.
   std::int32_t pick(std::span<const float> logits /*[V]*/, std::uint64_t sequence, std::uint64_t position);
 
  private:

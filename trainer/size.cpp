@@ -102,7 +102,8 @@ Bytes parse_size(std::string_view text, std::string_view what, SizeUnits units) 
       break;
   }
   if (units == SizeUnits::binary_and_decimal) {
-    throw InputError(fmt::format("{}: found \"{}\", allowed: bytes, or a number with GB, TB, PB, GiB, TiB, ..., as in 600TB", what, text));
+    throw InputError(
+        fmt::format("{}: found \"{}\", allowed: bytes, or a number with GB, TB, PB, GiB, TiB, ..., as in 600TB", what, text));
   }
   throw InputError(
       fmt::format("{}: found \"{}\", allowed: bytes, or a number with KiB, MiB, GiB or TiB, as in 512MiB", what, text),

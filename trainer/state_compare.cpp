@@ -39,7 +39,8 @@ ElementName name_of_element(const ParameterBlock& block, std::int64_t element) {
   return {};
 }
 
-std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph,
+                                                const std::string& file) {
   constexpr std::array<StateKind, kStateKinds> kinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
   constexpr std::array<const char*, kStateKinds> words = {"weight", "low half of the master", "first moment", "second moment"};
   const SafetensorsReader reader(file);
@@ -51,7 +52,8 @@ std::optional<StateDifference> first_difference(Executor& executor, const Plan& 
       const Bytes each = bytes_per_element(plan.choices.form, kind);
       if (each == 0) continue;
       const StoredTensor* tensor = reader.find(state_array_name(block, kind));
-      SPILLWAY_CHECK(tensor != nullptr && tensor->elements == block.elements, "{} has no {}", file, state_array_name(block, kind));
+      SPILLWAY_CHECK(tensor != nullptr && tensor->elements == block.elements, "{} has no {}", file,
+                     state_array_name(block, kind));
       for (std::int64_t begin = 0; begin < block.elements; begin += kChunk) {
         const auto bytes = static_cast<std::size_t>(std::min(kChunk, block.elements - begin) * each);
         const std::span<std::byte> first(staging.data(), bytes), second(staging.data() + 4 * kChunk, bytes);
@@ -62,8 +64,9 @@ std::optional<StateDifference> first_difference(Executor& executor, const Plan& 
         const std::int64_t index = byte / each;
         const ElementName name = name_of_element(block, begin + index);
         const char* word = words[static_cast<std::size_t>(kind)];
-        return StateDifference{name.tensor.empty() ? fmt::format("{} of {}, padding", word, block.name) : fmt::format("{} of {}", word, name.tensor), name.at,
-                               bits_at(first.data(), index, each), bits_at(second.data(), index, each)};
+        return StateDifference{
+            name.tensor.empty() ? fmt::format("{} of {}, padding", word, block.name) : fmt::format("{} of {}", word, name.tensor),
+            name.at, bits_at(first.data(), index, each), bits_at(second.data(), index, each)};
       }
     }
   }

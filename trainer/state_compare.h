@@ -19,9 +19,10 @@ struct StateDifference {
   std::uint32_t second_bits = 0;  // in the executor
 };
 
-// The first element that differs in the order of blocks and arrays, padding included. The file is save_state's, of the same model and
-// state form; the executor must be idle, with no update pending.
-std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
+// The first element that differs in the order of blocks and arrays, padding included. The file is save_state's, of the same model
+// and state form; the executor must be idle, with no update pending.
+std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph,
+                                                const std::string& file);
 
 // "model.layers.0.mlp.up_proj.weight" and the index in it of an element of a block; an empty name for padding.
 struct ElementName {

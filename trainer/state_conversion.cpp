@@ -29,10 +29,11 @@ std::string_view name_of(StateChoice state) { return state == StateChoice::compa
 
 }  // namespace
 
-void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to, const std::array<std::byte*, kStateKinds>& out,
-                   std::int64_t elements) {
+void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to,
+                   const std::array<std::byte*, kStateKinds>& out, std::int64_t elements) {
   const auto master = [&](std::int64_t i) {
-    return from == StateForm::fp32 ? read<float>(in[kWeight])[i] : join_master(read<BFloat16>(in[kWeight])[i], read<std::int16_t>(in[kLow])[i]);
+    return from == StateForm::fp32 ? read<float>(in[kWeight])[i]
+                                   : join_master(read<BFloat16>(in[kWeight])[i], read<std::int16_t>(in[kLow])[i]);
   };
   for (std::int64_t i = 0; i < elements; ++i) {
     if (to == StateForm::fp32) {
@@ -62,23 +63,32 @@ void convert_state(StateForm from, const std::array<const std::byte*, kStateKind
 std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOptions& now) {
   std::vector<std::string> changes;
   if (before.batch.micro_batch_size != now.batch.micro_batch_size) {
-    changes.push_back(fmt::format("--micro-batch-size {} instead of {}: gradients are summed in other groups, so from here on losses agree with those of the run before to "
-                                  "rounding, not to the bit",
-                                  now.batch.micro_batch_size, before.batch.micro_batch_size));
+    changes.push_back(
+        fmt::format("--micro-batch-size {} instead of {}: gradients are summed in other groups, so from here on losses agree "
+                    "with those of the run before to "
+                    "rounding, not to the bit",
+                    now.batch.micro_batch_size, before.batch.micro_batch_size));
   }
   if (before.precision.dtype != now.precision.dtype) {
-    changes.push_back(fmt::format("--dtype {} instead of {}: the state is taken over {}; what is computed from here on is rounded otherwise", name_of(now.precision.dtype),
-                                  name_of(before.precision.dtype), before.precision.state == StateChoice::compact ? "with moments widened" : "to the bit"));
+    changes.push_back(
+        fmt::format("--dtype {} instead of {}: the state is taken over {}; what is computed from here on is rounded otherwise",
+                    name_of(now.precision.dtype), name_of(before.precision.dtype),
+                    before.precision.state == StateChoice::compact ? "with moments widened" : "to the bit"));
   } else if (before.precision.state != now.precision.state) {
-    changes.push_back(fmt::format("--state {} instead of {}: weights are taken over to the bit, moments are {}; losses go on close to those of the run before", name_of(now.precision.state),
-                                  name_of(before.precision.state), now.precision.state == StateChoice::compact ? "rounded to bf16" : "widened to fp32"));
+    changes.push_back(
+        fmt::format("--state {} instead of {}: weights are taken over to the bit, moments are {}; losses go on close to those of "
+                    "the run before",
+                    name_of(now.precision.state), name_of(before.precision.state),
+                    now.precision.state == StateChoice::compact ? "rounded to bf16" : "widened to fp32"));
   }
   if (before.batch.global_batch_size != now.batch.global_batch_size) {
-    changes.push_back(fmt::format("--global-batch-size {} instead of {}: the data go on where they would be if all steps had been of this size", now.batch.global_batch_size,
-                                  before.batch.global_batch_size));
+    changes.push_back(
+        fmt::format("--global-batch-size {} instead of {}: the data go on where they would be if all steps had been of this size",
+                    now.batch.global_batch_size, before.batch.global_batch_size));
   }
   if (before.batch.seq_length != now.batch.seq_length) {
-    changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another", now.batch.seq_length, before.batch.seq_length));
+    changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another",
+                                  now.batch.seq_length, before.batch.seq_length));
   }
   return changes;
 }

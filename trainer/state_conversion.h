@@ -17,8 +17,8 @@
 namespace spillway {
 
 // Arrays by StateKind, each [P]; null where the form has none.
-void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to, const std::array<std::byte*, kStateKinds>& out,
-                   std::int64_t elements);
+void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to,
+                   const std::array<std::byte*, kStateKinds>& out, std::int64_t elements);
 
 // A sentence for each option by which a run that goes on computes other bits than the run before would have.
 std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOptions& now);

@@ -38,16 +38,20 @@ void for_each_chunk(const Plan& plan, const UnitGraph& graph,
     for (const StateKind kind : kKinds) {
       if (bytes_per_element(plan.choices.form, kind) == 0) continue;
       const std::int64_t elements = graph.blocks[block].elements;
-      for (std::int64_t begin = 0; begin < elements; begin += kChunk) visit(block, kind, begin, std::min(kChunk, elements - begin));
+      for (std::int64_t begin = 0; begin < elements; begin += kChunk)
+        visit(block, kind, begin, std::min(kChunk, elements - begin));
     }
   }
 }
 
-std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) { return {arena.data() + begin, static_cast<std::size_t>(bytes)}; }
+std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) {
+  return {arena.data() + begin, static_cast<std::size_t>(bytes)};
+}
 
 }  // namespace
 
-void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed) {
+void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
+                      std::uint64_t seed) {
   std::optional<SafetensorsReader> reader;
   if (!model.directory.empty()) {
     reader.emplace(model.directory);
@@ -90,7 +94,8 @@ std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) 
   std::vector<TensorToWrite> tensors;
   for (const ParameterBlock& block : graph.blocks) {
     for (const StateKind kind : kKinds) {
-      if (bytes_per_element(plan.choices.form, kind) > 0) tensors.push_back({state_array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
+      if (bytes_per_element(plan.choices.form, kind) > 0)
+        tensors.push_back({state_array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
     }
   }
   return tensors;
@@ -109,11 +114,14 @@ StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& grap
   return writer.finish();
 }
 
-StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between) {
+StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file,
+                          const std::function<void()>& between) {
   SummedWriter writer(file, tensors_of(plan, graph));
   for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
     const Bytes each = bytes_per_element(plan.choices.form, kind);
-    writer.append(state_array_name(graph.blocks[block], kind), held.on_device(block, kind).subspan(static_cast<std::size_t>(begin * each), static_cast<std::size_t>(elements * each)));
+    writer.append(
+        state_array_name(graph.blocks[block], kind),
+        held.on_device(block, kind).subspan(static_cast<std::size_t>(begin * each), static_cast<std::size_t>(elements * each)));
     between();
   });
   return writer.finish();
@@ -124,7 +132,13 @@ namespace {
 // A checkpoint's arrays in the form that they have there.
 class StoredState {
  public:
-  StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted) : path_(file), graph_(graph), reader_(file), file_(PosixFile::open_to_read(file)), sums_(read_state_sums(file)), form_(wanted) {
+  StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted)
+      : path_(file),
+        graph_(graph),
+        reader_(file),
+        file_(PosixFile::open_to_read(file)),
+        sums_(read_state_sums(file)),
+        form_(wanted) {
     const auto has = [&](StateKind kind, ElementType type) {
       const StoredTensor* tensor = reader_.find(state_array_name(graph_.blocks.front(), kind));
       return tensor != nullptr && tensor->type == type;
@@ -145,10 +159,11 @@ class StoredState {
     const StoredTensor* tensor = reader_.find(name);
     const ElementType wanted = type_of(form_, kind);
     if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph_.blocks[block].elements) {
-      throw InputError(fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", path_,
-                                   tensor == nullptr ? "nothing" : fmt::format("{} elements of {}", tensor->elements, name_of(tensor->type)), name,
-                                   graph_.blocks[block].elements, name_of(wanted)),
-                       "Load it with the model that it was saved with.");
+      throw InputError(
+          fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", path_,
+                      tensor == nullptr ? "nothing" : fmt::format("{} elements of {}", tensor->elements, name_of(tensor->type)),
+                      name, graph_.blocks[block].elements, name_of(wanted)),
+          "Load it with the model that it was saved with.");
     }
     const Bytes at = begin * bytes_per_element(form_, kind);
     file_.read(tensor->offset + at, data);
@@ -180,12 +195,15 @@ void load_converted(StoredState& stored, Executor& executor, const Plan& plan, c
     for (std::int64_t begin = 0; begin < graph.blocks[block].elements; begin += kChunk) {
       const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
       for (const StateKind kind : kKinds) {
-        if (const Bytes each = bytes_per_element(stored.form(), kind); each > 0) stored.read(block, kind, begin, bytes_of(staging, static_cast<int>(kind) * place, elements * each));
+        if (const Bytes each = bytes_per_element(stored.form(), kind); each > 0)
+          stored.read(block, kind, begin, bytes_of(staging, static_cast<int>(kind) * place, elements * each));
       }
       convert_state(stored.form(), in, plan.choices.form, out, elements);
       for (const StateKind kind : kKinds) {
         const Bytes each = bytes_per_element(plan.choices.form, kind);
-        if (each > 0) executor.write_state(block, kind, begin, bytes_of(staging, (kStateKinds + static_cast<int>(kind)) * place, elements * each));
+        if (each > 0)
+          executor.write_state(block, kind, begin,
+                               bytes_of(staging, (kStateKinds + static_cast<int>(kind)) * place, elements * each));
       }
     }
   }

@@ -16,14 +16,17 @@ namespace spillway {
 
 // Fills a fresh executor: weights from the model's directory, or drawn from the seed where it has none; moments are zero.
 // InputError where the files do not fit the model.
-void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model, std::uint64_t seed);
+void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
+                      std::uint64_t seed);
 
-// One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the same
-// model and state form reads it. The executor must be idle, with no update pending. Returns the sums of what was written.
+// One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the
+// same model and state form reads it. The executor must be idle, with no update pending. Returns the sums of what was written.
 StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 // The same of a state that is held, all of it on the device; `between` is called after each piece, and may throw.
-StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file, const std::function<void()>& between);
-// State of another form is converted (state_conversion.h). InputError where the file is of another model; IoError where it is damaged.
+StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file,
+                          const std::function<void()>& between);
+// State of another form is converted (state_conversion.h). InputError where the file is of another
+// model; IoError where it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 
 // Whether every weight is a finite number. The executor must be idle, with no update pending.

@@ -32,7 +32,9 @@ StateSums read_state_sums(const std::string& state_file) {
     throw IoError(fmt::format("{} is missing: nothing says whether {} is as it was written", path, state_file), kElse);
   }
   const auto json = nlohmann::json::parse(read_text_file(path, kLargestFile), nullptr, false);
-  const auto damaged = [&] { return IoError(fmt::format("{} is damaged: it does not hold a checksum of 16 digits for each array", path), kElse); };
+  const auto damaged = [&] {
+    return IoError(fmt::format("{} is damaged: it does not hold a checksum of 16 digits for each array", path), kElse);
+  };
   if (!json.is_object()) throw damaged();
   StateSums sums;
   for (const auto& [array, value] : json.items()) {
@@ -66,16 +68,18 @@ void SummedWriter::close() {
 void check_state_sum(const StateSums& sums, const std::string& state_file, std::string_view array, std::uint64_t found) {
   const auto sum = sums.find(array);
   if (sum != sums.end() && sum->second == found) return;
-  throw IoError(fmt::format("{}: {} is damaged: it has checksum {:016x} and {}", state_file, array, found,
-                            sum == sums.end() ? "none is in the file of checksums" : fmt::format("was written with {:016x}", sum->second)),
-                kElse);
+  throw IoError(
+      fmt::format("{}: {} is damaged: it has checksum {:016x} and {}", state_file, array, found,
+                  sum == sums.end() ? "none is in the file of checksums" : fmt::format("was written with {:016x}", sum->second)),
+      kElse);
 }
 
 void check_state_array(const StateSums& sums, const std::string& state_file, const PosixFile& file, const StoredTensor& array) {
   std::vector<std::byte> piece(static_cast<std::size_t>(std::min<Bytes>(4 * kMiB, array.bytes)));
   ContentHasher hasher;
   for (Bytes at = 0; at < array.bytes; at += std::ssize(piece)) {
-    const std::span<std::byte> part = std::span(piece).first(static_cast<std::size_t>(std::min<Bytes>(std::ssize(piece), array.bytes - at)));
+    const std::span<std::byte> part =
+        std::span(piece).first(static_cast<std::size_t>(std::min<Bytes>(std::ssize(piece), array.bytes - at)));
     file.read(array.offset + at, part);
     hasher.add(part);
   }
@@ -92,7 +96,8 @@ Bytes check_state_file(const std::string& state_file) {
     total += array.bytes;
   }
   for (const auto& [array, sum] : sums) {
-    if (reader.find(array) == nullptr) throw IoError(fmt::format("{}: {} is missing, which has checksum {:016x}", state_file, array, sum), kElse);
+    if (reader.find(array) == nullptr)
+      throw IoError(fmt::format("{}: {} is missing, which has checksum {:016x}", state_file, array, sum), kElse);
   }
   return total;
 }

@@ -52,13 +52,18 @@ std::string varint(std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
   return bytes + static_cast<char>(value);
 }
-std::string key(int field, Wire wire) { return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire)); }
-std::string message(int field, std::string_view bytes) { return key(field, Wire::length) + varint(bytes.size()) + std::string(bytes); }
+std::string key(int field, Wire wire) {
+  return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
+}
+std::string message(int field, std::string_view bytes) {
+  return key(field, Wire::length) + varint(bytes.size()) + std::string(bytes);
+}
 
 // Event: wall_time = 1, step = 2, file_version = 3, summary = 5.
 std::string event(std::int64_t step, std::string_view content) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return key(1, Wire::fixed64) + bytes_of(now) + key(2, Wire::varint) + varint(static_cast<std::uint64_t>(step)) + std::string(content);
+  return key(1, Wire::fixed64) + bytes_of(now) + key(2, Wire::varint) + varint(static_cast<std::uint64_t>(step)) +
+         std::string(content);
 }
 
 // Summary.Value: tag = 1, simple_value = 2. Summary: value = 1.
@@ -138,7 +143,8 @@ Bytes whole_records(const std::string& path, std::int64_t last_step) {
     std::uint64_t length = 0;
     std::memcpy(&length, header.data(), sizeof length);
     const std::string_view length_bytes(header.data(), sizeof length);
-    if (bytes_of(masked_crc(length_bytes)) != std::string_view(header.data() + sizeof length, 4) || length > kLargestRecord) return kept;
+    if (bytes_of(masked_crc(length_bytes)) != std::string_view(header.data() + sizeof length, 4) || length > kLargestRecord)
+      return kept;
     data.resize(static_cast<std::size_t>(length));
     if (!file.read(data.data(), static_cast<std::streamsize>(length)) || !file.read(crc.data(), crc.size())) return kept;
     const auto step = step_of(data);
@@ -156,7 +162,8 @@ AppendFile opened(const std::string& directory, std::int64_t last_step) {
   const Bytes kept = is_there ? whole_records(path, last_step) : 0;
   // A file without steps is what a run left that could not begin.
   if (is_there && last_step == 0 && static_cast<std::uintmax_t>(kept) != fs::file_size(path, error)) {
-    throw InputError(fmt::format("--tensorboard: found {}, allowed: a directory without a curve of ours", path), "it is another run's curve");
+    throw InputError(fmt::format("--tensorboard: found {}, allowed: a directory without a curve of ours", path),
+                     "it is another run's curve");
   }
   AppendFile file(path, kept);
   if (kept == 0) file.append(record_of(event(0, message(3, "brain.Event:2"))));

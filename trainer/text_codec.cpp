@@ -18,7 +18,9 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 constexpr std::size_t kLongestCharacter = 4;
 
 // Bytes that a character has by its first one; 0 where no character begins so.
-std::size_t length_by(unsigned char first) { return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0; }
+std::size_t length_by(unsigned char first) {
+  return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+}
 
 }  // namespace
 
@@ -34,17 +36,20 @@ std::string tokenizer_of(const RunOptions& options) {
 
 TextCodec::TextCodec(const std::string& tokenizer, std::int64_t vocabulary) {
   constexpr const char* allowed = "allowed: bytes, a tokenizer.json, a directory that has one";
-  if (tokenizer.empty()) throw InputError(fmt::format("--tokenizer: not given, and the model has no tokenizer.json; {}", allowed));
+  if (tokenizer.empty())
+    throw InputError(fmt::format("--tokenizer: not given, and the model has no tokenizer.json; {}", allowed));
   if (tokenizer == "bytes") {
-    if (vocabulary < 256) throw InputError(fmt::format("--tokenizer bytes: the model has a vocabulary of {}, allowed: 256 or more", vocabulary));
+    if (vocabulary < 256)
+      throw InputError(fmt::format("--tokenizer bytes: the model has a vocabulary of {}, allowed: 256 or more", vocabulary));
     return;
   }
   std::error_code ignored;
-  if (!fs::exists(tokenizer, ignored)) throw InputError(fmt::format("--tokenizer: found {}, {}", tokenizer, allowed), "there is no such file or directory");
+  if (!fs::exists(tokenizer, ignored))
+    throw InputError(fmt::format("--tokenizer: found {}, {}", tokenizer, allowed), "there is no such file or directory");
   tokenizer_.emplace(Tokenizer::load(tokenizer));
   if (tokenizer_->vocab_size() > vocabulary) {
-    throw InputError(fmt::format("--tokenizer: {} has tokens up to {}, allowed: below {}, the vocabulary of the model", tokenizer_->path(),
-                                 tokenizer_->vocab_size() - 1, vocabulary),
+    throw InputError(fmt::format("--tokenizer: {} has tokens up to {}, allowed: below {}, the vocabulary of the model",
+                                 tokenizer_->path(), tokenizer_->vocab_size() - 1, vocabulary),
                      "the tokenizer must be that of the model");
   }
 }
@@ -60,7 +65,8 @@ std::vector<std::int32_t> TextCodec::prompt(std::string_view text) const {
   tokenizer_->encode(text, ids);
   // A prompt that has them already, as chat templates give it, does not get them twice.
   const std::size_t twice = 2 * leading.size();
-  if (ids.size() >= twice && std::equal(leading.begin(), leading.end(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()))) {
+  if (ids.size() >= twice &&
+      std::equal(leading.begin(), leading.end(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()))) {
     ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()));
   }
   return ids;
@@ -88,8 +94,9 @@ std::string Utf8Stream::add(std::string_view bytes) {
     rest.remove_prefix(invalid);
     // A character that may still be completed waits; it must look right so far.
     const std::size_t length = length_by(static_cast<unsigned char>(rest[0]));
-    const bool begins_well = std::all_of(rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(std::min(rest.size(), kLongestCharacter)),
-                                         [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; });
+    const bool begins_well =
+        std::all_of(rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(std::min(rest.size(), kLongestCharacter)),
+                    [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; });
     if (length > rest.size() && begins_well) break;
     whole += kReplacement;
     rest.remove_prefix(1);

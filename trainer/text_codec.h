@@ -22,7 +22,8 @@ class TextCodec {
   // `tokenizer` as from tokenizer_of. InputError where there is none, or it has tokens that the model has not.
   TextCodec(const std::string& tokenizer, std::int64_t vocabulary);
 
-  // What the model goes on from: the tokens that the tokenizer puts before a text, then the text. InputError for what is not UTF-8.
+  // What the model goes on from: the tokens that the tokenizer puts before a text, then the text.
+  // InputError for what is not UTF-8.
   std::vector<std::int32_t> prompt(std::string_view text) const;
   std::string bytes_of(std::int32_t token) const;  // nothing for special tokens, and for ids that have none
   std::optional<std::int32_t> end_of_text() const;

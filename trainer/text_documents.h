@@ -1,5 +1,6 @@
 // Text files to tokens: read in bounded memory, encoded by all threads, handed over in order. A .jsonl file has a document a row
-// ("text", or "messages" by the chat template beside the tokenizer), any other file is one document. Not here: what is done with the tokens.
+// ("text", or "messages" by the chat template beside the tokenizer), any other file is one document. Not
+// here: what is done with the tokens.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@ struct Change {
   double at_s;
   Bytes bytes;
   int category;
+  bool of_step_before = false;
 };
 
 // When the bytes of a buffer of the step are in use: from the beginning of the first operation that touches it to the end of the
@@ -45,8 +46,10 @@ StepUse step_use(const Plan& plan) {
   return use;
 }
 
-TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns) {
+TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns,
+                         Bytes most) {
   std::array<Bytes, kCategories> level = use.resident[static_cast<int>(tier)];  // at the beginning of the step
+  std::array<Bytes, kCategories> of_step_before{};                              // of it, what the step before still uses
   std::vector<Change> changes;
   for (const BufferUse& buffer : use.buffers) {
     if (buffer.tier != tier) continue;
@@ -57,8 +60,8 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
     const double within = std::fmod(life.begin_s, step_s), begin = within < 0 ? within + step_s : within;
     const double end = begin + std::min(life.end_s - life.begin_s, step_s);
     changes.push_back({begin, buffer.bytes, category});
-    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category});
-    if (end > step_s) level[static_cast<std::size_t>(category)] += buffer.bytes;
+    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category, end > step_s});
+    if (end > step_s) of_step_before[static_cast<std::size_t>(category)] += buffer.bytes;
   }
   // What ends goes before what begins at the same moment: it may leave its bytes to it.
   std::ranges::sort(changes,
@@ -70,14 +73,26 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
     for (const Bytes b : bytes) sum += b;
     return sum;
   };
+  const auto together = [&] {
+    std::array<Bytes, kCategories> bytes = level;
+    Bytes room = most - total(level);
+    for (int c = 0; c < kCategories; ++c) {
+      const Bytes added = std::clamp<Bytes>(of_step_before[c], 0, std::max<Bytes>(room, 0));
+      bytes[c] += added, room -= added;
+    }
+    return bytes;
+  };
   std::size_t next = 0;
   for (int column = 0; column < columns; ++column) {
     const double until = step_s * (column + 1) / columns;
-    std::array<Bytes, kCategories> fullest = level;
+    std::array<Bytes, kCategories> fullest = together();
     while (next < changes.size() && (changes[next].at_s < until || column + 1 == columns)) {
       const double now = changes[next].at_s;
-      for (; next < changes.size() && changes[next].at_s == now; ++next) level[changes[next].category] += changes[next].bytes;
-      if (total(level) > total(fullest)) fullest = level;
+      for (; next < changes.size() && changes[next].at_s == now; ++next) {
+        const Change& change = changes[next];
+        (change.of_step_before ? of_step_before : level)[change.category] += change.bytes;
+      }
+      if (const std::array<Bytes, kCategories> bytes = together(); total(bytes) > total(fullest)) fullest = bytes;
     }
     for (int c = 0; c < kCategories; ++c) picture[c][static_cast<std::size_t>(column)] = fullest[c];
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct StepUse {
 StepUse step_use(const Plan& plan);
 
 // `spans`: of every operation. Steps follow one another: what one step still uses while the next has begun is counted in both.
-TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns);
+// `most`: of the tier. Steps as planned need no more; of steps that ran, each took another time, and where this one and the one
+// before would need more together, the one before was through with it.
+TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns,
+                         Bytes most = std::numeric_limits<Bytes>::max());
 
 }  // namespace spillway

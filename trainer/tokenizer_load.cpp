@@ -349,7 +349,9 @@ void add_leading(const json& processor, std::int64_t ids, std::vector<std::int32
   for (const json& item : *single) {
     if (!item.is_object() || !item.contains("SpecialToken")) return;
     const json& token = item["SpecialToken"];
-    const auto found = token.is_object() && token.contains("id") && token["id"].is_string() ? special->find(token["id"].get<std::string>()) : special->end();
+    const auto found = token.is_object() && token.contains("id") && token["id"].is_string()
+                           ? special->find(token["id"].get<std::string>())
+                           : special->end();
     if (found == special->end() || !found->is_object() || !found->contains("ids") || !(*found)["ids"].is_array()) return;
     for (const json& id : (*found)["ids"]) {
       if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= ids) return;

@@ -28,7 +28,8 @@ bool is_graphic(std::int32_t code_point);      // L*, N*, P*, S*
 bool is_white_space(std::int32_t code_point);  // the property White_Space
 bool is_word(std::int32_t code_point);         // \w of UTS 18
 
-// `text` in NFC as the reference implementation has it (trainer/tokenizer_newer.h). The result is `text` itself where it is so already; else it lies in `buffer`.
+// `text` in NFC as the reference implementation has it (trainer/tokenizer_newer.h). The result is `text` itself where it is so
+// already; else it lies in `buffer`.
 std::string_view to_nfc(std::string_view text, std::string& buffer);
 
 }  // namespace spillway

@@ -36,7 +36,12 @@ namespace {
 class TrainingRun {
  public:
   explicit TrainingRun(const ResolvedOptions& resolved)
-      : options_(resolved.options), durable_(durable_state(options_)), model_(options_), planned_(planned(options_, model_)), plan_(*planned_.outcome.plan), compiled_(model_.of(plan_)),
+      : options_(resolved.options),
+        durable_(durable_state(options_)),
+        model_(options_),
+        planned_(planned(options_, model_)),
+        plan_(*planned_.outcome.plan),
+        compiled_(model_.of(plan_)),
         data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
     validate(plan_, compiled_.graph);
@@ -63,10 +68,13 @@ class TrainingRun {
     for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
     progress_.message(plan_summary(planned_, model_));
     const std::optional<DurabilityPlan> durability = directory_ ? planned_.durability : std::nullopt;
-    progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, durability) : "nothing is kept without --save"));
+    progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, durability)
+                                                   : "nothing is kept without --save"));
     progress_.message(data_.summary());
     progress_.set_tiers(tiers);
-    loop_.emplace(options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); }, durable_steps(durability));
+    loop_.emplace(
+        options_, model_, plan_, data_, [this](std::string_view message) { progress_.message(message); },
+        durable_steps(durability));
     loop_->begin(loaded_);
     if (durability) {
       write_store_link(directory_->path(), {.store_id = store_id_, .directories = paths_of(options_.memory.nvme)});
@@ -93,7 +101,8 @@ class TrainingRun {
         copy_.reset();  // of a step before
         save(step + 1);
         give_up_store();
-        progress_.message(fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
+        progress_.message(
+            fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
         return kExitInterrupted;
       }
       if (saves_after(step)) save_beside(step + 1);
@@ -113,7 +122,8 @@ class TrainingRun {
 
   // Looked at first: without its store's directories the run cannot even be planned.
   static std::optional<DurableState> durable_state(const RunOptions& options) {
-    return options.checkpoint.load.empty() ? std::nullopt : durable_state_of(options.checkpoint.load, paths_of(options.memory.nvme));
+    return options.checkpoint.load.empty() ? std::nullopt
+                                           : durable_state_of(options.checkpoint.load, paths_of(options.memory.nvme));
   }
 
   bool goes_on() const { return !options_.checkpoint.load.empty() && options_.checkpoint.save == options_.checkpoint.load; }
@@ -143,12 +153,13 @@ class TrainingRun {
     }
     first_step_ = saved_step_ = loaded_ ? loaded_->step : durable_->record.step;
     if (first_step_ > options_.batch.train_iters) {
-      throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", options_.batch.train_iters, first_step_,
-                                   loaded_ ? loaded_->path : durable_->link.directories.front()));
+      throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", options_.batch.train_iters,
+                                   first_step_, loaded_ ? loaded_->path : durable_->link.directories.front()));
     }
   }
 
-  // The store that the loop is to have, where steps are durable. A store that cannot be gone on with in place becomes a checkpoint.
+  // The store that the loop is to have, where steps are durable. A store that cannot be gone on with
+  // in place becomes a checkpoint.
   std::optional<DurableSteps> durable_steps(const std::optional<DurabilityPlan>& durability) {
     if (durable_ && !(durability && goes_on() && paths_of(options_.memory.nvme) == durable_->link.directories &&
                       lies_as(durable_->record, durability->layout, durable_->identity))) {
@@ -160,14 +171,18 @@ class TrainingRun {
     }
     if (!durability) return std::nullopt;
     store_id_ = durable_ ? durable_->identity.store_id : new_store_id();
-    return DurableSteps{.store_id = store_id_, .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
-                        .yields = options_.memory.durability != DurabilityChoice::step, .layout = durability->layout, .interval = durability->interval,
+    return DurableSteps{.store_id = store_id_,
+                        .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
+                        .yields = options_.memory.durability != DurabilityChoice::step,
+                        .layout = durability->layout,
+                        .interval = durability->interval,
                         .from = durable_ ? std::optional(durable_->record) : std::nullopt};
   }
 
   void save_durable_as_checkpoint() {
     const std::int64_t step = durable_->record.step;
-    progress_.message(fmt::format("the plan has the state elsewhere than the run's store: step {} becomes a checkpoint first", step));
+    progress_.message(
+        fmt::format("the plan has the state elsewhere than the run's store: step {} becomes a checkpoint first", step));
     write_checkpoint(*directory_, step, [&](const std::string& file) { return save_durable_state(*durable_, file); });
     loaded_ = checkpoint_of_step(directory_->path(), step);
     superseded_ = std::exchange(durable_, std::nullopt);
@@ -275,18 +290,28 @@ class TrainingRun {
     const std::int64_t good = outcome.step - 1;
     std::string kept = "Without --save nothing is kept.";
     if (directory_ && outcome.state_intact && !weights_are_finite(loop_->executor(), plan_, compiled_.graph)) {
-      kept = fmt::format("The update of step {} had already made weights that are not finite; the last state kept is that of step {} in {}/checkpoints.", good, saved_step_, directory_->path());
+      kept = fmt::format(
+          "The update of step {} had already made weights that are not finite; the last state kept is that of step {} in "
+          "{}/checkpoints.",
+          good, saved_step_, directory_->path());
       give_up_store();
     } else if (directory_ && outcome.state_intact) {
       save(good);
       give_up_store();
       kept = fmt::format("The state after step {} is kept in {}/checkpoints.", good, directory_->path());
     } else if (store_id_ != 0) {
-      kept = fmt::format("Some updates of the step had been made already; the store on nvme has the last durable step, from which --load {} goes on.", directory_->path());
+      kept = fmt::format(
+          "Some updates of the step had been made already; the store on nvme has the last durable step, from which --load {} "
+          "goes on.",
+          directory_->path());
     } else if (directory_) {
-      kept = fmt::format("Some updates of the step had been made already; the last good state is that of step {} in {}/checkpoints.", saved_step_, directory_->path());
+      kept =
+          fmt::format("Some updates of the step had been made already; the last good state is that of step {} in {}/checkpoints.",
+                      saved_step_, directory_->path());
     }
-    throw InputError(fmt::format("step {}: {}; training stopped", outcome.step, outcome.stopped), kept + " A lower --lr, a longer --lr-warmup-iters or --clip-grad may help; look at the data of this step, too.");
+    throw InputError(
+        fmt::format("step {}: {}; training stopped", outcome.step, outcome.stopped),
+        kept + " A lower --lr, a longer --lr-warmup-iters or --clip-grad may help; look at the data of this step, too.");
   }
 
   const RunOptions& options_;

@@ -31,14 +31,16 @@ std::int64_t count_of(const std::vector<T>& all, T wanted) {
 std::string words_of(const Plan& plan) {
   const Choices& c = plan.choices;
   const auto blocks = c.weight_tier.size(), units = c.saved.size();
-  return fmt::format("order {}, update {}, of {} blocks {} weights and {} optimizer states on nvme, of {} units {} recomputed and {} spilled; device {}, nvme {}",
-                     name_of(c.order), name_of(c.update), blocks, count_of(c.weight_tier, Tier::nvme), count_of(c.optimizer_tier, Tier::nvme), units,
-                     count_of(c.saved, Saved::recompute), count_of(c.saved, Saved::spill), rounded_size(plan.peak[static_cast<int>(Tier::device)]),
-                     rounded_size(plan.peak[static_cast<int>(Tier::nvme)]));
+  return fmt::format(
+      "order {}, update {}, of {} blocks {} weights and {} optimizer states on nvme, of {} units {} recomputed and {} spilled; "
+      "device {}, nvme {}",
+      name_of(c.order), name_of(c.update), blocks, count_of(c.weight_tier, Tier::nvme), count_of(c.optimizer_tier, Tier::nvme),
+      units, count_of(c.saved, Saved::recompute), count_of(c.saved, Saved::spill),
+      rounded_size(plan.peak[static_cast<int>(Tier::device)]), rounded_size(plan.peak[static_cast<int>(Tier::nvme)]));
 }
 
-// Requests of plans worth comparing with, best first: in core as plainly as can be, in core otherwise, and other schedules under the
-// budgets that were given.
+// Requests of plans worth comparing with, best first: in core as plainly as can be, in core otherwise, and other schedules
+// under the budgets that were given.
 std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& given) {
   const Plan& plan = *given.outcome.plan;
   RunOptions roomy = options;
@@ -86,7 +88,8 @@ Plan rival_of(const RunOptions& options, const PreparedModel& model, const Plann
 class StateOnDisk {
  public:
   explicit StateOnDisk(const MemoryOptions& memory) {
-    const std::filesystem::path directory = memory.nvme.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(memory.nvme.front().path);
+    const std::filesystem::path directory =
+        memory.nvme.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(memory.nvme.front().path);
     file_ = (directory / fmt::format("spillway-verify-{}.safetensors", getpid())).string();
   }
   ~StateOnDisk() {
@@ -149,14 +152,17 @@ class Verification {
       while (submitted < std::min(i + ahead, steps_)) loop.submit(first_step() + submitted++);
       const StepOutcome outcome = loop.wait();
       if (!outcome.stopped.empty()) {
-        throw InputError(fmt::format("step {} under the {} plan: {}; there is nothing to compare", outcome.step, which == 0 ? "first" : "second", outcome.stopped),
+        throw InputError(fmt::format("step {} under the {} plan: {}; there is nothing to compare", outcome.step,
+                                     which == 0 ? "first" : "second", outcome.stopped),
                          "A lower --lr or --clip-grad may help; look at the data of this step, too.");
       }
       VerifiedStep& step = result_.steps[static_cast<std::size_t>(i)];
       step.step = outcome.step;
       step.loss[which] = outcome.loss;
       step.grad_norm[which] = outcome.grad_norm;
-      if (which == 1) say_(fmt::format("step {:>4}  loss {:.9g} {:.9g}  gradient norm {:.9g} {:.9g}  {}", step.step, step.loss[0], step.loss[1], step.grad_norm[0], step.grad_norm[1], step.equal() ? "equal" : "DIFFERENT"));
+      if (which == 1)
+        say_(fmt::format("step {:>4}  loss {:.9g} {:.9g}  gradient norm {:.9g} {:.9g}  {}", step.step, step.loss[0], step.loss[1],
+                         step.grad_norm[0], step.grad_norm[1], step.equal() ? "equal" : "DIFFERENT"));
     }
     loop.executor().flush();
     if (which == 0) {
@@ -167,19 +173,22 @@ class Verification {
   }
 
   std::string verdict() const {
-    if (result_.equal()) return fmt::format("equal: losses and gradient norms of {} step{} and the final state, bit for bit", steps_, steps_ == 1 ? "" : "s");
+    if (result_.equal())
+      return fmt::format("equal: losses and gradient norms of {} step{} and the final state, bit for bit", steps_,
+                         steps_ == 1 ? "" : "s");
     std::string text = "different";
     const auto step = std::ranges::find_if(result_.steps, [](const VerifiedStep& s) { return !s.equal(); });
     if (step != result_.steps.end()) {
       const bool loss = !same_bits(step->loss[0], step->loss[1]);
       const double* values = loss ? step->loss : step->grad_norm;
-      text += fmt::format(": first at step {}: {} {:a} and {:a}", step->step, loss ? "loss" : "gradient norm", values[0], values[1]);
+      text +=
+          fmt::format(": first at step {}: {} {:a} and {:a}", step->step, loss ? "loss" : "gradient norm", values[0], values[1]);
     } else {
       text += ": losses and gradient norms are equal";
     }
     if (!result_.state) return text + "; the final state is equal";
-    return text + fmt::format("; first in the final state: {}, element [{}]: bits {:#x} and {:#x}", result_.state->array, fmt::join(result_.state->at, ", "),
-                              result_.state->first_bits, result_.state->second_bits);
+    return text + fmt::format("; first in the final state: {}, element [{}]: bits {:#x} and {:#x}", result_.state->array,
+                              fmt::join(result_.state->at, ", "), result_.state->first_bits, result_.state->second_bits);
   }
 
   RunOptions options_;
@@ -227,13 +236,21 @@ VerifyResult verify(const RunOptions& options, std::int64_t steps, const Say& sa
 }
 
 std::string verify_json(const VerifyResult& result) {
-  nlohmann::ordered_json json = {{"equal", result.equal()}, {"verdict", result.verdict}, {"plans_differ", result.plans_differ}, {"steps", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {{"equal", result.equal()},
+                                 {"verdict", result.verdict},
+                                 {"plans_differ", result.plans_differ},
+                                 {"steps", nlohmann::ordered_json::array()}};
   for (const VerifiedStep& step : result.steps) {
-    json["steps"].push_back({{"step", step.step}, {"equal", step.equal()}, {"loss", {step.loss[0], step.loss[1]}}, {"grad_norm", {step.grad_norm[0], step.grad_norm[1]}}});
+    json["steps"].push_back({{"step", step.step},
+                             {"equal", step.equal()},
+                             {"loss", {step.loss[0], step.loss[1]}},
+                             {"grad_norm", {step.grad_norm[0], step.grad_norm[1]}}});
   }
   json["state"] = nullptr;
   if (result.state) {
-    json["state"] = {{"array", result.state->array}, {"element", result.state->at}, {"bits", {result.state->first_bits, result.state->second_bits}}};
+    json["state"] = {{"array", result.state->array},
+                     {"element", result.state->at},
+                     {"bits", {result.state->first_bits, result.state->second_bits}}};
   }
   return json.dump(1) + "\n";
 }

@@ -1,5 +1,5 @@
-// Two plans of one run against each other: the same steps under the given plan and under another one, and whether losses, gradient
-// norms and the final state are the same bits.
+// Two plans of one run against each other: the same steps under the given plan and under another one, and whether losses,
+// gradient norms and the final state are the same bits.
 // Not here: how a plan runs (step_loop.h), how state is compared (state_compare.h).
 #pragma once
 

@@ -7,9 +7,9 @@
 namespace spillway::ops {
 
 // c[m][n] = a[m][k] b[k][n] + bias[1][n]; no bias where its description is empty.
-inline dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                                                    const dnnl::memory::desc& bias, const dnnl::memory::desc& c,
-                                                    const dnnl::primitive_attr& attributes = {}) {
+inline dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                                    const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
+                                                    const dnnl::memory::desc& c, const dnnl::primitive_attr& attributes = {}) {
 #if DNNL_VERSION_MAJOR >= 3
   return {engine, a, b, bias, c, attributes};
 #else

@@ -23,9 +23,11 @@ template <typename E>
 struct ReduceKernels {
   decltype(&ops::column_sums<E>) column_sums;
   decltype(&ops::all_finite<E>) all_finite;
-  void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial /*[chunks]*/);
+  void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x,
+                        double* partial /*[chunks]*/);
   // The same of x rounded, which goes to y.
-  void (*rounded_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const float* x, E* y, double* partial);
+  void (*rounded_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const float* x, E* y,
+                          double* partial);
 };
 }  // namespace spillway::ops
 #endif

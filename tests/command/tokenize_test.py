@@ -26,7 +26,7 @@ def tokenize(*words, timeout=240):
 class Tokenize(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.holder = tempfile.TemporaryDirectory(dir=".")
+        cls.holder = tempfile.TemporaryDirectory(dir=os.environ.get("SPILLWAY_TEST_SPACE"))
         cls.directory = pathlib.Path(cls.holder.name)
         cls.qwen = cls.directory / "qwen3"
         cls.qwen.mkdir()

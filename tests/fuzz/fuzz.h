@@ -1,5 +1,5 @@
-// What the fuzz targets share. Each feeds arbitrary bytes to one parser: whatever they are, it returns or throws Error, within its
-// memory. Not here: which parser (the files beside this one), how they are run (tools/fuzz).
+// What the fuzz targets share. Each feeds arbitrary bytes to one parser: whatever they are, it returns or throws Error, within
+// its memory. Not here: which parser (the files beside this one), how they are run (tools/fuzz).
 #pragma once
 
 #include <fcntl.h>
@@ -17,7 +17,9 @@
 
 namespace spillway {
 
-inline std::string_view text_of(const std::uint8_t* data, std::size_t size) { return {reinterpret_cast<const char*>(data), size}; }
+inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
 
 // The bytes as a file, for parsers that open one.
 class FuzzFile {

@@ -14,7 +14,8 @@ namespace {
 using namespace spillway;
 
 const UnitGraph& graph(bool fused) {
-  static const UnitGraph tiled_graph = toy_graph({.layers = 2, .vocabulary_tiles = 1}), fused_graph = toy_graph({.layers = 2, .vocabulary_tiles = 1, .fused = true});
+  static const UnitGraph tiled_graph = toy_graph({.layers = 2, .vocabulary_tiles = 1}),
+                         fused_graph = toy_graph({.layers = 2, .vocabulary_tiles = 1, .fused = true});
   return fused ? fused_graph : tiled_graph;
 }
 
@@ -23,7 +24,8 @@ const UnitGraph& graph(bool fused) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   refuse_or_accept([&] {
     const GraphCandidates graphs{&graph(false), &graph(true)};
-    const Choices choices = choices_of(parse_strict_json(std::string(text_of(data, size)), "plan.json", 1 << 16), "plan.json", graphs);
+    const Choices choices =
+        choices_of(parse_strict_json(std::string(text_of(data, size)), "plan.json", 1 << 16), "plan.json", graphs);
     // More of them make the same plan longer.
     if (choices.micro_batches > 3 || choices.lookahead > 8 || choices.update_spread > 8) return;
     const UnitGraph& units = graph(choices.graph != 0);

@@ -44,6 +44,7 @@ BACKENDS = [
 ]
 
 LONGEST_FILE = 700
+LONGEST_LINE = 130  # of C++, as .clang-format has it
 SOURCE = {".h", ".cpp", ".cu", ".cuh"}
 TEXT = SOURCE | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ""}
 OTHERS_HOMES = re.compile(r"(?<![\w.}$])/(root|home|Users|work|workspace)/\w")
@@ -153,6 +154,10 @@ def violations(root):
             continue
         if len(lines) > LONGEST_FILE:
             yield f"{name}: {len(lines)} lines; at most {LONGEST_FILE}"
+        if path.suffix in SOURCE:
+            for number, line in enumerate(lines, 1):
+                if len(line) > LONGEST_LINE:
+                    yield f"{name}:{number}: {len(line)} columns; at most {LONGEST_LINE}"
         if path.suffix in SOURCE and path.parts[0] in MAY_USE:
             yield from check_includes(root, path, lines, pure)
         if path.suffix in (".h", ".cuh"):
@@ -201,6 +206,7 @@ BAD = [
     ({"memory/a.h": "#pragma once\n"}, "a header opens with a comment"),
     ({"memory/a.h": "// An arena. Not here: plans.\n"}, "no #pragma once"),
     ({"memory/a.cpp": "\n" * (LONGEST_FILE + 1)}, "lines; at most"),
+    ({"memory/a.cpp": "//" + " x" * (LONGEST_LINE // 2) + "\n"}, "columns; at most"),
     ({"memory/a.cpp": 'const char* path = "/ro' + 'ot/model";\n'}, "a path of one machine"),
     ({"tools/run": "cd /ho" + "me/someone/model\n"}, "a path of one machine"),
     ({"memory/a.cpp": "// TO" + "DO: finish\n"}, "unfinished work"),

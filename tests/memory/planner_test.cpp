@@ -94,8 +94,8 @@ TEST(Planner, SpeculatesWhereClippingIsRare) {
   const Graphs graphs;
   PlanRequest request{.budgets = {.device = 8 * kMiB, .nvme = kGiB}, .parameter_tier = Tier::nvme, .optimizer_tier = Tier::nvme};
   MachineProfile slow_disk = machine();
-  for (double MachineProfile::*rate : {&MachineProfile::nvme_read_bytes, &MachineProfile::nvme_write_bytes, &MachineProfile::nvme_mixed_read_bytes,
-                                       &MachineProfile::nvme_mixed_write_bytes}) {
+  for (double MachineProfile::*rate : {&MachineProfile::nvme_read_bytes, &MachineProfile::nvme_write_bytes,
+                                       &MachineProfile::nvme_mixed_read_bytes, &MachineProfile::nvme_mixed_write_bytes}) {
     slow_disk.*rate /= 8;
   }
   const PlanOutcome often = make_plan(graphs.candidates(), slow_disk, request);
@@ -161,11 +161,13 @@ TEST(Planner, PredictsThePlanThatItGives) {
 TEST(Planner, IsDeterministic) {
   const Graphs graphs;
   const PlanRequest request{.budgets = {.device = 6 * kMiB, .nvme = kGiB}, .micro_batches = 2};
-  const PlanOutcome a = make_plan(graphs.candidates(), machine(), request), b = make_plan(graphs.candidates(), machine(), request);
+  const PlanOutcome a = make_plan(graphs.candidates(), machine(), request),
+                    b = make_plan(graphs.candidates(), machine(), request);
   ASSERT_TRUE(a.plan && b.plan);
   ASSERT_EQ(a.plan->step.ops.size(), b.plan->step.ops.size());
   EXPECT_EQ(a.prediction.step_s, b.prediction.step_s);
-  for (std::size_t i = 0; i < a.plan->step.buffers.size(); ++i) EXPECT_EQ(a.plan->step.buffers[i].offset, b.plan->step.buffers[i].offset);
+  for (std::size_t i = 0; i < a.plan->step.buffers.size(); ++i)
+    EXPECT_EQ(a.plan->step.buffers[i].offset, b.plan->step.buffers[i].offset);
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ TEST(CpuRuntime, CopiesAreInOrder) {
   const auto runtime = Runtime::make_cpu();
   const auto stream = runtime->make_stream();
   const Bytes bytes = 3 * kMiB + 17;
-  const Allocation host = runtime->allocate(Tier::host, bytes, "staging"), device = runtime->allocate(Tier::device, bytes, "weights");
+  const Allocation host = runtime->allocate(Tier::host, bytes, "staging"),
+                   device = runtime->allocate(Tier::device, bytes, "weights");
   EXPECT_EQ(device.bytes(), bytes);
   EXPECT_EQ(device.name(), "weights");
   std::memset(host.data(), 42, static_cast<std::size_t>(bytes));

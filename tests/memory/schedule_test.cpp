@@ -11,8 +11,9 @@ namespace spillway {
 namespace {
 
 std::string name_of_case(const Choices& c, bool tied, bool fused) {
-  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {}", name_of(c.order), name_of(c.update),
-                     name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows);
+  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {}",
+                     name_of(c.order), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]),
+                     static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows);
 }
 
 template <typename Visit>
@@ -36,7 +37,8 @@ void for_every_choice(Visit&& visit) {
                   choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
                   choices.update_chunk = 48 * 1024;
                   choices.saved.assign(graph.units.size(), saved);
-                  if (saved == Saved::spill || micro_batches == 3) choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
+                  if (saved == Saved::spill || micro_batches == 3)
+                    choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
                   if (tier == Tier::device && saved == Saved::spill) continue;
                   choices.clip = update != UpdateTime::in_backward;
                   for (const bool fetches_rows : {false, true}) {
@@ -72,7 +74,8 @@ TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
     std::vector<std::string> steps;
     for (const Op& op : plan.step.ops) {
       if (op.unit >= 0 && graph.units[op.unit].lookup.rows > 0) continue;
-      if (op.lane == Lane::compute && op.kind != OpKind::recompute) steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
+      if (op.lane == Lane::compute && op.kind != OpKind::recompute)
+        steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
     }
     return steps;
   };
@@ -129,7 +132,8 @@ TEST(Schedule, OffloadNeedsLessMemory) {
   EXPECT_LT(peak(Tier::nvme, Saved::recompute), peak(Tier::nvme, Saved::keep) / 2);
 }
 
-// What a head makes in strips needs no more than a strip, and no pass of its own, where it is not kept; else the backward finds it.
+// What a head makes in strips needs no more than a strip, and no pass of its own, where it is not
+// kept; else the backward finds it.
 TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
   const UnitGraph graph = toy_graph({});
   const int head = static_cast<int>(graph.units.size()) - 1;

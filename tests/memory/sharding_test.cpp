@@ -49,8 +49,8 @@ TEST(Sharding, MovesTwoParametersAStepAndThreeWhereWeightsAreSharded) {
       choices.sharding.stage = 3;
       const Traffic traffic = traffic_of(compiled(graph, choices));
       EXPECT_EQ(traffic.reduced, parameters);
-      // Once for the forward and once for the backward, but for what the forward used last, which is still there, and for lookups,
-      // whose backward takes no weights.
+      // Once for the forward and once for the backward, but for what the forward used last, which is still there, and for
+      // lookups, whose backward takes no weights.
       EXPECT_EQ(traffic.gathered, 2 * parameters - vocabulary - 2 * vocabulary);
     }
   }
@@ -93,7 +93,8 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
                 choices.form = lookahead == 0 ? StateForm::exact : StateForm::compact;
                 choices.update_chunk = 16 * 1024;
                 const Plan plan = compiled(graph, choices);
-                EXPECT_NO_THROW(validate(plan, graph)) << tied << fused << stage << name_of(order) << name_of(update) << name_of(tier) << lookahead;
+                EXPECT_NO_THROW(validate(plan, graph))
+                    << tied << fused << stage << name_of(order) << name_of(update) << name_of(tier) << lookahead;
               }
             }
           }
@@ -106,7 +107,9 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
 // The closed forms of others: 16 bytes a parameter, by stage; and sbh (34 + 5 a s / h) a layer.
 TEST(Sharding, PeersStoreSixteenBytesAParameter) {
   const std::int64_t parameters = 7'500'000'000;
-  const auto gigabytes = [&](int stage) { return peer_state_bytes(parameters, {.ranks = 64, .group = 64, .stage = stage}) / 1e9; };
+  const auto gigabytes = [&](int stage) {
+    return peer_state_bytes(parameters, {.ranks = 64, .group = 64, .stage = stage}) / 1e9;
+  };
   EXPECT_DOUBLE_EQ(gigabytes(0), 120);
   EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
   EXPECT_NEAR(gigabytes(2), 16.6, 0.05);

@@ -82,7 +82,8 @@ TEST(Simulate, RequestsOfADriveTakeAWhileBesideTheirBytes) {
 TEST(Simulate, AUnitIsSlowerThanItsParts) {
   MachineProfile profile = machine();
   profile.layers_bf16 = 0.8;
-  EXPECT_NEAR(predict({op(Lane::compute, 2), op(Lane::update, 1)}, profile).busy_s[static_cast<int>(Lane::compute)], 2.5e-3, kNear);
+  EXPECT_NEAR(predict({op(Lane::compute, 2), op(Lane::update, 1)}, profile).busy_s[static_cast<int>(Lane::compute)], 2.5e-3,
+              kNear);
   EXPECT_NEAR(predict({op(Lane::update, 1)}, profile).step_s, 1e-3, kNear);
 }
 

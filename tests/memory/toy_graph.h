@@ -40,7 +40,8 @@ inline UnitGraph toy_graph(const ToyShape& shape) {
   };
   const double flops = 2e9;
   std::vector<int> embeddings, heads;
-  for (int tile = 0; tile < shape.vocabulary_tiles; ++tile) embeddings.push_back(block("embedding." + std::to_string(tile), shape.vocabulary_elements));
+  for (int tile = 0; tile < shape.vocabulary_tiles; ++tile)
+    embeddings.push_back(block("embedding." + std::to_string(tile), shape.vocabulary_elements));
   int x = value("x.0", shape.boundary_bytes), dx = value("d_x.0", shape.boundary_bytes);
   for (int tile = 0; tile < shape.vocabulary_tiles; ++tile) {
     Unit unit{.name = "embedding." + std::to_string(tile), .blocks = {embeddings[tile]}, .gradient_blocks = {embeddings[tile]}};
@@ -89,7 +90,10 @@ inline UnitGraph toy_graph(const ToyShape& shape) {
     unit.saved = {logits};
     unit.saved_piece = shape.logits_bytes / 4;
     unit.forward = {{x, Access::read}, {logits, Access::write}, {state, tile == 0 ? Access::write : Access::update}};
-    unit.backward = {{x, Access::read}, {logits, Access::update}, {state, Access::read}, {dx, tile + 1 == shape.vocabulary_tiles ? Access::write : Access::update}};
+    unit.backward = {{x, Access::read},
+                     {logits, Access::update},
+                     {state, Access::read},
+                     {dx, tile + 1 == shape.vocabulary_tiles ? Access::write : Access::update}};
     unit.forward_work.gemm_flops = flops;
     unit.backward_work.gemm_flops = 2 * flops;
     unit.forward_workspace = unit.backward_workspace = 192 * kKiB;

@@ -66,7 +66,9 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
 
 // As the names have it: 12.9 B and 39.1 B of Mixtral's a token, 3.3 B and 22.2 B of Qwen's.
 TEST(Catalogue, ActiveParametersAreThoseOfATokensExperts) {
-  const auto billions = [](std::string_view name) { return static_cast<double>(active_parameter_count(catalogue_config(name))) / 1e9; };
+  const auto billions = [](std::string_view name) {
+    return static_cast<double>(active_parameter_count(catalogue_config(name))) / 1e9;
+  };
   EXPECT_NEAR(billions("mixtral-8x7b"), 12.9, 0.05);
   EXPECT_NEAR(billions("mixtral-8x22b"), 39.1, 0.1);
   EXPECT_NEAR(billions("qwen3-30b-a3b"), 3.3, 0.06);

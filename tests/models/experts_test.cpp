@@ -28,7 +28,9 @@ TEST(Experts, AreUnitsOfTheirOwnWithEveryParameter) {
   const ModelConfig config = shallow("qwen3-30b-a3b");
   const UnitGraph graph = compile(config, BuildPurpose::planning).graph;
   EXPECT_EQ(graph.parameters, parameter_count(config));
-  EXPECT_EQ(std::count_if(graph.units.begin(), graph.units.end(), [](const Unit& unit) { return unit.name.find("expert") != std::string::npos; }), 2 * 128);
+  EXPECT_EQ(std::count_if(graph.units.begin(), graph.units.end(),
+                          [](const Unit& unit) { return unit.name.find("expert") != std::string::npos; }),
+            2 * 128);
 }
 
 // Two operations a parameter that a token goes through, forward, and twice that backward; a lookup costs none.
@@ -37,7 +39,8 @@ TEST(Experts, CostWhatATokensExpertsCost) {
     const ModelConfig config = shallow(name);
     const UnitGraph graph = compile(config, BuildPurpose::planning).graph;
     double flops = 0;
-    for (const Unit& unit : graph.units) flops += unit.forward_work.gemm_flops + unit.backward_work.gemm_flops - unit.backward_work.repeated_flops;
+    for (const Unit& unit : graph.units)
+      flops += unit.forward_work.gemm_flops + unit.backward_work.gemm_flops - unit.backward_work.repeated_flops;
     const auto parameters = static_cast<double>(active_parameter_count(config) - config.vocab * config.hidden);
     EXPECT_NEAR(flops / static_cast<double>(graph.rows), 6 * parameters, 0.001 * 6 * parameters) << name;
   }
@@ -46,7 +49,8 @@ TEST(Experts, CostWhatATokensExpertsCost) {
 // An expert reads its weights for the few rows that come to it: that is what its products cost, not a micro-batch's.
 TEST(Experts, HaveTheirShareOfTheRows) {
   const UnitGraph graph = compile(shallow("qwen3-30b-a3b"), BuildPurpose::planning).graph;  // 8 of 128 experts a row
-  const auto expert = std::find_if(graph.units.begin(), graph.units.end(), [](const Unit& unit) { return unit.name.find("expert") != std::string::npos; });
+  const auto expert = std::find_if(graph.units.begin(), graph.units.end(),
+                                   [](const Unit& unit) { return unit.name.find("expert") != std::string::npos; });
   ASSERT_NE(expert, graph.units.end());
   EXPECT_EQ(expert->forward_work.gemm_rows, static_cast<double>(graph.rows) / 16);
   EXPECT_EQ(expert->backward_work.gemm_rows, static_cast<double>(graph.rows) / 16);
@@ -55,7 +59,8 @@ TEST(Experts, HaveTheirShareOfTheRows) {
   machine.gemm_bf16_extra_rows = 32;
   machine.memory_bytes = 1e30;
   const double flops = expert->forward_work.gemm_flops;
-  EXPECT_NEAR(seconds_of(machine, graph, expert->forward_work), flops / 1e12 * (1 + 32 * 16 / static_cast<double>(graph.rows)), 1e-6 * flops / 1e12);
+  EXPECT_NEAR(seconds_of(machine, graph, expert->forward_work), flops / 1e12 * (1 + 32 * 16 / static_cast<double>(graph.rows)),
+              1e-6 * flops / 1e12);
 }
 
 TEST(Experts, DoNotRunYet) {

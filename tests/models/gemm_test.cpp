@@ -137,7 +137,8 @@ TYPED_TEST(GemmTest, WindowsOfWiderMatrices) {
 TYPED_TEST(GemmTest, OneRow) {
   constexpr DType type = dtype_of<TypeParam>();
   for (const std::int64_t in : {1, 15, 16, 33, 576, 5000}) {
-    for (const std::int64_t out : {1, 5, 64, 1030}) check<TypeParam, TypeParam>(ops::linear_forward(type, 1, in, out, Epilogue::bias_residual));
+    for (const std::int64_t out : {1, 5, 64, 1030})
+      check<TypeParam, TypeParam>(ops::linear_forward(type, 1, in, out, Epilogue::bias_residual));
   }
   GemmSpec sums = ops::linear_forward(type, 1, 200, 300, Epilogue::bias_residual);
   sums.output = DType::float32;

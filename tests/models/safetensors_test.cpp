@@ -263,7 +263,8 @@ TEST_F(Safetensors, RefusesHostileFiles) {
 TEST_F(Safetensors, AcceptsWhatTheFormatAllows) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"scalar":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
-      R"("empty":{"dtype":"F16","shape":[0,3],"data_offsets":[4,4]},"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[4,8]}}   )";
+      R"("empty":{"dtype":"F16","shape":[0,3],"data_offsets":[4,4]},)"
+      R"("mask":{"dtype":"BOOL","shape":[4],"data_offsets":[4,8]}}   )";
   const SafetensorsReader reader(write("odd.safetensors", file_of(header, std::string("\0\0\x80\x3f", 4) + "1234")));
   ASSERT_EQ(reader.tensors().size(), 3U);
   EXPECT_EQ(reader.find("scalar")->elements, 1);
@@ -335,7 +336,8 @@ TEST_F(Safetensors, IndexAndShards) {
 TEST_F(Safetensors, SurvivesMutatedHeaders) {
   const std::string seed = read_all(fs::path(SPILLWAY_TEST_DATA) / "golden/gpt2/model.safetensors");
   const std::string small = file_of(
-      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+      R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
       std::string(16, '\0'));
   const std::string_view pieces[] = {"{",         "}",
                                      "[",         "]",

@@ -19,7 +19,8 @@ using ::testing::HasSubstr;
 constexpr Bytes kEnd = kMiB;
 
 CommitRecord small_record() {
-  CommitRecord record{.store_id = 77, .sequence = 5, .step = 41, .seed = 1234, .model = 99, .form = 1, .arrays = {}, .hashes = {}};
+  CommitRecord record{
+      .store_id = 77, .sequence = 5, .step = 41, .seed = 1234, .model = 99, .form = 1, .arrays = {}, .hashes = {}};
   record.arrays.push_back({.name = "layers.0/v", .bytes = 3 * 4096, .begin = {0, 3 * 4096}, .slot = 1, .extent_bytes = 8192});
   record.arrays.push_back({.name = "head/weight", .bytes = 4096, .begin = {6 * 4096, 6 * 4096}, .slot = 0, .extent_bytes = 4096});
   record.hashes = {1, 2, 3};
@@ -79,7 +80,8 @@ TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_righ
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[1].begin[1] = kEnd; }), HasSubstr("array 1 (head/weight) cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[1].begin[0] = -4096; }), HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].extent_bytes = 4096 - 1; }), HasSubstr("cannot be"));
-  EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].bytes = r.arrays[0].extent_bytes = kMostExtentBytes + 4096; }), HasSubstr("cannot be"));
+  EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].bytes = r.arrays[0].extent_bytes = kMostExtentBytes + 4096; }),
+              HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.hashes.push_back(4); }), HasSubstr("4 checksums for 3 extents"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.hashes.pop_back(); }), HasSubstr("2 checksums for 3 extents"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.step = -1; }), HasSubstr("contradicts"));
@@ -100,7 +102,8 @@ TEST(ExtentHash, is_that_of_the_hashes_of_its_pieces) {
     for (std::size_t i = 0; i < extent.size(); ++i) extent[i] = static_cast<std::byte>(i * i / 7);
     std::vector<std::uint64_t> pieces;
     for (Bytes at = 0; at < bytes; at += kHashedPieceBytes) {
-      pieces.push_back(content_hash(std::span(extent).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(kHashedPieceBytes, bytes - at)))));
+      pieces.push_back(content_hash(std::span(extent).subspan(
+          static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(kHashedPieceBytes, bytes - at)))));
     }
     const std::uint64_t hash = extent_hash(extent);
     EXPECT_EQ(hash, extent_hash_of(pieces));
@@ -126,7 +129,9 @@ class StoreIdentities : public StoreFixture {
     for (const StoreDirectory& directory : options.directories) paths.push_back(directory.path);
     return paths;
   }
-  static std::string file(const StoreOptions& options, std::size_t index) { return options.directories[index].path + "/spillway-store.bin"; }
+  static std::string file(const StoreOptions& options, std::size_t index) {
+    return options.directories[index].path + "/spillway-store.bin";
+  }
   static std::string refusal(const StoreOptions& options) {
     return message_of<IoError>([&] { identify_store(paths(options)); });
   }
@@ -205,7 +210,8 @@ TEST_F(StoreIdentities, one_of_another_version_says_what_to_do) {
     FAIL();
   } catch (const IoError& error) {
     EXPECT_STREQ(error.what(), "x/spillway-store.bin: a store of version 2; this program knows version 3");
-    EXPECT_THAT(error.help(), AllOf(HasSubstr("the program that wrote it"), HasSubstr("remove x/spillway-store.bin and its run's store.json")));
+    EXPECT_THAT(error.help(),
+                AllOf(HasSubstr("the program that wrote it"), HasSubstr("remove x/spillway-store.bin and its run's store.json")));
   }
 }
 
@@ -263,7 +269,8 @@ TEST_F(StoreIdentities, records_alternate_and_the_newest_that_is_whole_counts) {
   damage(identity.records_begin + identity.place_bytes);  // sequence 5
   EXPECT_EQ(log.newest()->step, 40);
   damage(identity.records_begin);
-  EXPECT_THAT(message_of<IoError>([&] { log.newest(); }), AllOf(HasSubstr("no record that can be read"), HasSubstr("checksum is wrong"), HasSubstr("spillway-store.bin")));
+  EXPECT_THAT(message_of<IoError>([&] { log.newest(); }),
+              AllOf(HasSubstr("no record that can be read"), HasSubstr("checksum is wrong"), HasSubstr("spillway-store.bin")));
 }
 
 }  // namespace

@@ -136,8 +136,10 @@ TEST_P(StoreFaults, syncs_that_fail_or_hang_are_named) {
     channel.write({&all_, 1});
     return message_of<IoError>([&] { channel.sync(); });
   };
-  EXPECT_THAT(told(Fault::Kind::error, std::chrono::seconds(60)), AllOf(HasSubstr("sync of "), HasSubstr("d1/spillway-store.bin failed: Input/output error (errno 5)")));
-  EXPECT_THAT(told(Fault::Kind::lost, std::chrono::seconds(1)), AllOf(HasSubstr("sync of "), HasSubstr("d1/spillway-store.bin failed: no answer for 1000 ms")));
+  EXPECT_THAT(told(Fault::Kind::error, std::chrono::seconds(60)),
+              AllOf(HasSubstr("sync of "), HasSubstr("d1/spillway-store.bin failed: Input/output error (errno 5)")));
+  EXPECT_THAT(told(Fault::Kind::lost, std::chrono::seconds(1)),
+              AllOf(HasSubstr("sync of "), HasSubstr("d1/spillway-store.bin failed: no answer for 1000 ms")));
   FaultPlan interrupted;
   interrupted.fault = [](const IoRequest& request, int count) {
     return request.direction == IoDirection::sync && count % 3 != 0 ? Fault{Fault::Kind::error, EINTR} : Fault{};

@@ -12,7 +12,8 @@ namespace spillway {
 namespace {
 
 constexpr int kArrays = 3;
-constexpr Bytes kArrayBytes = 96 * kKiB, kExtentBytes = 32 * kKiB, kRecordsBegin = 2 * kArrays * kArrayBytes, kPlaceBytes = 8 * kKiB;
+constexpr Bytes kArrayBytes = 96 * kKiB, kExtentBytes = 32 * kKiB, kRecordsBegin = 2 * kArrays * kArrayBytes,
+                kPlaceBytes = 8 * kKiB;
 constexpr std::int64_t kSteps = 4;
 
 class PowerLoss : public StoreFixture {
@@ -32,10 +33,21 @@ class PowerLoss : public StoreFixture {
   std::vector<std::string> files() { return {directory("d0") + "/spillway-store.bin", directory("d1") + "/spillway-store.bin"}; }
 
   static CommitRecord record_of(std::int64_t step) {
-    CommitRecord record{.store_id = 3, .sequence = static_cast<std::uint64_t>(step), .step = step, .seed = 0, .model = 0, .form = 0, .arrays = {}, .hashes = {}};
+    CommitRecord record{.store_id = 3,
+                        .sequence = static_cast<std::uint64_t>(step),
+                        .step = step,
+                        .seed = 0,
+                        .model = 0,
+                        .form = 0,
+                        .arrays = {},
+                        .hashes = {}};
     for (int i = 0; i < kArrays; ++i) {
       const Bytes begin = 2 * i * kArrayBytes;
-      record.arrays.push_back({.name = fmt::format("array {}", i), .bytes = kArrayBytes, .begin = {begin, begin + kArrayBytes}, .slot = static_cast<int>(step % 2), .extent_bytes = kExtentBytes});
+      record.arrays.push_back({.name = fmt::format("array {}", i),
+                               .bytes = kArrayBytes,
+                               .begin = {begin, begin + kArrayBytes},
+                               .slot = static_cast<int>(step % 2),
+                               .extent_bytes = kExtentBytes});
     }
     return record;
   }
@@ -53,10 +65,12 @@ class PowerLoss : public StoreFixture {
       for (std::int64_t step = 1; step <= kSteps; ++step) {
         CommitRecord record = record_of(step);
         for (int i = 0; i < kArrays; ++i) {
-          const IoSegment segment{record.arrays[static_cast<std::size_t>(i)].begin[static_cast<std::size_t>(step % 2)], memory_.data() + i * kArrayBytes, kArrayBytes};
+          const IoSegment segment{record.arrays[static_cast<std::size_t>(i)].begin[static_cast<std::size_t>(step % 2)],
+                                  memory_.data() + i * kArrayBytes, kArrayBytes};
           fill(segment, static_cast<std::uint64_t>(step));
           channel.write({&segment, 1});
-          for (Bytes at = 0; at < kArrayBytes; at += kExtentBytes) record.hashes.push_back(extent_hash({segment.memory + at, static_cast<std::size_t>(kExtentBytes)}));
+          for (Bytes at = 0; at < kArrayBytes; at += kExtentBytes)
+            record.hashes.push_back(extent_hash({segment.memory + at, static_cast<std::size_t>(kExtentBytes)}));
         }
         log.commit(record);
         durable_step = step;
@@ -67,7 +81,12 @@ class PowerLoss : public StoreFixture {
   }
 
   static StoreIdentity identity() {
-    return {.store_id = 3, .directories = 2, .bytes = kRecordsBegin + 2 * kPlaceBytes, .stripe_bytes = 16 * kKiB, .records_begin = kRecordsBegin, .place_bytes = kPlaceBytes};
+    return {.store_id = 3,
+            .directories = 2,
+            .bytes = kRecordsBegin + 2 * kPlaceBytes,
+            .stripe_bytes = 16 * kKiB,
+            .records_begin = kRecordsBegin,
+            .place_bytes = kPlaceBytes};
   }
 
   // What a resuming run finds: its step; every extent that the record names is that step's.

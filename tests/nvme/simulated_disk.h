@@ -38,7 +38,8 @@ class SimulatedDisk {
     options.decorate = [this](const std::unique_ptr<IoQueue>&) { return std::make_unique<Queue>(*this); };
   }
 
-  // Requests are counted from 0, syncs among them; from number `at` on the power is off: nothing is written, nothing is answered but EIO.
+  // Requests are counted from 0, syncs among them; from number `at` on the power is off: nothing is
+  // written, nothing is answered but EIO.
   void cut_power_at(long at) { cut_at_ = at; }
 
   // What was asked of it, by number.
@@ -51,7 +52,8 @@ class SimulatedDisk {
   const std::vector<Event>& log() const { return log_; }
   long events() const { return std::ssize(log_); }
 
-  // The `place`-th (from 0) request like this one fails, and changes nothing; is half done; or never comes back. Lanes go beside each other: from run to run, what has a number differs.
+  // The `place`-th (from 0) request like this one fails, and changes nothing; is half done; or never comes back. Lanes go beside
+  // each other: from run to run, what has a number differs.
   struct Target {
     Event event;
     int place = 0;
@@ -80,7 +82,8 @@ class SimulatedDisk {
       if (!torn && survives()) put(write.file, write.offset, after);
       constexpr std::size_t sector = 512;
       for (std::size_t at = 0; torn && at < after.size(); at += sector) {
-        if (survives()) put(write.file, write.offset + static_cast<Bytes>(at), after.subspan(at, std::min(sector, after.size() - at)));
+        if (survives())
+          put(write.file, write.offset + static_cast<Bytes>(at), after.subspan(at, std::min(sector, after.size() - at)));
       }
     }
     writes_.clear();
@@ -179,7 +182,11 @@ class SimulatedDisk {
   std::uint64_t remember(const IoRequest& request) {
     if (cut_at_ < 0) return 0;
     const auto bytes = static_cast<std::size_t>(request.bytes);
-    Write write{.file = request.file, .offset = request.offset, .before = Content(bytes), .after = Content(bytes), .number = ++last_write_};
+    Write write{.file = request.file,
+                .offset = request.offset,
+                .before = Content(bytes),
+                .after = Content(bytes),
+                .number = ++last_write_};
     get(request.file, request.offset, write.before.span());
     std::copy_n(request.memory, bytes, write.after.span().data());
     writes_.push_back(std::move(write));

@@ -22,8 +22,8 @@
 namespace spillway {
 namespace {
 
-// One resident page, one resident buffer without bytes, then a buffer of two pages that operations 0 and 2 use whole and operation 1 in its second page, beside a
-// buffer of operation 1 alone.
+// One resident page, one resident buffer without bytes, then a buffer of two pages that operations 0 and 2 use whole and
+// operation 1 in its second page, beside a buffer of operation 1 alone.
 Plan two_buffers() {
   constexpr Bytes page = kExtentAlignment;
   Plan plan;

@@ -70,7 +70,8 @@ class Durability : public ::testing::Test {
   const std::vector<std::uint64_t>& states(const Case& of) {
     std::vector<std::uint64_t>& states = states_[{of.clip, of.form}];
     if (!states.empty()) return states;
-    SmallTraining small(model_, plan_of(model_, uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::device)), directory_);
+    SmallTraining small(model_, plan_of(model_, uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::device)),
+                        directory_);
     small.load_weights();
     states.push_back(digest(small.state()));
     for (std::int64_t step = 1; step <= kSteps; ++step) {
@@ -120,7 +121,10 @@ class Durability : public ::testing::Test {
   // A store that is fresh, and a training on it whose state before the first step is durable.
   struct Begun {
     Begun(const Durability& test, const Case& of, const Plan& plan, std::int64_t interval, DirectIo direct)
-        : durability{.identity = {}, .layout = durable_layout(plan, test.model_.of(plan).graph), .interval = interval, .from = {}},
+        : durability{.identity = {},
+                     .layout = durable_layout(plan, test.model_.of(plan).graph),
+                     .interval = interval,
+                     .from = {}},
           store(options_of(test, direct)),
           small(test.model_, plan, store, identified(test)) {
       small.load_weights();
@@ -183,7 +187,8 @@ class Durability : public ::testing::Test {
       }
       SmallTraining small(model_, plan, store, durability);
       if (goes_on) {
-        EXPECT_EQ(digest(small.state()), states(of).at(static_cast<std::size_t>(result.began_at))) << of.name << ", step " << result.began_at;
+        EXPECT_EQ(digest(small.state()), states(of).at(static_cast<std::size_t>(result.began_at)))
+            << of.name << ", step " << result.began_at;
       } else {
         small.load_weights();
         small.executor().hold_state(0);
@@ -274,7 +279,7 @@ class Durability : public ::testing::Test {
 
   const SmallModel model_{"llama_gqa", DType::bfloat16, 1, kSequence};
   std::string directory_;
-  std::map<std::pair<std::string, Bytes>, Bytes>* where_ = nullptr;  // filled in by attempts: file and offset -> offset in the store
+  std::map<std::pair<std::string, Bytes>, Bytes>* where_ = nullptr;  // filled in by attempts: file, offset -> of the store
   std::map<std::pair<bool, StateForm>, std::vector<std::uint64_t>> states_;
 };
 
@@ -339,8 +344,9 @@ TEST_F(Durability, a_flipped_bit_is_named_and_the_step_before_stays) {
         small.executor().wait();
         small.executor().flush();
       };
-      EXPECT_THAT([&] { go_on(); }, ::testing::ThrowsMessage<IoError>(::testing::AllOf(::testing::HasSubstr(name + ": damaged: bytes"),
-                                                                                    ::testing::HasSubstr("spillway-store.bin"))))
+      EXPECT_THAT([&] { go_on(); },
+                  ::testing::ThrowsMessage<IoError>(::testing::AllOf(::testing::HasSubstr(name + ": damaged: bytes"),
+                                                                     ::testing::HasSubstr("spillway-store.bin"))))
           << of.name << ", byte " << at;
       EXPECT_EQ(CommitLog(run.store, run.durability.identity).newest().value(), before);
       ++flipped;
@@ -364,13 +370,15 @@ TEST_F(Durability, every_kind_of_request_failing) {
       kinds.insert(kind);
       for (const std::size_t share : {0, 1, 2, 3}) {
         const SimulatedDisk::Target& target = requests[(requests.size() - 1) * share / 3];
-        SCOPED_TRACE(fmt::format("{}: {} at {} of file {}, number {} there", of.name, kind, target.event.offset, target.event.file, target.place));
+        SCOPED_TRACE(fmt::format("{}: {} at {} of file {}, number {} there", of.name, kind, target.event.offset,
+                                 target.event.file, target.place));
         for (const int error : {EIO, ENOSPC}) {
           SimulatedDisk disk(files());
           disk.fail(target, error);
           const Attempt failed = attempt(of, disk, false);
           EXPECT_FALSE(failed.complete);
-          EXPECT_THAT(failed.error, ::testing::AllOf(::testing::HasSubstr("spillway-store.bin"), ::testing::HasSubstr(std::generic_category().message(error))));
+          EXPECT_THAT(failed.error, ::testing::AllOf(::testing::HasSubstr("spillway-store.bin"),
+                                                     ::testing::HasSubstr(std::generic_category().message(error))));
           go_on(of, failed);
         }
         SimulatedDisk shortening(files());
@@ -379,23 +387,34 @@ TEST_F(Durability, every_kind_of_request_failing) {
         if (share % 2 == 0) continue;  // each takes its time-out
         SimulatedDisk hanging(files());
         hanging.hang(target);
-        const Attempt hung = attempt(of, hanging, false, [](StoreOptions& options) { options.timeout = std::chrono::milliseconds(100); });
+        const Attempt hung =
+            attempt(of, hanging, false, [](StoreOptions& options) { options.timeout = std::chrono::milliseconds(100); });
         EXPECT_FALSE(hung.complete);
-        EXPECT_THAT(hung.error, ::testing::ContainsRegex(kind.substr(0, kind.find(' ')) + " of ([0-9]+ bytes at offset [0-9]+ of )?/.*spillway-store.bin failed: no answer for 100 ms"));
+        EXPECT_THAT(hung.error,
+                    ::testing::ContainsRegex(
+                        kind.substr(0, kind.find(' ')) +
+                        " of ([0-9]+ bytes at offset [0-9]+ of )?/.*spillway-store.bin failed: no answer for 100 ms"));
         go_on(of, hung);
       }
       if (HasFailure()) return;
     }
   }
-  EXPECT_THAT(kinds, ::testing::ElementsAre("read of state", "sync of a record", "sync of state", "write of a copy", "write of a record", "write of state"));
+  EXPECT_THAT(kinds, ::testing::ElementsAre("read of state", "sync of a record", "sync of state", "write of a copy",
+                                            "write of a record", "write of state"));
 }
 
 // Short, late and reordered results are nobody's loss.
 TEST_F(Durability, results_that_are_short_late_and_out_of_order) {
   for (const Case& of : cases()) {
     SimulatedDisk disk(files());
-    const FaultPlan plan{.fault = [](const IoRequest&, int count) { return count % 5 == 0 ? Fault{Fault::Kind::short_result, 4096} : count % 7 == 0 ? Fault{Fault::Kind::error, EAGAIN} : Fault{}; },
-                         .reorder = true, .seed = 3};
+    const FaultPlan plan{.fault =
+                             [](const IoRequest&, int count) {
+                               return count % 5 == 0   ? Fault{Fault::Kind::short_result, 4096}
+                                      : count % 7 == 0 ? Fault{Fault::Kind::error, EAGAIN}
+                                                       : Fault{};
+                             },
+                         .reorder = true,
+                         .seed = 3};
     const Attempt run = attempt(of, disk, false, [&](StoreOptions& options) {
       options.decorate = [&](std::unique_ptr<IoQueue> inner) { return std::make_unique<FaultyQueue>(std::move(inner), plan); };
     });
@@ -408,7 +427,8 @@ TEST_F(Durability, SlowEveryRequestFailingInTurn) {
     const Case of = cases()[which];
     for (const auto& [kind, requests] : requests_of_a_whole_run(of)) {
       for (const SimulatedDisk::Target& target : requests) {
-        SCOPED_TRACE(fmt::format("{}: {} at {} of file {}, number {} there", of.name, kind, target.event.offset, target.event.file, target.place));
+        SCOPED_TRACE(fmt::format("{}: {} at {} of file {}, number {} there", of.name, kind, target.event.offset,
+                                 target.event.file, target.place));
         for (const int error : {EIO, ENOSPC}) {
           SimulatedDisk disk(files());
           disk.fail(target, error);

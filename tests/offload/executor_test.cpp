@@ -36,9 +36,13 @@ void* or_throw(void* memory) {
 }  // namespace
 
 void* operator new(std::size_t bytes) { return or_throw(counted(bytes)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return or_throw(counted(bytes, static_cast<std::size_t>(alignment))); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return or_throw(counted(bytes, static_cast<std::size_t>(alignment)));
+}
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept { return counted(bytes, static_cast<std::size_t>(alignment)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
@@ -74,24 +78,29 @@ constexpr UpdateTime kUpdates[] = {UpdateTime::after, UpdateTime::in_backward, U
 TEST_F(ExecutorTest, StateComesBackAsItWasWritten) {
   for (const Tier tier : {Tier::device, Tier::nvme}) {
     SmallTraining small(model_, plan_of(model_, choices(tier)), directory_);
-    const auto pattern = [](int block, int kind, std::int64_t i) { return static_cast<std::byte>((block * 131 + kind * 17 + i * 7 + i / 251) % 256); };
+    const auto pattern = [](int block, int kind, std::int64_t i) {
+      return static_cast<std::byte>((block * 131 + kind * 17 + i * 7 + i / 251) % 256);
+    };
     for (int pass = 0; pass < 2; ++pass) {
       for (int block = 0; block < static_cast<int>(small.graph().blocks.size()); ++block) {
         for (int kind = 0; kind < kStateKinds; ++kind) {
           const Bytes each = bytes_per_element(StateForm::exact, static_cast<StateKind>(kind));
           // In pieces, and the second half first.
-          const std::int64_t elements = small.graph().blocks[block].elements, half = elements / kBlockElements / 2 * kBlockElements;
+          const std::int64_t elements = small.graph().blocks[block].elements,
+                             half = elements / kBlockElements / 2 * kBlockElements;
           const Arena staging(elements * each, "pattern");
           for (const auto& [begin, end] : {std::pair(half, elements), std::pair(std::int64_t{0}, half)}) {
             if (begin == end) continue;
             const std::span<std::byte> range(staging.data(), static_cast<std::size_t>((end - begin) * each));
             if (pass == 0) {
-              for (std::size_t i = 0; i < range.size(); ++i) range[i] = pattern(block, kind, begin * each + static_cast<std::int64_t>(i));
+              for (std::size_t i = 0; i < range.size(); ++i)
+                range[i] = pattern(block, kind, begin * each + static_cast<std::int64_t>(i));
               small.executor().write_state(block, static_cast<StateKind>(kind), begin, range);
             } else {
               small.executor().read_state(block, static_cast<StateKind>(kind), begin, range);
               for (std::size_t i = 0; i < range.size(); ++i) {
-                ASSERT_EQ(range[i], pattern(block, kind, begin * each + static_cast<std::int64_t>(i))) << small.graph().blocks[block].name << " byte " << i;
+                ASSERT_EQ(range[i], pattern(block, kind, begin * each + static_cast<std::int64_t>(i)))
+                    << small.graph().blocks[block].name << " byte " << i;
               }
             }
           }
@@ -180,7 +189,8 @@ TEST_F(ExecutorTest, EvaluationIsTheLossAndChangesNothing) {
       double before = 0;
       for (int mb = 0; mb < kMicroBatches; ++mb) {
         const FillTokens fill = small.data().of_step(0);
-        before += small.executor().evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { fill(mb, tokens, targets); });
+        before += small.executor().evaluate(
+            [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { fill(mb, tokens, targets); });
       }
       small.submit(1);
       const double loss = small.executor().wait().loss;

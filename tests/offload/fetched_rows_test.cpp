@@ -1,5 +1,5 @@
-// Rows that are fetched ahead for lookups: what is read for a row, and that evaluating, flushing and stopping between steps find the
-// state that a plain run has. Losses and states of whole runs: trainer/equivalence_test.cpp.
+// Rows that are fetched ahead for lookups: what is read for a row, and that evaluating, flushing and stopping between steps find
+// the state that a plain run has. Losses and states of whole runs: trainer/equivalence_test.cpp.
 #include "offload/fetched_rows.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,8 @@ class FetchedRowsTraining : public ::testing::TestWithParam<std::tuple<std::stri
   const TemporaryDirectory directory_;
 };
 INSTANTIATE_TEST_SUITE_P(Models, FetchedRowsTraining,
-                         ::testing::Combine(::testing::Values("qwen2", "llama_gqa", "gpt2"), ::testing::Values(UpdateTime::in_backward, UpdateTime::in_next_forward)));
+                         ::testing::Combine(::testing::Values("qwen2", "llama_gqa", "gpt2"),
+                                            ::testing::Values(UpdateTime::in_backward, UpdateTime::in_next_forward)));
 
 TEST_P(FetchedRowsTraining, EvaluationBetweenStepsChangesNothing) {
   SmallTraining fetching(model_, plan_of(model_, choices(Tier::nvme), true), directory_.path());

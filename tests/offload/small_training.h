@@ -29,9 +29,18 @@ namespace spillway {
 inline std::string golden_directory(const std::string& name) { return std::string(SPILLWAY_TEST_DATA) + "/golden/" + name; }
 
 inline MachineProfile made_up_machine() {
-  return {.name = "made up", .threads = 2, .gemm_bf16_flops = 4e11, .gemm_fp32_flops = 2e11, .attention_bf16_flops = 3e11,
-          .attention_fp32_flops = 1.5e11, .memory_bytes = 5e10, .update_bytes = 4e10, .nvme_read_bytes = 1.5e9, .nvme_write_bytes = 1.2e9,
-          .nvme_mixed_read_bytes = 8e8, .nvme_mixed_write_bytes = 7e8};
+  return {.name = "made up",
+          .threads = 2,
+          .gemm_bf16_flops = 4e11,
+          .gemm_fp32_flops = 2e11,
+          .attention_bf16_flops = 3e11,
+          .attention_fp32_flops = 1.5e11,
+          .memory_bytes = 5e10,
+          .update_bytes = 4e10,
+          .nvme_read_bytes = 1.5e9,
+          .nvme_write_bytes = 1.2e9,
+          .nvme_mixed_read_bytes = 8e8,
+          .nvme_mixed_write_bytes = 7e8};
 }
 
 // A model compiled both ways, with what it computes on.
@@ -40,7 +49,8 @@ struct SmallModel {
              std::optional<Cuts> cuts = std::nullopt)
       : resolved(resolve_model(golden_directory(golden))), pool(threads), engine(threads) {
     const auto compile = [&](HeadMode head) {
-      const BuildOptions options{.dtype = dtype, .micro_batch = micro_batch, .sequence = sequence, .head = head, .pool = pool, .engine = engine};
+      const BuildOptions options{
+          .dtype = dtype, .micro_batch = micro_batch, .sequence = sequence, .head = head, .pool = pool, .engine = engine};
       return build_model_with_cuts(resolved.config, options, cuts.value_or(canonical_cuts(resolved.config)));
     };
     tiled = compile(HeadMode::tiled);
@@ -130,13 +140,20 @@ class SmallTraining {
       }
       for (std::int64_t i = 0; i < elements; ++i) reinterpret_cast<BFloat16*>(staging.data())[i] = split_master(master[i]).high;
       write(block, StateKind::weight, staging);
-      for (std::int64_t i = 0; i < elements; ++i) reinterpret_cast<std::int16_t*>(staging.data())[i] = split_master(master[i]).low;
+      for (std::int64_t i = 0; i < elements; ++i)
+        reinterpret_cast<std::int16_t*>(staging.data())[i] = split_master(master[i]).low;
       write(block, StateKind::low, staging);
     }
   }
 
   StepSettings settings(std::int64_t step) const {  // from 1
-    return {.step = step, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = plan_.choices.clip ? clip_ : 0.0,
+    return {.step = step,
+            .lr = 3e-3,
+            .beta1 = 0.9,
+            .beta2 = 0.95,
+            .epsilon = 1e-8,
+            .weight_decay = 0.1,
+            .clip = plan_.choices.clip ? clip_ : 0.0,
             .counted_tokens = data_.counted(step - 1)};
   }
   void submit(std::int64_t step) { executor_->submit(settings(step), data_.of_step(step - 1)); }
@@ -180,8 +197,13 @@ class SmallTraining {
 
  private:
   void make_executor(Store* store, const DurabilityOptions* durability) {
-    executor_.emplace(ExecutorOptions{.plan = &plan_, .model = &model_.of(plan_), .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model_.tiled,
-                                      .pool = &model_.pool, .store = store, .seed = 77, .durability = durability});
+    executor_.emplace(ExecutorOptions{.plan = &plan_,
+                                      .model = &model_.of(plan_),
+                                      .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model_.tiled,
+                                      .pool = &model_.pool,
+                                      .store = store,
+                                      .seed = 77,
+                                      .durability = durability});
   }
 
   void write(int block, StateKind kind, const Arena& staging) {

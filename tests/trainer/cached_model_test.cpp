@@ -79,7 +79,8 @@ TEST_P(CachedModelOf, LogitsAreTheGoldenOnes) {
   }
 }
 
-// In bf16 a forward without a cache is the reference: it rounds at the same places, so that a few roundings to the other side remain.
+// In bf16 a forward without a cache is the reference: it rounds at the same places, so that a few
+// roundings to the other side remain.
 TEST_P(CachedModelOf, TokenByTokenIsLikeAllAtOnce) {
   const GoldenText text(GetParam());
   const RunOptions options = options_for(text.directory, DType::bfloat16);
@@ -138,7 +139,8 @@ TEST_P(CachedModelOf, APromptForgetsWhatWasBefore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CachedModelOf,
-                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3"),
+                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
+                                           "qwen3"),
                          [](const auto& parameter) { return parameter.param; });
 
 }  // namespace

@@ -28,11 +28,12 @@ TEST(CsvLog, OneRowAStep) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/a.csv";
   write_steps<CsvLog>(path, 1, 2);
-  EXPECT_EQ(content_of(path),
-            "step,loss,grad_norm,lr,tokens,step_s,tokens_per_s,device_peak_bytes,host_peak_bytes,nvme_read_bytes,nvme_written_bytes,"
-            "bound_s,binding_lane,overlap_efficiency,loss_scale,eval_loss\n"
-            "1,1.0,0.0,0.0,0,0.0,0.0,0,0,0,0,0.0,compute,0.0,,\n"
-            "2,0.5,0.0,0.0,0,0.0,0.0,0,0,0,0,0.0,compute,0.0,,2.5\n");
+  EXPECT_EQ(
+      content_of(path),
+      "step,loss,grad_norm,lr,tokens,step_s,tokens_per_s,device_peak_bytes,host_peak_bytes,nvme_read_bytes,nvme_written_bytes,"
+      "bound_s,binding_lane,overlap_efficiency,loss_scale,eval_loss\n"
+      "1,1.0,0.0,0.0,0,0.0,0.0,0,0,0,0,0.0,compute,0.0,,\n"
+      "2,0.5,0.0,0.0,0,0.0,0.0,0,0,0,0,0.0,compute,0.0,,2.5\n");
 }
 
 TEST(CsvLog, GoesOnWithoutStepsTwice) {

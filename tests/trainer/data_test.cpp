@@ -377,8 +377,9 @@ TEST(Data, RowsThatSpanTheBlocksOfAReading) {
 
 TEST(Data, BadLinesMayBeLeftOut) {
   const TemporaryDirectory directory;
-  const std::string path = directory.file("r.jsonl", "no\n{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 256]}\n" + std::string(65 << 20, ' ') +
-                                                         "x\n\n{\"input_ids\": [3, 4]}\n{\"input_ids\": [1, 2, 3, 4, 5, 6]}");
+  const std::string path =
+      directory.file("r.jsonl", "no\n{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 256]}\n" + std::string(65 << 20, ' ') +
+                                    "x\n\n{\"input_ids\": [3, 4]}\n{\"input_ids\": [1, 2, 3, 4, 5, 6]}");
   DataRequest request = request_of({path}, 4);
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 1: not valid JSON");
   request.skip_bad_lines = true;

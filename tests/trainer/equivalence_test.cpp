@@ -20,13 +20,17 @@ namespace {
 constexpr int kSteps = 4, kMicroBatches = 3;
 constexpr std::int64_t kSequence = 16;
 
-std::string name_of_form(StateForm form) { return form == StateForm::exact ? "exact" : form == StateForm::compact ? "compact" : "fp32"; }
+std::string name_of_form(StateForm form) {
+  return form == StateForm::exact ? "exact" : form == StateForm::compact ? "compact" : "fp32";
+}
 
 struct Question {
   std::string golden;
   StateForm form;
 };
-std::ostream& operator<<(std::ostream& out, const Question& question) { return out << question.golden << "_" << name_of_form(question.form); }
+std::ostream& operator<<(std::ostream& out, const Question& question) {
+  return out << question.golden << "_" << name_of_form(question.form);
+}
 
 // Cuts so small that every unit that can be cut is.
 constexpr Cuts kSmallCuts{.vocabulary_rows = 64, .mlp_columns = 64, .head_strip = 8};
@@ -35,7 +39,8 @@ class Equivalence : public ::testing::TestWithParam<Question> {
  protected:
   std::unique_ptr<SmallModel> model(int threads = 2) const {
     const Question& q = GetParam();
-    return std::make_unique<SmallModel>(q.golden, q.form == StateForm::fp32 ? DType::float32 : DType::bfloat16, 1, kSequence, threads, kSmallCuts);
+    return std::make_unique<SmallModel>(q.golden, q.form == StateForm::fp32 ? DType::float32 : DType::bfloat16, 1, kSequence,
+                                        threads, kSmallCuts);
   }
   Choices choices(const SmallModel& model, int graph, Tier tier, bool clip = true) const {
     return uniform_choices(model, graph, GetParam().form, kMicroBatches, clip, tier);
@@ -59,7 +64,8 @@ class Equivalence : public ::testing::TestWithParam<Question> {
     const Result result = train(model, plan_of(model, choices(model, 1, Tier::device, clip)));
     if (clip) {
       const auto acts = [&](double norm) { return norm > clip_; };
-      EXPECT_TRUE(std::any_of(result.norms.begin(), result.norms.end(), acts) && !std::all_of(result.norms.begin(), result.norms.end(), acts));
+      EXPECT_TRUE(std::any_of(result.norms.begin(), result.norms.end(), acts) &&
+                  !std::all_of(result.norms.begin(), result.norms.end(), acts));
     }
     return result;
   }
@@ -74,8 +80,9 @@ class Equivalence : public ::testing::TestWithParam<Question> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
-                         ::testing::Values(Question{"gpt2", StateForm::exact}, Question{"gpt2", StateForm::compact}, Question{"llama_gqa", StateForm::exact},
-                                           Question{"llama_gqa", StateForm::fp32}, Question{"qwen3", StateForm::compact}),
+                         ::testing::Values(Question{"gpt2", StateForm::exact}, Question{"gpt2", StateForm::compact},
+                                           Question{"llama_gqa", StateForm::exact}, Question{"llama_gqa", StateForm::fp32},
+                                           Question{"qwen3", StateForm::compact}),
                          ::testing::PrintToStringParamName());
 
 Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& random) {
@@ -101,7 +108,8 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
   if (one_of(2) == 0) {
     Choices fetching = choices;
     for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-      if (graph.blocks[block].looked_up) fetching.weight_tier[block] = fetching.optimizer_tier[block] = fetching.gradient_tier[block] = Tier::nvme;
+      if (graph.blocks[block].looked_up)
+        fetching.weight_tier[block] = fetching.optimizer_tier[block] = fetching.gradient_tier[block] = Tier::nvme;
     }
     fetching.fetches_rows = may_fetch_rows(graph, fetching);
     if (fetching.fetches_rows) return fetching;
@@ -109,7 +117,8 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
   return choices;
 }
 
-// Rows for the lookups are fetched ahead, as the update in the next forward will leave them; or are updated apart from their blocks.
+// Rows for the lookups are fetched ahead, as the update in the next forward will leave them; or are
+// updated apart from their blocks.
 TEST_P(Equivalence, RowsFetchedAhead) {
   const auto small = model();
   for (const bool clip : {true, false}) {
@@ -129,7 +138,9 @@ TEST_P(Equivalence, RowsFetchedAhead) {
           }
           SCOPED_TRACE(fmt::format("clipping {}, update {}, {} order, spread {}", clip, name_of(update), name_of(order), spread));
           const Plan plan = plan_of(*small, fetching);
-          const auto of_kind = [&](OpKind kind) { return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return op.kind == kind; }); };
+          const auto of_kind = [&](OpKind kind) {
+            return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return op.kind == kind; });
+          };
           EXPECT_EQ(of_kind(OpKind::update_rows), kMicroBatches);
           EXPECT_EQ(of_kind(OpKind::fetch_rows), 2 * kMicroBatches);
           EXPECT_EQ(of_kind(OpKind::write_rows), update == UpdateTime::in_backward ? kMicroBatches : 0);
@@ -153,8 +164,9 @@ TEST_P(Equivalence, RandomPlacements) {
       const Choices start = choices(*small, trial % 2, Tier::nvme, clip);
       const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
       EXPECT_GT(plan.peak[static_cast<int>(Tier::nvme)], 0);
-      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}, fetches rows: {}", name_of(plan.choices.order), name_of(plan.choices.update),
-                               plan.choices.slots, plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows));
+      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}, fetches rows: {}",
+                               name_of(plan.choices.order), name_of(plan.choices.update), plan.choices.slots,
+                               plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows));
       expect_same(train(*small, plan), in_core);
     }
   }
@@ -166,8 +178,14 @@ TEST_P(Equivalence, PrefetchDepths) {
   std::vector<Bytes> peaks;
   for (const int lookahead : {0, 1, 2, 3, 7, 1000}) {
     SCOPED_TRACE(lookahead);
-    PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB}, .micro_batches = kMicroBatches, .clip = true, .form = GetParam().form,
-                        .order = Order::vertical, .parameter_tier = Tier::nvme, .optimizer_tier = Tier::nvme, .activations = SavedRequest::nvme,
+    PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB},
+                        .micro_batches = kMicroBatches,
+                        .clip = true,
+                        .form = GetParam().form,
+                        .order = Order::vertical,
+                        .parameter_tier = Tier::nvme,
+                        .optimizer_tier = Tier::nvme,
+                        .activations = SavedRequest::nvme,
                         .lookahead = lookahead};
     const PlanOutcome outcome = make_plan(small->graphs(), made_up_machine(), request);
     ASSERT_TRUE(outcome.plan);
@@ -182,7 +200,8 @@ TEST_P(Equivalence, HeadTiledAndFused) {
   const auto small = model();
   EXPECT_GT(small->tiled.graph.units.size(), small->fused.graph.units.size()) << "the vocabulary is to be cut";
   const Result in_core = reference(*small);
-  for (const Tier tier : {Tier::device, Tier::nvme}) expect_same(train(*small, plan_of(*small, choices(*small, 0, tier))), in_core);
+  for (const Tier tier : {Tier::device, Tier::nvme})
+    expect_same(train(*small, plan_of(*small, choices(*small, 0, tier))), in_core);
 }
 
 TEST_P(Equivalence, Threads) {
@@ -198,7 +217,9 @@ TEST_P(Equivalence, Threads) {
 TEST_P(Equivalence, Queues) {
   const auto small = model();
   const Result in_core = reference(*small);
-  const auto spilled = [&](const StoreOptions& store) { return train(*small, plan_of(*small, choices(*small, 1, Tier::nvme)), store); };
+  const auto spilled = [&](const StoreOptions& store) {
+    return train(*small, plan_of(*small, choices(*small, 1, Tier::nvme)), store);
+  };
   expect_same(spilled({.queue = IoQueueKind::threads}), in_core);
   expect_same(spilled({.direct = DirectIo::off}), in_core);
   expect_same(spilled({.block_bytes = 16 * kKiB, .stripe_bytes = 16 * kKiB, .depth = 1}), in_core);
@@ -220,9 +241,15 @@ TEST_P(Equivalence, Queues) {
 TEST_P(Equivalence, TightestBudgets) {
   const auto small = model();
   const Result in_core = reference(*small);
-  for (const std::optional<Order> order : {std::optional<Order>(), std::optional(Order::horizontal), std::optional(Order::vertical)}) {
+  for (const std::optional<Order> order :
+       {std::optional<Order>(), std::optional(Order::horizontal), std::optional(Order::vertical)}) {
     for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
-      PlanRequest request{.budgets = {.nvme = kGiB}, .micro_batches = kMicroBatches, .clip = true, .form = GetParam().form, .order = order, .update = update};
+      PlanRequest request{.budgets = {.nvme = kGiB},
+                          .micro_batches = kMicroBatches,
+                          .clip = true,
+                          .form = GetParam().form,
+                          .order = order,
+                          .update = update};
       if (update == UpdateTime::in_backward) request.parameter_tier = request.optimizer_tier = Tier::nvme;
       // The smallest budget that a plan is found for.
       Bytes low = 0, high = 16 * kMiB;
@@ -244,14 +271,16 @@ TEST_P(Equivalence, TightestBudgets) {
 
 class GoldenParameters : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters,
-                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3"));
+                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
+                                           "qwen3"));
 
 // The gradient of what all scores of a row share is 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
 
 TEST_P(GoldenParameters, NormsAfterTraining) {
   const nlohmann::json numbers = nlohmann::json::parse(std::ifstream(golden_directory(GetParam()) + "/golden.json"));
-  const std::int64_t steps = numbers.at("steps"), batch = numbers.at("batch"), sequence = numbers.at("seq_len"), n = batch * sequence;
+  const std::int64_t steps = numbers.at("steps"), batch = numbers.at("batch"), sequence = numbers.at("seq_len"),
+                     n = batch * sequence;
   const SafetensorsReader golden(golden_directory(GetParam()) + "/golden.safetensors");
   std::vector<std::int32_t> windows(static_cast<std::size_t>(steps * batch * (sequence + 1))), given;
   golden.read_int32(*golden.find("tokens"), 0, windows);
@@ -261,7 +290,8 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
   }
   const SmallModel model(GetParam(), DType::float32, batch, sequence);
   const TemporaryDirectory directory;
-  SmallTraining training(model, plan_of(model, uniform_choices(model, 0, StateForm::fp32, 1, true, Tier::nvme)), directory.path());
+  SmallTraining training(model, plan_of(model, uniform_choices(model, 0, StateForm::fp32, 1, true, Tier::nvme)),
+                         directory.path());
   training.load_weights();
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<std::int32_t> inputs, wanted;
@@ -272,9 +302,14 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
       }
     }
     const auto& optimizer = numbers.at("optimizer");
-    const StepSettings settings{.step = step + 1, .lr = numbers.at("schedule").at("lrs")[step], .beta1 = optimizer.at("betas")[0],
-                                .beta2 = optimizer.at("betas")[1], .epsilon = optimizer.at("eps"), .weight_decay = optimizer.at("weight_decay"),
-                                .clip = numbers.at("clip_norm"), .counted_tokens = n - std::count(wanted.begin(), wanted.end(), -100)};
+    const StepSettings settings{.step = step + 1,
+                                .lr = numbers.at("schedule").at("lrs")[step],
+                                .beta1 = optimizer.at("betas")[0],
+                                .beta2 = optimizer.at("betas")[1],
+                                .epsilon = optimizer.at("eps"),
+                                .weight_decay = optimizer.at("weight_decay"),
+                                .clip = numbers.at("clip_norm"),
+                                .counted_tokens = n - std::count(wanted.begin(), wanted.end(), -100)};
     training.executor().submit(settings, [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
       std::copy(inputs.begin(), inputs.end(), tokens.begin());
       std::copy(wanted.begin(), wanted.end(), targets.begin());
@@ -286,7 +321,8 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
   for (std::size_t block = 0; block < training.graph().blocks.size(); ++block) {
     const auto* weights = reinterpret_cast<const float*>(state[3 * block].data());  // then m and v
     for (const TensorPiece& piece : training.graph().blocks[block].pieces) {
-      for (std::int64_t i = piece.begin; i < piece.begin + piece.elements(); ++i) squares[piece.tensor] += static_cast<double>(weights[i]) * weights[i];
+      for (std::int64_t i = piece.begin; i < piece.begin + piece.elements(); ++i)
+        squares[piece.tensor] += static_cast<double>(weights[i]) * weights[i];
     }
   }
   const auto& norms = numbers.at("final_param_norms");

@@ -42,7 +42,8 @@ bool has_line(const std::string& table, const std::vector<std::string>& words) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     std::string field;
-    if (std::all_of(words.begin(), words.end(), [&](const std::string& word) { return fields >> field && field == word; })) return true;
+    if (std::all_of(words.begin(), words.end(), [&](const std::string& word) { return fields >> field && field == word; }))
+      return true;
   }
   return false;
 }
@@ -342,7 +343,8 @@ TEST(Options, HelpListsEveryFlagWithItsDefault) {
 TEST(Options, AFlagWinsOverTheFile) {
   const TemporaryDirectory directory;
   const std::string file = directory.file("c.json", R"({"lr": 0.5, "min-lr": 0.125, "micro-batch-size": 2, "truncate": true,
-      "data": ["a.txt", "b.txt"], "device-memory": 1048576, "host-memory": "1KiB", "eval-data": "c.txt", "seed": 18446744073709551615})");
+      "data": ["a.txt", "b.txt"], "device-memory": 1048576, "host-memory": "1KiB", "eval-data": "c.txt",
+      "seed": 18446744073709551615})");
   const Parsed parsed = parse({"--config", file.c_str(), "--lr", "0.25"});
   const RunOptions& options = parsed.resolved.options;
   EXPECT_EQ(options.schedule.lr, 0.25);

@@ -93,8 +93,8 @@ TEST_F(PlanReport, TheTableHasHundredColumns) {
   for (const char c : table) {
     if (const char word = c == '\n' ? ' ' : c; word != ' ' || !words.ends_with(' ')) words += word;
   }
-  for (const std::string_view part : {"tier ", "lane ", "MFU", "bound", "tokens a step on",
-                                      "so that it is durable", "a drive rated for 600 TB", "a kill loses up to", "spillway train --model"}) {
+  for (const std::string_view part : {"tier ", "lane ", "MFU", "bound", "tokens a step on", "so that it is durable",
+                                      "a drive rated for 600 TB", "a kill loses up to", "spillway train --model"}) {
     EXPECT_NE(words.find(part), std::string::npos) << part << "\n" << table;
   }
   for (std::size_t at = 0; at < table.size();) {
@@ -108,6 +108,19 @@ TEST_F(PlanReport, TheTableHasHundredColumns) {
   }
 }
 
+// A step of 10 s: a buffer is in use from 8.5 s to 2.5 s of the next step, another one from 2.2 s to 5.5 s.
+TEST(TierPictureTest, WhatTheStepBeforeStillUsedMakesRoom) {
+  StepUse use;
+  const int device = static_cast<int>(Tier::device), staging = static_cast<int>(Category::staging);
+  use.resident[device][static_cast<int>(Category::parameters)] = 5;
+  use.buffers = {{.bytes = 30, .ops = {0}}, {.bytes = 20, .ops = {1}}};
+  const std::vector<Span> spans = {{8.5, 12.5}, {2.2, 5.5}};
+  const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[staging]; };
+  EXPECT_EQ(staged(55), (std::vector<Bytes>{30, 30, 50, 20, 20, 20, 0, 0, 30, 30}));
+  EXPECT_EQ(staged(40), (std::vector<Bytes>{30, 30, 35, 20, 20, 20, 0, 0, 30, 30})) << "5 of 40 rest";
+  EXPECT_EQ(staged(20), (std::vector<Bytes>{15, 15, 20, 20, 20, 20, 0, 0, 30, 30})) << "what this step uses is shown as it is";
+}
+
 TEST_F(PlanReport, TheTiersAreNeverFullerThanTheirPeak) {
   for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
     options_.memory.order = order;
@@ -116,7 +129,8 @@ TEST_F(PlanReport, TheTiersAreNeverFullerThanTheirPeak) {
     ASSERT_TRUE(run.outcome.plan);
     const Plan& plan = *run.outcome.plan;
     for (const Tier tier : {Tier::device, Tier::nvme}) {
-      const TierPicture picture = tier_picture(step_use(plan), run.outcome.prediction.timeline.spans, run.outcome.prediction.step_s, tier, 100);
+      const TierPicture picture =
+          tier_picture(step_use(plan), run.outcome.prediction.timeline.spans, run.outcome.prediction.step_s, tier, 100);
       Bytes resident = 0, most = 0;
       for (const Buffer& buffer : plan.resident) resident += buffer.tier == tier ? buffer.bytes * buffer.slots : 0;
       for (std::size_t column = 0; column < 100; ++column) {

@@ -16,7 +16,8 @@ constexpr std::int64_t kElements = 5000;
 struct State {
   explicit State(StateForm form_) : form(form_) {
     for (int kind = 0; kind < kStateKinds; ++kind) {
-      arrays[static_cast<std::size_t>(kind)].resize(static_cast<std::size_t>(kElements * bytes_per_element(form, static_cast<StateKind>(kind))));
+      arrays[static_cast<std::size_t>(kind)].resize(
+          static_cast<std::size_t>(kElements * bytes_per_element(form, static_cast<StateKind>(kind))));
     }
   }
   std::array<const std::byte*, kStateKinds> in() const {

@@ -25,7 +25,8 @@ TEST(StateSums, AreOfWhatWasWrittenInPiecesOfAnySize) {
   EXPECT_EQ(read_state_sums(file), sums);
   EXPECT_EQ(check_state_file(file), 2000);
   check_state_sum(sums, file, "a", content_hash(whole));
-  EXPECT_REFUSED(check_state_sum(sums, file, "a", 1), IoError, "a is damaged: it has checksum 0000000000000001 and was written with");
+  EXPECT_REFUSED(check_state_sum(sums, file, "a", 1), IoError,
+                 "a is damaged: it has checksum 0000000000000001 and was written with");
   EXPECT_REFUSED(check_state_sum(sums, file, "c", 1), IoError, "none is in the file of checksums");
 }
 
@@ -33,7 +34,8 @@ TEST(StateSums, AFileOfThemThatIsMissingOrDamagedIsNamed) {
   const TemporaryDirectory directory;
   const std::string file = directory.path() + "/state.safetensors";
   EXPECT_REFUSED(read_state_sums(file), IoError, "state.safetensors.xxh3 is missing");
-  for (const char* text : {"", "{", "[]", "{\"a\": 3}", "{\"a\": \"\"}", "{\"a\": \"0123456789abcde\"}", "{\"a\": \"0123456789abcdeg\"}", "{\"a\": \"-123456789abcdef\"}"}) {
+  for (const char* text : {"", "{", "[]", "{\"a\": 3}", "{\"a\": \"\"}", "{\"a\": \"0123456789abcde\"}",
+                           "{\"a\": \"0123456789abcdeg\"}", "{\"a\": \"-123456789abcdef\"}"}) {
     std::ofstream(state_sums_file(file)) << text;
     EXPECT_REFUSED(read_state_sums(file), IoError, "state.safetensors.xxh3 is damaged");
   }

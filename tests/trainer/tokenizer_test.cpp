@@ -126,11 +126,16 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
   refused([](json& f) { f["model"]["dropout"] = 0.1; }, "dropout");
   refused([](json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }, "end_of_word_suffix");
   refused([](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, "normalizer: found NFKC");
-  refused([](json& f) { f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}; }, "found Lowercase");
+  refused(
+      [](json& f) {
+        f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
+      },
+      "found Lowercase");
   refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer: found Metaspace");
   refused([](json& f) { f["pre_tokenizer"] = {{"type", "Digits"}}; }, "found no ByteLevel");
   refused([](json& f) { f["pre_tokenizer"] = nullptr; }, "pre_tokenizer: found null");
-  refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }, "is not valid: end pattern with unmatched");
+  refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
+          "is not valid: end pattern with unmatched");
   refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; }, "behavior \"Odd\"");
   refused([](json& f) { f["model"]["merges"].push_back({"a"}); }, "merge ");
   refused([](json& f) { f["model"]["merges"].push_back(3); }, "merge ");
@@ -147,8 +152,9 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
 
 TEST(Tokenizer, Utf8IsCheckedToTheByte) {
   EXPECT_EQ(find_invalid_utf8("abc \xc3\xa9 \xe4\xbd\xa0 \xf0\x9f\x99\x82 \xf4\x8f\xbf\xbf"), kValidUtf8);
-  for (const std::string_view bad : {"\x80", "\xff", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
-                                     "\xf5\x80\x80\x80", "\xc3", "\xe4\xbd", "\xf0\x9f\x99", "\xc3(", "\xe4\xbd("}) {
+  for (const std::string_view bad :
+       {"\x80", "\xff", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80", "\xc3", "\xe4\xbd", "\xf0\x9f\x99", "\xc3(", "\xe4\xbd("}) {
     const std::string text = "0123456789\xc3\xa9" + std::string(bad);
     EXPECT_EQ(find_invalid_utf8(text), 12U) << json(std::vector<int>(bad.begin(), bad.end())).dump();
     EXPECT_EQ(find_invalid_utf8(text + "more of it"), 12U);
@@ -182,7 +188,8 @@ TEST(Tokenizer, KnowsTheCharactersOfUnicode16) {
   const json digits = {{"type", "Digits"}, {"individual_digits", true}};
   using testing::ElementsAre;
   EXPECT_THAT(words_of(byte_level, "\U00013bb4b!"), ElementsAre(" \U00013bb4b", "!"));
-  EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {digits, byte_level}}}, "\U00016d71\r"), ElementsAre(" \U00016d71", " \r"));
+  EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {digits, byte_level}}}, "\U00016d71\r"),
+              ElementsAre(" \U00016d71", " \r"));
   const json punctuation = {{"type", "Split"}, {"pattern", {{"Regex", "\\p{P}|\\p{S}|\\p{M}"}}}, {"behavior", "Isolated"}};
   const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {punctuation, bytes}}}, "a\U00011f4cb\U0001fae9c\u0897d"),
@@ -194,7 +201,9 @@ TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
     std::vector<std::string> contents;
     for (const AddedToken& token : tokens) contents.push_back(token.content);
     std::vector<std::int32_t> ids;
-    AddedTokenFinder(tokens, contents).split(text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
+    AddedTokenFinder(tokens, contents)
+        .split(
+            text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
     return ids;
   };
   using testing::ElementsAre;
@@ -284,12 +293,18 @@ TEST(TextDocuments, RowsOfJsonl) {
 
 TEST(TextDocuments, BadLinesAreNamedOrCounted) {
   const std::vector<std::pair<std::string, std::string>> bad = {
-      {"{\"text\": \"a", "not valid JSON at byte"},          {"{\"text\": \"a\xff\"}", "not valid JSON at byte"},
-      {"{\"text\": 3}", "\"text\" is a number"},             {"{\"text\": [\"a\"]}", "\"text\" is an array"},
-      {"{\"text\": {}}", "\"text\" is an object"},           {"{\"texts\": \"a\"}", "found neither \"text\" nor \"messages\""},
-      {"[1]", "found an array"},                             {"{\"text\": \"a\", \"text\": \"b\"}", "found \"text\" twice"},
-      {"{\"text\": \"\\ud800\"}", "not valid JSON at byte"}, {std::string("{\"text\": \"a\"}\0", 14), "not valid JSON at byte 14"},
-      {"{\"text\": \"a\"} x", "not valid JSON at byte"},     {"\"text\"", "found a string"},
+      {"{\"text\": \"a", "not valid JSON at byte"},
+      {"{\"text\": \"a\xff\"}", "not valid JSON at byte"},
+      {"{\"text\": 3}", "\"text\" is a number"},
+      {"{\"text\": [\"a\"]}", "\"text\" is an array"},
+      {"{\"text\": {}}", "\"text\" is an object"},
+      {"{\"texts\": \"a\"}", "found neither \"text\" nor \"messages\""},
+      {"[1]", "found an array"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "found \"text\" twice"},
+      {"{\"text\": \"\\ud800\"}", "not valid JSON at byte"},
+      {std::string("{\"text\": \"a\"}\0", 14), "not valid JSON at byte 14"},
+      {"{\"text\": \"a\"} x", "not valid JSON at byte"},
+      {"\"text\"", "found a string"},
   };
   const TemporaryDirectory directory;
   for (const auto& [row, part] : bad) {

@@ -30,7 +30,10 @@ class VerifyTest : public testing::Test {
     options_.memory.profile = SPILLWAY_TEST_DATA "/machine.json";
   }
 
-  VerifyResult run(std::int64_t steps, const Disturb& disturb = {}) { return verify(options_, steps, [](std::string_view) {}, disturb); }
+  VerifyResult run(std::int64_t steps, const Disturb& disturb = {}) {
+    return verify(
+        options_, steps, [](std::string_view) {}, disturb);
+  }
 
   // Flips the last bit of one element of an array, in the second run.
   static Disturb flip(std::string block_name, StateKind kind, std::int64_t element) {
@@ -78,7 +81,8 @@ TEST_F(VerifyTest, ABitOfAMomentIsNamed) {
     const Arena arena(bytes, "an array's beginning");
     std::memset(arena.data(), 0, static_cast<std::size_t>(bytes));
     reinterpret_cast<float*>(arena.data())[70] = 1.0f;
-    const auto block = static_cast<int>(std::ranges::find(graph.blocks, "layer 0 mlp", &ParameterBlock::name) - graph.blocks.begin());
+    const auto block =
+        static_cast<int>(std::ranges::find(graph.blocks, "layer 0 mlp", &ParameterBlock::name) - graph.blocks.begin());
     executor.write_state(block, StateKind::v, 0, {arena.data(), static_cast<std::size_t>(bytes)});
   });
   EXPECT_FALSE(result.equal());
@@ -93,8 +97,10 @@ TEST(NameOfElementTest, FollowsThePiecesAndTheirLayout) {
   ParameterBlock block;
   block.elements = 4096;
   block.pieces.push_back({.tensor = "a", .file_shape = {8}, .rows = 8, .columns = 1, .begin = 0});
-  block.pieces.push_back({.tensor = "b", .file_shape = {10, 20}, .row_begin = 5, .column_begin = 4, .rows = 5, .columns = 6, .begin = 64});
-  block.pieces.push_back({.tensor = "c", .file_shape = {6, 3}, .layout = FileLayout::transposed, .rows = 3, .columns = 6, .begin = 128});
+  block.pieces.push_back(
+      {.tensor = "b", .file_shape = {10, 20}, .row_begin = 5, .column_begin = 4, .rows = 5, .columns = 6, .begin = 64});
+  block.pieces.push_back(
+      {.tensor = "c", .file_shape = {6, 3}, .layout = FileLayout::transposed, .rows = 3, .columns = 6, .begin = 128});
   const auto at = [&](std::int64_t element) { return name_of_element(block, element); };
   EXPECT_EQ(at(7).tensor, "a");
   EXPECT_THAT(at(7).at, testing::ElementsAre(7));

@@ -1,6 +1,6 @@
-// What it costs to hash the state that an update reads and leaves: CPU nanoseconds an element of AdamW alone, with the hashes taken
-// piece by piece around it as durable state's are, and with passes of their own over the same memory. In turns, because a machine's
-// bandwidth drifts; the medians of all turns count. CPU time, because other programs disturb it least.
+// What it costs to hash the state that an update reads and leaves: CPU nanoseconds an element of AdamW alone, with the hashes
+// taken piece by piece around it as durable state's are, and with passes of their own over the same memory. In turns, because a
+// machine's bandwidth drifts; the medians of all turns count. CPU time, because other programs disturb it least.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -39,7 +39,8 @@ class HashedUpdate {
       const std::int64_t at = begin + task * kAdamWChunk;
       if (hashes == Hashes::around) hash(at, kAdamWChunk);
       const ExactState state{array<BFloat16>(0, at), array<std::int16_t>(2, at), array<float>(4, at), array<float>(8, at)};
-      host_adamw({.step = 5, .lr = 1e-4, .weight_decay = 0.1}, {.begin = at, .count = kAdamWChunk}, source_of(state), array<float>(12, at), state);
+      host_adamw({.step = 5, .lr = 1e-4, .weight_decay = 0.1}, {.begin = at, .count = kAdamWChunk}, source_of(state),
+                 array<float>(12, at), state);
       if (hashes == Hashes::around) hash(at, kAdamWChunk);
     });
     if (hashes == Hashes::passes) hash(begin, kTurn);
@@ -54,7 +55,8 @@ class HashedUpdate {
   void hash(std::int64_t begin, std::int64_t count) {
     for (const auto& [place, each] : {std::array{0, 2}, std::array{2, 2}, std::array{4, 4}, std::array{8, 4}}) {
       const std::byte* const first = arena_.at(place * kElements + begin * each);
-      for (Bytes at = 0; at < count * each; at += kHashedPieceBytes) found_ += content_hash({first + at, static_cast<std::size_t>(kHashedPieceBytes)});
+      for (Bytes at = 0; at < count * each; at += kHashedPieceBytes)
+        found_ += content_hash({first + at, static_cast<std::size_t>(kHashedPieceBytes)});
     }
   }
 
@@ -84,7 +86,8 @@ void hashed_update(benchmark::State& state) {
   state.counters["alone_ns"] = median[0];
   state.counters["hashed_ns"] = median[1];
   state.counters["passes_ns"] = median[2];
-  state.SetLabel(fmt::format("an element: {:.2f} ns alone, {:.2f} with hashes around, {:.2f} with passes of their own", median[0], median[1], median[2]));
+  state.SetLabel(fmt::format("an element: {:.2f} ns alone, {:.2f} with hashes around, {:.2f} with passes of their own", median[0],
+                             median[1], median[2]));
 }
 
 BENCHMARK(hashed_update)->ArgName("threads")->Arg(1)->Arg(2)->Iterations(kTurns)->UseManualTime()->Unit(benchmark::kMillisecond);

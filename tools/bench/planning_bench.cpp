@@ -1,6 +1,6 @@
-// What the search for a plan costs, model and all, for shapes of the catalogue under budgets that people have: processor seconds of
-// all threads, `two_cores_s`, what it takes where its two threads have a core each, and the step that the plan is predicted to take,
-// so that a cheaper search can be held against the one before.
+// What the search for a plan costs, model and all, for shapes of the catalogue under budgets that people have: processor seconds
+// of all threads, `two_cores_s`, what it takes where its two threads have a core each, and the step that the plan is predicted to
+// take, so that a cheaper search can be held against the one before.
 // Usage: planning_bench [--benchmark_filter=SHAPE]
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

@@ -60,7 +60,8 @@ class Step {
       add_linear("down", piece.length, config.hidden, layers * piece.count);
     }
     for (const Piece& tile : pieces(config.vocab, cuts.vocabulary_rows)) {
-      for (const Piece& strip : pieces(n, cuts.head_strip)) add_head(config.hidden, tile.length, strip.length, tile.count * strip.count);
+      for (const Piece& strip : pieces(n, cuts.head_strip))
+        add_head(config.hidden, tile.length, strip.length, tile.count * strip.count);
     }
   }
 
@@ -80,17 +81,22 @@ class Step {
   }
   void add_linear(const std::string& name, std::int64_t in, std::int64_t out, double calls) {
     const std::string sizes = name + ":" + std::to_string(in) + "x" + std::to_string(out);
-    add(sizes + "/forward", is_conv1d_ ? ops::conv1d_forward(kType, n_, in, out) : ops::linear_forward(kType, n_, in, out), calls);
+    add(sizes + "/forward", is_conv1d_ ? ops::conv1d_forward(kType, n_, in, out) : ops::linear_forward(kType, n_, in, out),
+        calls);
     add(sizes + "/input_gradient",
-        is_conv1d_ ? ops::conv1d_input_gradient(kType, n_, in, out, kType) : ops::linear_input_gradient(kType, n_, in, out, kType), calls);
+        is_conv1d_ ? ops::conv1d_input_gradient(kType, n_, in, out, kType)
+                   : ops::linear_input_gradient(kType, n_, in, out, kType),
+        calls);
     add(sizes + "/weight_gradient",
-        is_conv1d_ ? ops::conv1d_weight_gradient(kType, n_, in, out, Store::write) : ops::linear_weight_gradient(kType, n_, in, out, Store::write),
+        is_conv1d_ ? ops::conv1d_weight_gradient(kType, n_, in, out, Store::write)
+                   : ops::linear_weight_gradient(kType, n_, in, out, Store::write),
         calls);
   }
   void add_head(std::int64_t hidden, std::int64_t rows_of_tile, std::int64_t strip, double calls) {
     const std::string sizes = "head:" + std::to_string(hidden) + "x" + std::to_string(rows_of_tile);
     add(sizes + "/forward", ops::linear_forward(kType, strip, hidden, rows_of_tile), calls);
-    add(sizes + "/input_gradient", ops::linear_input_gradient(kType, strip, hidden, rows_of_tile, DType::float32, Store::add), calls);
+    add(sizes + "/input_gradient", ops::linear_input_gradient(kType, strip, hidden, rows_of_tile, DType::float32, Store::add),
+        calls);
     add(sizes + "/weight_gradient", ops::linear_weight_gradient(kType, strip, hidden, rows_of_tile, Store::add), calls);
   }
 
@@ -102,8 +108,10 @@ class Step {
 // Operands and scratch of one product, on huge pages as in training.
 struct Operands {
   Operands(const GemmSpec& spec, Bytes scratch_bytes)
-      : a_bytes(round_up((spec.transpose_a == Transpose::yes ? spec.k : spec.m) * spec.lda * size_of(spec.input), kExtentAlignment)),
-        b_bytes(round_up((spec.transpose_b == Transpose::yes ? spec.n : spec.k) * spec.ldb * size_of(spec.input), kExtentAlignment)),
+      : a_bytes(
+            round_up((spec.transpose_a == Transpose::yes ? spec.k : spec.m) * spec.lda * size_of(spec.input), kExtentAlignment)),
+        b_bytes(
+            round_up((spec.transpose_b == Transpose::yes ? spec.n : spec.k) * spec.ldb * size_of(spec.input), kExtentAlignment)),
         c_bytes(round_up(spec.m * spec.ldc * size_of(spec.output), kExtentAlignment)),
         arena(round_up(a_bytes + b_bytes + c_bytes + scratch_bytes + 1, kExtentAlignment), "bench") {
     std::memset(arena.data(), 0x3c, static_cast<std::size_t>(arena.bytes()));  // finite in both types
@@ -127,7 +135,8 @@ void run_ours(benchmark::State& state, const StepProduct& product, int threads) 
   const ThreadPool pool(threads);
   ops::MatmulEngine engine(threads);
   const Operands operands(product.spec, engine.scratch_bytes(product.spec));
-  for ([[maybe_unused]] auto _ : state) engine.run(pool, product.spec, {.a = operands.a(), .b = operands.b(), .c = operands.c()}, operands.scratch());
+  for ([[maybe_unused]] auto _ : state)
+    engine.run(pool, product.spec, {.a = operands.a(), .b = operands.b(), .c = operands.c()}, operands.scratch());
   report(state, product);
 }
 
@@ -138,7 +147,8 @@ void run_library(benchmark::State& state, const StepProduct& product, int thread
   dnnl::stream stream(engine);
   const auto matrix = [](std::int64_t rows, std::int64_t columns, Transpose transpose, std::int64_t ld, DType type) {
     const auto element = type == DType::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-    return dnnl::memory::desc({rows, columns}, element, transpose == Transpose::yes ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1});
+    return dnnl::memory::desc({rows, columns}, element,
+                              transpose == Transpose::yes ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1});
   };
   const auto a = matrix(spec.m, spec.k, spec.transpose_a, spec.lda, spec.input);
   const auto b = matrix(spec.k, spec.n, spec.transpose_b, spec.ldb, spec.input);
