@@ -142,8 +142,9 @@ class TrainingRun {
     }
     if (!checkpoint_steps(run).empty()) loaded_ = newest_checkpoint(run);
     if (!durable_ && !loaded_) {
-      // A run that was killed before its first step is begun anew.
-      if (goes_on() && read_log(run + "/log.jsonl").empty()) return;
+      // A run that was killed before its first step is begun anew. It may not even have a log.
+      const std::string log = run + "/log.jsonl";
+      if (goes_on() && (!std::filesystem::exists(log) || read_log(log).empty())) return;
       loaded_ = newest_checkpoint(run);
     }
     if (durable_ && loaded_ && loaded_->step > durable_->record.step) {

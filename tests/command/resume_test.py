@@ -139,6 +139,18 @@ class Resume(CommandTest):
         self.assertEqual(os.listdir(nvme), [])
         self.assertFalse([name for name in os.listdir(flags["save"] / "checkpoints") if "partial" in name])
 
+    def test_killed_while_it_began(self):
+        """With what it has by then of run.json, plan.json and log.jsonl, which come in this order."""
+        for have in (1, 2, 3):
+            with self.subTest(have=have):
+                begun = self.train(self.flags())
+                shutil.rmtree(begun.path / "checkpoints")
+                for name in ("timeline.json", "log.jsonl", "plan.json")[:4 - have]:
+                    (begun.path / name).unlink()
+                if have == 3:
+                    (begun.path / "log.jsonl").write_text("")
+                self.check_same(self.train({"load": begun.path, "save": begun.path}), self.whole())
+
     def test_intervals(self):
         run_ = self.train(self.flags(save_interval=5))
         self.assertEqual(run_.steps(), [5, 10, 12])
