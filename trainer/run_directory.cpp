@@ -100,6 +100,9 @@ RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirector
       throw InputError(fmt::format("--save: found {}, which already holds a run, allowed: a directory without one", path_),
                        fmt::format("go on with that run by --load {}, or choose another directory", path_));
     }
+    for (const char* name : {"checkpoints", "log.jsonl", "plan.json", "run.json"}) {
+      if (const fs::path file = fs::path(path_) / name; !fs::exists(file, ignored)) held_.made.push_back(file.string());
+    }
     is_kept_ = false;
   }
   make_directories(path_ + "/checkpoints");
@@ -123,9 +126,8 @@ RunDirectory::RunDirectory(RunDirectory&& other) noexcept
 // Directories with something of somebody else's in them stay: they are not empty.
 void RunDirectory::remove_what_was_made() const {
   std::error_code ignored;
-  for (const char* name : {"run.json", "plan.json", "log.jsonl", "checkpoints", ".lock"})
-    fs::remove(fs::path(path_) / name, ignored);
-  for (auto directory = held_.made.rbegin(); directory != held_.made.rend(); ++directory) fs::remove(*directory, ignored);
+  fs::remove(fs::path(path_) / ".lock", ignored);
+  for (auto made = held_.made.rbegin(); made != held_.made.rend(); ++made) fs::remove(*made, ignored);
 }
 
 void RunDirectory::write(std::string_view name, std::string_view text) const {

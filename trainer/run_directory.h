@@ -37,7 +37,7 @@ class RunDirectory {
  private:
   struct Held {
     int lock_fd = -1;
-    std::vector<std::string> made;  // directories, the outermost first
+    std::vector<std::string> made;  // directories, the outermost first; then what a run writes there and was not there before
   };
   RunDirectory(std::string path, Held held);
   static Held hold(const std::string& path);

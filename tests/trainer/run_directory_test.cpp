@@ -52,8 +52,10 @@ TEST(RunDirectory, ARunThatIsNotKeptLeavesNothing) {
   begin(directory.path() + "/a/b");
   EXPECT_TRUE(fs::is_empty(directory.path())) << "nor the parents that were made for it";
   directory.file("notes.txt", "mine");
+  directory.file("plan.json", "that of --plan, say");
   begin(directory.path());
   EXPECT_EQ(content_of(directory.path() + "/notes.txt"), "mine");
+  EXPECT_TRUE(fs::exists(directory.path() + "/plan.json"));
   EXPECT_FALSE(fs::exists(directory.path() + "/run.json"));
   fs::create_directory(directory.path() + "/c");
   begin(directory.path() + "/c");
