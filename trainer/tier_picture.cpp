@@ -48,8 +48,8 @@ StepUse step_use(const Plan& plan) {
 
 TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns,
                          Bytes most) {
-  std::array<Bytes, kCategories> level = use.resident[static_cast<int>(tier)];  // at the beginning of the step
-  std::array<Bytes, kCategories> of_step_before{};                              // of it, what the step before still uses
+  std::array<Bytes, kCategories> level = use.resident[static_cast<int>(tier)];  // of this step alone
+  std::array<Bytes, kCategories> of_step_before{};
   std::vector<Change> changes;
   for (const BufferUse& buffer : use.buffers) {
     if (buffer.tier != tier) continue;
