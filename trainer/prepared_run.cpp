@@ -284,12 +284,12 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
                     options.batch.global_batch_size, options.batch.micro_batch_size, options.micro_batches(), most_micro_batches),
         "Use a larger --micro-batch-size.");
   }
-  const FreedMemoryKept freed_memory;
   PlannedRun run;
   run.machine = machine_of_rank(profile_for(options, model.pool()), static_cast<int>(options.parallel.ranks));
   const bool known = names_known_machine(options.memory.profile);
   run.request =
       plan_request(options, budgets_of_rank(known ? budgets_of(run.machine, options) : budgets_for(options, where), options));
+  const FreedMemoryKept freed_memory;
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
   } else {
