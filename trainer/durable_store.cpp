@@ -163,6 +163,22 @@ bool has_link_to(const std::string& run_directory, std::uint64_t store_id) {
   return link && link->store_id == store_id;
 }
 
+}  // namespace
+
+std::optional<std::string> rival_of(const DurableState& state, const std::string& run_directory) {
+  const std::string& known = state.identity.run_directory;
+  std::error_code error;
+  if (known.empty() || std::filesystem::equivalent(known, run_directory, error) || error) return std::nullopt;
+  try {
+    if (has_link_to(known, state.identity.store_id)) return known;
+  } catch (const IoError&) {
+    // What a damaged file does not say, it cannot claim.
+  }
+  return std::nullopt;
+}
+
+namespace {
+
 // The run that can go on with the store: where it was, or beside, under another name.
 std::optional<std::string> run_of(const StoreIdentity& store) {
   namespace fs = std::filesystem;

@@ -37,6 +37,10 @@ DurableState durable_state_in(const std::vector<std::string>& directories);
 // `elsewhere` does, they were moved there.
 std::optional<DurableState> durable_state_of(const std::string& run_directory, const std::vector<std::string>& elsewhere = {});
 
+// The run that the store is known as that of, where that is another than `run_directory` and can go on with it, too: one of them
+// is a copy, and only one can.
+std::optional<std::string> rival_of(const DurableState& state, const std::string& run_directory);
+
 // Makes way for a fresh store in these directories. Returns the store_ids of those there that nobody will go on with, because no
 // run has a store.json that names them; runs are looked for where they were, and beside under other names. State that a killed
 // run kept unasked becomes a checkpoint of that run first, and is told to `log`; InputError, naming the run, where it was asked

@@ -139,6 +139,7 @@ class TrainingRun {
         throw InputError(fmt::format("--load {}: the state in {} is of another model", run, durable_->link.directories.front()),
                          "Load it with the model that the run was begun with.");
       }
+      if (goes_on()) refuse_copy(run);
     }
     if (!checkpoint_steps(run).empty()) loaded_ = newest_checkpoint(run);
     if (!durable_ && !loaded_) {
@@ -157,6 +158,17 @@ class TrainingRun {
       throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", options_.batch.train_iters,
                                    first_step_, loaded_ ? loaded_->path : durable_->link.directories.front()));
     }
+  }
+
+  void refuse_copy(const std::string& run) const {
+    const std::optional<std::string> rival = rival_of(*durable_, run);
+    if (!rival) return;
+    throw InputError(
+        fmt::format("--load {}: its state is in the store of the run in {}, which can go on, too: one is a copy of the other", run,
+                    *rival),
+        fmt::format("Go on with {}. Or remove {}/store.json, if that one is not to go on; or {}/store.json, to go on from the last "
+                    "checkpoint here. Or copy the state into a run of its own: --load {} --save DIR with other --nvme directories.",
+                    *rival, *rival, run, *rival));
   }
 
   // The store that the loop is to have, where steps are durable. A store that cannot be gone on with

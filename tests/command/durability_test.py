@@ -253,6 +253,30 @@ class Durability(CommandTest):
         self.assertEqual(on.code, 0, str(on))
         self.check_ended(moved, self.whole(train_iters=60, lr_decay_iters=STEPS), directories)
 
+    def test_a_copy_of_a_run_does_not_take_its_store(self):
+        flags, directories = self.killed_with_state(PLANS[0])
+        copied = self.fresh()
+        shutil.copytree(flags["save"], copied)
+        for other in ({"load": copied, "save": copied}, {"load": copied, "save": copied, "nvme": self.fresh_directory("elsewhere")}):
+            refused = run("train", *arguments(other))
+            self.check_refusal(refused, 2, f"in the store of the run in {flags['save']}, which can go on, too")
+            self.assertIn(f"remove {flags['save']}/store.json", refused.err)
+        # Its state may become that of a run of its own; and the run itself goes on as if nothing had been.
+        own = self.fresh()
+        outcome = run("train", *arguments({"load": copied, "save": own, "nvme": self.fresh_directory("own"), "train_iters": STEPS}))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        on = self.go_on(flags)
+        self.assertEqual(on.code, 0, str(on))
+        self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
+        # Once that one is out of the way, the copy is known as the run.
+        flags, directories = self.killed_with_state(PLANS[0])
+        copied = self.fresh()
+        shutil.copytree(flags["save"], copied)
+        (flags["save"] / "store.json").unlink()
+        on = self.go_on({"save": copied})
+        self.assertEqual(on.code, 0, str(on))
+        self.check_ended(copied, self.whole(lr_decay_iters=STEPS), directories)
+
     def test_another_run_does_not_take_the_directory(self):
         flags, directories = self.killed_with_state(PLANS[0])
         other = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
