@@ -37,6 +37,21 @@ constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5;
 constexpr std::size_t kOperationsOfAFilling = 600'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
 
+// Blocks with such a share of all elements, as evenly as can be among the others, so that the moves of their state are.
+// Those that are looked up have gradients that come last and weights that are wanted first: they are not among them.
+std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
+  std::vector<Deferred> deferred;
+  double due = 0;
+  for (const ParameterBlock& block : graph.blocks) {
+    const auto elements = static_cast<double>(block.elements);
+    if (!block.looked_up) due += share * elements;
+    const bool waits = !block.looked_up && share > 0 && 2 * due >= elements;
+    deferred.push_back(waits ? Deferred::yes : Deferred::no);
+    if (waits) due -= elements;
+  }
+  return deferred;
+}
+
 }  // namespace
 
 Choices Filling::start(const Outline& outline) const {
@@ -59,6 +74,11 @@ Choices Filling::start(const Outline& outline) const {
   choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
   choices.gradient_tier.assign(graph.blocks.size(), spare);
   choices.fetches_rows = outline.fetches_rows && may_fetch_rows(graph, choices);
+  const bool may_defer = may_defer_blocks(choices.update, choices.clip, choices.slots);
+  choices.deferred = deferred_evenly(graph, may_defer ? static_cast<double>(outline.deferred) / Outline::kDeferredWhole : 0);
+  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
+    if (choices.deferred[block] == Deferred::yes) choices.gradient_tier[block] = Tier::device;
+  }
   for (const Unit& unit : graph.units) choices.saved.push_back(spare_of(unit, outline));
   choices.boundary.assign(graph.units.size(), outline.spare_boundary);
   return choices;

@@ -32,13 +32,18 @@ struct Outline {
   int lookahead = 1, update_spread = 1;
   Fill fill = Fill::saved_first;
   bool fetches_rows = false;  // of lookups, where they may be
+  int deferred = 0;           // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
+
+  static constexpr int kDeferredWhole = 64;
 
   // Whether the same is computed in the same order and the same activations are kept, but for logits, whenever updates come.
   bool computes_alike(const Outline& other) const {
     return graph == other.graph && order == other.order && spare == other.spare && spare_boundary == other.spare_boundary;
   }
   // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
-  bool same_kind(const Outline& other) const { return computes_alike(other) && update == other.update; }
+  bool same_kind(const Outline& other) const {
+    return computes_alike(other) && update == other.update && (deferred > 0) == (other.deferred > 0);
+  }
 };
 
 // Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.

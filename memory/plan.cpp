@@ -42,10 +42,19 @@ bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int bloc
   });
 }
 
+int first_sharing_unit(const UnitGraph& graph) {
+  const auto is_looked_up = [&](int block) { return graph.blocks[static_cast<std::size_t>(block)].looked_up; };
+  const auto shares = [&](const Unit& unit) {
+    return unit.lookup.rows == 0 && std::any_of(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), is_looked_up);
+  };
+  const auto first = std::find_if(graph.units.begin(), graph.units.end(), shares);
+  return static_cast<int>(std::min(first, graph.units.end() - 1) - graph.units.begin());
+}
+
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
   if (choices.sharding.ranks > 1) return false;
   const bool rows_last = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
-  if (!rows_last && !defers(choices)) return false;
+  if (!rows_last && !defers_all(choices)) return false;
   bool any = false;
   for (const Unit& unit : graph.units) {
     if (unit.lookup.rows == 0) continue;

@@ -10,6 +10,7 @@
 // one writes a byte that the other touches are always ordered, within a step and from one step to the next.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <memory_resource>
@@ -134,17 +135,21 @@ struct Wait {
 using Operands = std::pmr::vector<Operand>;
 using Waits = std::pmr::vector<Wait>;
 
-struct Op {
+// What an operation does, but for what it touches and waits for.
+struct OpHead {
   OpKind kind = OpKind::read;
   Lane lane = Lane::compute;
   Condition condition = Condition::always;
   int unit = -1, block = -1, micro_batch = -1;
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
-  Operands operands{};
-  Waits waits{};
   Work work;                            // compute and update lanes
   Bytes bytes = 0;                      // moved by read and write
   std::int64_t small_requests = 0;      // that they take, where they are rows
+};
+
+struct Op : OpHead {
+  Operands operands{};
+  Waits waits{};
 };
 
 struct Program {
@@ -166,6 +171,7 @@ struct Program {
 enum class Order : std::uint8_t { horizontal, vertical };
 enum class UpdateTime : std::uint8_t { after, in_backward, in_next_forward };
 enum class Saved : std::uint8_t { keep, recompute, spill };   // a unit's saved values between its forward and its backward
+enum class Deferred : std::uint8_t { no, yes };
 enum class Boundary : std::uint8_t { keep, spill };           // values that pass from unit to unit, between forward and backward
 std::string_view name_of(Order order);
 std::string_view name_of(UpdateTime update);
@@ -194,6 +200,10 @@ struct Choices {
   std::vector<Tier> weight_tier;        // a block: device or nvme
   std::vector<Tier> optimizer_tier;     // a block: low, m, v
   std::vector<Tier> gradient_tier;      // a block: where a gradient waits for its update, or for the next micro-batch
+  // A block, of updates in the backward: whether its own waits for the next forward instead. A drive that is busy all through
+  // the backward has little to do in a forward that only reads weights. Never of blocks that are looked up, whose gradients come
+  // last and whose weights are wanted first.
+  std::vector<Deferred> deferred;       // empty: none
   std::vector<Saved> saved;             // a unit
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
 };
@@ -208,12 +218,26 @@ inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
   return !evaluates && choices.saved[static_cast<std::size_t>(unit)] != Saved::recompute;
 }
 
-// Whether gradients wait for the next step.
-constexpr bool defers(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
+// Whether gradients wait for the next step: all, a block's, any.
+constexpr bool defers_all(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
+inline bool defers(const Choices& choices, int block) {
+  return defers_all(choices) || (!choices.deferred.empty() && choices.deferred[static_cast<std::size_t>(block)] == Deferred::yes);
+}
+inline bool defers_any(const Choices& choices) {
+  const auto& deferred = choices.deferred;
+  return defers_all(choices) || std::find(deferred.begin(), deferred.end(), Deferred::yes) != deferred.end();
+}
+// Whether these choices may have blocks that are `deferred`: the factor of an update is known before the norm, and a step that is
+// durable is so before the next one begins.
+constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
+  return update == UpdateTime::in_backward && !clip && slots == 1;
+}
 
 // Whether a block has a gradient of all its rows. Where rows are fetched, one that is only looked up has none: rows that no token
 // takes have a gradient of zeros, and those of the others are kept apart.
 bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block);
+// The first unit that is no lookup and has a gradient for a block that one takes rows of; else the last unit.
+int first_sharing_unit(const UnitGraph& graph);
 struct TouchedRow {
   std::int32_t token = 0, place = 0;
 };
@@ -253,7 +277,7 @@ struct Plan {
   int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
   Program step;                         // one training step
-  Program flush;                        // applies the updates that wait; empty unless the update is in the next forward
+  Program flush;                        // applies the updates that wait; empty where none does
   Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head
   std::array<Bytes, kTiers> peak{};     // exact bytes of each tier's arena or store
   std::array<std::array<Bytes, kCategories>, kTiers> at_rest{};  // of `peak`, by category at the moment of the peak

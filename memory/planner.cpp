@@ -20,11 +20,12 @@ namespace {
 constexpr int kTrialMicroBatches = 4;
 // Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to
 // what the least compute takes is good enough.
-constexpr std::size_t kRefined = 3;
+constexpr std::size_t kRefined = 4;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
 constexpr std::size_t kSpent = 900'000, kSpentOnSample = 1'000'000;
 constexpr std::size_t kWeighing = 3;
+constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
@@ -170,9 +171,15 @@ class Search {
                                 .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
                                 .update_spread = pace == Pace::tight ? 0 : 1,
                                 .fetches_rows = pace != Pace::tight});  // they take some room
+            if (pace != Pace::tight && may_defer(update)) {
+              Outline deferring = outlines.back();
+              deferring.deferred = kDeferredAtFirst;
+              outlines.push_back(deferring);
+            }
             // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
             if (!lookups_may_rest || update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
             Outline resting = outlines.back();
+            resting.deferred = 0;
             resting.fetches_rows = false;
             resting.fill = Fill::optimizer_first;
             outlines.push_back(resting);
@@ -182,6 +189,8 @@ class Search {
     }
     return outlines;
   }
+
+  bool may_defer(UpdateTime update) const { return has_disk() && may_defer_blocks(update, request_.clip, slots()); }
 
   // Whether the blocks that are looked up may rest on the device beside all else.
   bool has_room_for_lookups() const {
@@ -320,26 +329,38 @@ class Search {
         trial.*member = value;
         return takes_less(trial);
       };
-      if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
-      const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
-      const int lookahead = outline.lookahead;
-      while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
-      }
-      if (outline.lookahead == lookahead) {
-        while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+      // One detail may be worth another value once the next has its own.
+      for (double before = 0; before != seconds;) {
+        before = seconds;
+        if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
+        const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
+        const int lookahead = outline.lookahead;
+        while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
         }
+        if (outline.lookahead == lookahead) {
+          while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+          }
+        }
+        if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
+        if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
+        if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
+          is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+        if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
+          is_better(&Outline::update_chunk, outline.update_chunk / 2);
+        if (may_defer(outline.update)) {
+          for (int share = kDeferredAtFirst; share > 0; share /= 2) {
+            while (outline.deferred + share <= Outline::kDeferredWhole &&
+                   is_better(&Outline::deferred, outline.deferred + share)) {
+            }
+            if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
+          }
+        }
+        while (outline.lookahead < farthest() &&
+               (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
+        }
+        if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
+          is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
       }
-      if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
-      if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
-      if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
-        is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
-      if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
-        is_better(&Outline::update_chunk, outline.update_chunk / 2);
-      while (outline.lookahead < farthest() &&
-             (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
-      }
-      if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
-        is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
     }
   }
 

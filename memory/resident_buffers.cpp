@@ -49,7 +49,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
       row_elements = std::max(row_elements, unit.lookup.row_elements);
     }
     const std::int64_t tokens = choices.micro_batches * graph.rows;
-    if (defers(choices)) {
+    if (defers_all(choices)) {
       plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
                                               tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
       plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device,
@@ -67,7 +67,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
     }
     plan.state_buffer.push_back(buffers);
     plan.gradient_buffer.push_back(
-        !defers(choices) || !has_dense_gradient(graph, choices, static_cast<int>(block))
+        !defers(choices, static_cast<int>(block)) || !has_dense_gradient(graph, choices, static_cast<int>(block))
             ? -1
             : add_resident(
                   plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],

@@ -62,6 +62,10 @@ class Movement {
       : choices_(choices), list_(list), resident_count_(resident_count) {}
 
   Program compile() {
+    const auto is_fetch = [](const Task& task) {
+      return task.op.kind == OpKind::fetch_rows || task.op.kind == OpKind::update_rows;
+    };
+    fetches_end_ = static_cast<int>(std::find_if_not(list_.tasks.begin(), list_.tasks.end(), is_fetch) - list_.tasks.begin());
     index_lanes();
     find_clusters();
     emit();
@@ -178,6 +182,9 @@ class Movement {
       if (on_device) continue;
       cluster.write_back = cluster.last_change >= 0 && (object.holds_state || object.outlives_step || i + 1 < clusters_.size());
       cluster.read_at = std::max(ahead[cluster.first_task], written_after + 1);
+      // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
+      if (cluster.all_pending && choices_.update == UpdateTime::in_backward)
+        cluster.read_at = std::max(cluster.read_at, std::min(fetches_end_, cluster.first_task));
       if (!cluster.write_back) continue;
       written_after = cluster.last_change;
       cluster.free_after = std::max(cluster.free_after, behind[cluster.last_change]);
@@ -222,23 +229,8 @@ class Movement {
 
   // --- operations ---
 
-  // The same, with room in the program for what it will have.
-  Op with_room(const Op& op) const {
-    std::pmr::memory_resource* room = program_.room.get();
-    return {.kind = op.kind,
-            .lane = op.lane,
-            .condition = op.condition,
-            .unit = op.unit,
-            .block = op.block,
-            .micro_batch = op.micro_batch,
-            .element_begin = op.element_begin,
-            .element_end = op.element_end,
-            .operands = Operands(room),
-            .waits = Waits(room),
-            .work = op.work,
-            .bytes = op.bytes,
-            .small_requests = op.small_requests};
-  }
+  // With room in the program for what it will touch and wait for.
+  Op with_room(const OpHead& head) const { return {head, Operands(program_.room.get()), Waits(program_.room.get())}; }
 
   // Adds an object's move to `op`, the operation about to be issued.
   void add_move(Op& op, int cluster, Slot slot) {
@@ -360,6 +352,7 @@ class Movement {
   const TaskList& list_;
   const int resident_count_;
   Program program_;
+  int fetches_end_ = 0;                 // the first task that does not fetch rows for the lookups
   Reach by_phase_, by_task_;
   std::vector<Cluster> clusters_;       // object after object
   std::vector<int> first_cluster_;      // an object: its first cluster; and the end of the last one's
@@ -379,7 +372,7 @@ Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBot
     return Movement(plan.choices, tasks, static_cast<int>(plan.resident.size())).compile();
   };
   const auto compile_step = [&] { plan.step = compile(step_tasks(graph, plan)); };
-  if (defers(choices)) {
+  if (defers_any(choices)) {
     run_both(compile_step, [&] { plan.flush = compile(flush_tasks(graph, plan)); });
   } else {
     compile_step();

@@ -35,7 +35,7 @@ class Builder {
   TaskList step() {
     const int micro_batches = choices_.micro_batches;
     updated_.assign(graph_.blocks.size(), 0);
-    if (defers(choices_)) queue_pending_updates();
+    if (defers_any(choices_)) queue_pending_updates();
     if (choices_.fetches_rows) {
       for (int mb = 0; mb < micro_batches; ++mb) fetch_rows(mb);
     }
@@ -64,7 +64,9 @@ class Builder {
   }
 
   TaskList flush() {
-    for (int block = 0; block < blocks(); ++block) queue_update(queue_, block, Condition::always, phase_);
+    for (int block = 0; block < blocks(); ++block) {
+      if (defers(choices_, block)) queue_update(queue_, block, Condition::always, phase_);
+    }
     issue_all_updates();
     return finish();
   }
@@ -161,7 +163,7 @@ class Builder {
     };
     int gradient = -1;
     for (const Condition condition : {Condition::always, Condition::pending}) {
-      if (condition == Condition::pending && !defers(choices_)) break;  // no update waits
+      if (condition == Condition::pending && !defers_all(choices_)) break;  // no update waits
       Task& task = add(OpKind::fetch_rows, Lane::nvme_read);
       task.op.condition = condition;
       task.op.micro_batch = mb;
@@ -186,7 +188,7 @@ class Builder {
     if (gradient >= 0) use(task, Role::gradient, Access::read, gradient);
     const int rows = rows_of(".lookup", row_elements * bytes_per_element(choices_.form, StateKind::weight));
     use(task, Role::value, Access::write, rows);
-    if (defers(choices_)) {
+    if (defers_all(choices_)) {
       read_waiting_rows(task);
       read_settled_loss(task);
     }
@@ -261,7 +263,7 @@ class Builder {
     use(task, Role::gradient, Access::update, row_sums_object_);
     if (whole_rows_object_ >= 0) use(task, Role::gradient, Access::read, whole_rows_object_);
     resident(task, Role::value, Access::update, plan_.row_norm_buffer);
-    if (defers(choices_)) {
+    if (defers_all(choices_)) {
       resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
       resident(task, Role::value, Access::write, plan_.touched_buffer);
     } else {
@@ -290,13 +292,17 @@ class Builder {
                                                                     .kind = kind,
                                                                     .bytes = step_rows() * row_window(row_elements() * each)});
     }
-    for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::fetch_rows, mb);
+    for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::fetch_rows, mb, kKinds);
   }
-  void move_touched(OpKind kind, int mb) {
+  // The unit before whose backward the touched rows are fetched: in time for the lookups', and after that of all sharing heads.
+  int touched_wanted_at() const {
+    return std::max(lookups_.back(), std::min(lookups_.back() + choices_.lookahead, first_sharing_unit(graph_) - 1));
+  }
+  void move_touched(OpKind kind, int mb, std::span<const StateKind> kinds) {
     const bool reads = kind == OpKind::fetch_rows;
     Task& task = add(kind, reads ? Lane::nvme_read : Lane::nvme_write);
     task.op.micro_batch = mb;
-    for (const StateKind of : kKinds) {
+    for (const StateKind of : kinds) {
       const int object = touched_object_[static_cast<int>(of)];
       if (object < 0) continue;
       for (const int unit : lookups_)
@@ -317,7 +323,10 @@ class Builder {
     }
     use(task, Role::value, Access::read, touched_gradient_object_);
     read_settled_loss(task);
-    for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::write_rows, mb);
+    // The next step begins with the rows' weights, and need not wait for the rest.
+    for (const auto kinds : {std::span(kKinds).first(1), std::span(kKinds).subspan(1)}) {
+      for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::write_rows, mb, kinds);
+    }
   }
 
   // --- tasks of the network ---
@@ -444,7 +453,8 @@ class Builder {
     const int tasks = last_mb - first_mb + 1;
     const std::size_t quota = share_of_queue(phase_, tasks), late_quota = share_of_late(tasks);
     const bool apart = choices_.fetches_rows && unit.lookup.rows > 0;
-    if (apart && index == lookups_.back() && last_mb + 1 == choices_.micro_batches && !defers(choices_)) fetch_touched();
+    if (choices_.fetches_rows && !defers_all(choices_) && index == touched_wanted_at() && last_mb + 1 == choices_.micro_batches)
+      fetch_touched();
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (apart && index == lookups_.front()) add_rows(unit, mb);
       if (apart && unit.gradient_blocks.size() == 1) continue;
@@ -504,12 +514,12 @@ class Builder {
     for (int unit = 0; unit < units(); ++unit) {
       for (const int block : graph_.units[unit].blocks) {
         const bool late = choices_.fetches_rows && graph_.blocks[block].looked_up;
-        if (updated_[block] || (late && graph_.units[unit].lookup.rows > 0)) continue;
+        if (!defers(choices_, block) || updated_[block] || (late && graph_.units[unit].lookup.rows > 0)) continue;
         queue_update(late ? late_ : queue_, block, Condition::pending, unit + 1);
       }
     }
     for (int block = 0; block < blocks(); ++block) {
-      if (!updated_[block]) queue_update(late_, block, Condition::pending, units());
+      if (defers(choices_, block) && !updated_[block]) queue_update(late_, block, Condition::pending, units());
     }
   }
 
@@ -531,12 +541,12 @@ class Builder {
   }
 
   void after_backward(int unit) {
-    if (unit == units() - 1 && choices_.fetches_rows && !defers(choices_)) {
+    if (unit == units() - 1 && choices_.fetches_rows && !defers_all(choices_)) {
       // The gradients of these are known: they are zero but for rows that follow. Their updates go
       // evenly beside all of the backward.
       for (const int lookup : lookups_) {
         const int block = graph_.units[lookup].blocks.front();
-        if (!is_tied(block)) queue_update(late_, block, Condition::always, phase_ + unit - lookups_.back());
+        if (!is_tied(block)) queue_update(late_, block, Condition::always, phase_ + unit - touched_wanted_at());
       }
     }
     for (const int block : graph_.units[unit].gradient_blocks) {
@@ -544,10 +554,10 @@ class Builder {
       if (is_apart(block)) {
         if (graph_.units[unit].lookup.rows == 0) {
           finish_apart(block);
-          if (!defers(choices_)) queue_update(queue_, block, Condition::always, phase_);
+          if (!defers_all(choices_)) queue_update(queue_, block, Condition::always, phase_);
         } else if (unit == lookups_.front()) {
           finish_rows();
-          if (!defers(choices_)) update_touched();
+          if (!defers_all(choices_)) update_touched();
         }
         continue;
       }
@@ -572,7 +582,8 @@ class Builder {
       if (rounds) use(task, Role::gradient, Access::write, waiting);
       control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
               static_cast<Bytes>(graph_.blocks[block].pieces.size() * sizeof(double)));
-      if (choices_.update == UpdateTime::in_backward) queue_update(queue_, block, Condition::always, phase_);
+      if (choices_.update == UpdateTime::in_backward && !defers(choices_, block))
+        queue_update(queue_, block, Condition::always, phase_);
     }
     if (choices_.update_spread == 0) issue_all_updates();
   }
@@ -638,7 +649,7 @@ class Builder {
     for (const int object : moved) use(task, Role::state, Access::update, object);
     if (gradient_of_block >= 0)
       use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
-    if (is_apart(chunk.block) && defers(choices_)) read_waiting_rows(task);
+    if (is_apart(chunk.block) && defers_all(choices_)) read_waiting_rows(task);
     read_settled_loss(task);
     if (chunk.end == elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m))
       gather_updated(chunk.block, chunk.condition, chunk.phase);

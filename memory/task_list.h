@@ -36,7 +36,7 @@ struct TaskOperand {
 };
 
 struct Task {
-  Op op;                                         // without operands and waits
+  OpHead op;
   int phase = 0;                                 // counts units of compute; a unit's micro-batches share one
   int first_operand = 0, operand_count = 0;      // in TaskList::operands
 };

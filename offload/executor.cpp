@@ -45,8 +45,10 @@ struct Executor::Impl {
     if (given.durability) {
       SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)),
                      "steps made durable every {} steps", given.durability->interval);
-      SPILLWAY_CHECK(!plan.choices.fetches_rows || defers(plan.choices),
+      SPILLWAY_CHECK(!plan.choices.fetches_rows || defers_all(plan.choices),
                      "steps made durable of which some rows are written apart from their blocks");
+      SPILLWAY_CHECK(defers_all(plan.choices) || !defers_any(plan.choices),
+                     "steps made durable of which some blocks are updated in the next");
       committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
                         runtime->make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
@@ -100,17 +102,17 @@ struct Executor::Impl {
   }
 
   // Whether the run, of a step, changes any state.
-  bool updates_in(const Run& run) const { return !defers(plan.choices) || run.pending; }
+  bool updates_in(const Run& run) const { return !defers_all(plan.choices) || run.pending; }
 
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
     run.speculates = speculates(plan.choices);
-    run.pending = defers(plan.choices) && update_waits;
-    if (defers(plan.choices)) run.update_settings = waiting_settings;
+    run.pending = defers_any(plan.choices) && update_waits;
+    if (defers_any(plan.choices)) run.update_settings = waiting_settings;
     if (updates_in(run)) run.slot_after = slot_to_write();
     run.token_slot = run.index;
     slot = run.slot_after;
-    if (defers(plan.choices)) {
+    if (defers_any(plan.choices)) {
       update_waits = true;
       waiting_settings = settings;
     }
@@ -225,7 +227,7 @@ StepOutcome Executor::wait() {
   outcome.grad_norm = run->grad_norm;
   outcome.stopped = run->stopped;
   if (!run->stopped.empty()) {
-    const bool waits = defers(impl.plan.choices);
+    const bool waits = defers_all(impl.plan.choices);
     impl.slot = waits ? run->slot_after : run->slot_before;
     impl.update_waits = false;
     outcome.state_intact = waits || !run->updates_done.load() || run->speculates || run->known_factor.has_value();

@@ -164,7 +164,7 @@ void Operations::update_touched(Run& run, const BoundOp& bound) const {
 
 void Operations::update_rows(const Run& run, const BoundOp& bound) const {
   const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, bound.op->micro_batch);
-  if (run.pending) {
+  if (run.pending && defers_all(plan_.choices)) {
     row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings));
   } else {
     row_ops_.copy_rows(bound, row_tokens);

@@ -95,7 +95,7 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
 
 // An update that waits for the next forward becomes durable with the step after it.
 std::int64_t steps_lost(const DurabilityPlan& durability, const Plan& plan) {
-  return durability.interval + (defers(plan.choices) ? 1 : 0);
+  return durability.interval + (defers_all(plan.choices) ? 1 : 0);
 }
 
 std::optional<std::int64_t> steps_lost_without(const RunOptions& options) {

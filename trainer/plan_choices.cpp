@@ -78,6 +78,16 @@ void refuse_what_cannot_be_taken_back(const Choices& choices, const Fields& fiel
   fields.refuse("update", "is in-backward with clipping, which takes two slots and all state on nvme");
 }
 
+void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, const Fields& fields) {
+  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
+    if (choices.deferred[block] == Deferred::no) continue;
+    if (!may_defer_blocks(choices.update, choices.clip, choices.slots))
+      fields.refuse("deferred", "has blocks whose update waits for the next forward, which the other choices do not let them");
+    if (graph.blocks[block].looked_up)
+      fields.refuse("deferred", fmt::format("has {}, whose weights are wanted first", graph.blocks[block].name));
+  }
+}
+
 }  // namespace
 
 Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs) {
@@ -112,6 +122,7 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), {0, 2});
   choices.optimizer_tier = fields.runs<Tier>("optimizer_tier", graph.blocks.size(), {0, 2});
   choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
+  choices.deferred = fields.runs<Deferred>("deferred", graph.blocks.size(), {0, 1});
   choices.saved = fields.runs<Saved>("saved", graph.units.size(), {0, 1, 2});
   choices.boundary = fields.runs<Boundary>("boundary", graph.units.size(), {0, 1});
   choices.sharding = {.ranks = static_cast<int>(fields.integer("ranks", 1, 1 << 20)),
@@ -122,6 +133,7 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.fetches_rows = fields.at("fetches_rows").get<bool>();
   if (choices.fetches_rows && !may_fetch_rows(graph, choices))
     fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");
+  refuse_what_cannot_wait(choices, graph, fields);
   refuse_what_cannot_be_taken_back(choices, fields);
   return choices;
 }

@@ -60,6 +60,7 @@ Json choices_json(const Choices& choices) {
           {"weight_tier", runs_of(choices.weight_tier)},
           {"optimizer_tier", runs_of(choices.optimizer_tier)},
           {"gradient_tier", runs_of(choices.gradient_tier)},
+          {"deferred", runs_of(choices.deferred)},
           {"saved", runs_of(choices.saved)},
           {"boundary", runs_of(choices.boundary)}};
 }

@@ -39,7 +39,9 @@ std::string activations(const Choices& choices) {
 
 std::string update_words(const Choices& choices) {
   const bool rows_last = choices.fetches_rows && choices.update == UpdateTime::in_backward;
-  return fmt::format("{}{}", name_of(choices.update), rows_last ? ", of the tokens' rows at its end" : "");
+  const auto deferred = count_of(choices.deferred, Deferred::yes);
+  return fmt::format("{}{}{}", name_of(choices.update), rows_last ? ", of the tokens' rows at its end" : "",
+                     deferred > 0 ? fmt::format(", of {} blocks in the next forward", deferred) : "");
 }
 
 }  // namespace

@@ -164,10 +164,10 @@ class TrainingRun {
     const std::optional<std::string> rival = rival_of(*durable_, run);
     if (!rival) return;
     throw InputError(
-        fmt::format("--load {}: its state is in the store of the run in {}, which can go on, too: one is a copy of the other", run,
-                    *rival),
-        fmt::format("Go on with {}. Or remove {}/store.json, if that one is not to go on; or {}/store.json, to go on from the last "
-                    "checkpoint here. Or copy the state into a run of its own: --load {} --save DIR with other --nvme directories.",
+        fmt::format("--load {}: its state is in the store of the run in {}, which can go on, too: one is a copy of the other",
+                    run, *rival),
+        fmt::format("Go on with {}. Or remove {}/store.json, if that one is not to go on; or {}/store.json, to go on from the "
+                    "last checkpoint here. Or make a run of its own of the state: --load {} --save DIR, with another --nvme.",
                     *rival, *rival, run, *rival));
   }
 

@@ -217,6 +217,7 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   };
   if (a.micro_batches > 1) note("order", name_of(a.order), name_of(b.order));  // of one micro-batch both are the same
   note("update", name_of(a.update), name_of(b.update));
+  note("blocks updated in the next forward instead", count_of(a.deferred, Deferred::yes), count_of(b.deferred, Deferred::yes));
   note("rows fetched ahead", a.fetches_rows, b.fetches_rows);
   note("head", head_of(a), head_of(b));
   note("weights on nvme", count_of(a.weight_tier, Tier::nvme), count_of(b.weight_tier, Tier::nvme));

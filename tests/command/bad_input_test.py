@@ -547,7 +547,8 @@ class Refusals(CommandTest):
                 (["choices", "update_chunk"], 0), (["choices", "update_chunk"], 4097), (["choices", "weight_tier"], [[0, 1]]),
                 (["choices", "weight_tier"], [[9, 7]]), (["choices", "weight_tier"], [[2, 1 << 62]]), (["choices", "weight_tier"], "device"),
                 (["choices", "saved"], [[5, 1]]), (["choices", "clip"], "yes"), (["choices", "clip"], not choices["clip"]), (["choices", "graph"], "mesh"),
-                (["choices", "update"], "in-backward"), (["choices", "optimizer_tier"], [[0, sum(n for _, n in choices["optimizer_tier"])]])):
+                (["choices", "update"], "in-backward"), (["choices", "deferred"], None), (["choices", "deferred"], [[2, sum(n for _, n in choices["deferred"])]]),
+                (["choices", "deferred"], [[1, sum(n for _, n in choices["deferred"])]]), (["choices", "optimizer_tier"], [[0, sum(n for _, n in choices["optimizer_tier"])]])):
             with self.subTest(path=path, value=str(value)):
                 file.write_text(json.dumps(edited(path, value)))
                 self.expect_any(self.flags(save=self.fresh(), plan=file), (2,), "edited.json")

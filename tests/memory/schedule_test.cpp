@@ -11,9 +11,19 @@ namespace spillway {
 namespace {
 
 std::string name_of_case(const Choices& c, bool tied, bool fused) {
-  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {}",
+  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {} "
+                     "deferred {}",
                      name_of(c.order), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]),
-                     static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows);
+                     static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows,
+                     std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes));
+}
+
+// But those that are looked up.
+std::vector<Deferred> every_other_block(const UnitGraph& graph) {
+  std::vector<Deferred> deferred;
+  for (const ParameterBlock& block : graph.blocks)
+    deferred.push_back(!block.looked_up && deferred.size() % 2 == 0 ? Deferred::yes : Deferred::no);
+  return deferred;
 }
 
 template <typename Visit>
@@ -44,8 +54,12 @@ void for_every_choice(Visit&& visit) {
                   for (const bool fetches_rows : {false, true}) {
                     if (fetches_rows && !may_fetch_rows(graph, choices)) continue;
                     choices.fetches_rows = fetches_rows;
-                    SCOPED_TRACE(name_of_case(choices, tied, fused));
-                    visit(graph, choices);
+                    for (const bool defers : {false, true}) {
+                      if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
+                      choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
+                      SCOPED_TRACE(name_of_case(choices, tied, fused));
+                      visit(graph, choices);
+                    }
                   }
                 }
               }

@@ -105,6 +105,10 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
     std::fill(choices.optimizer_tier.begin(), choices.optimizer_tier.end(), Tier::nvme);
   }
   choices.update_spread = one_of(3);
+  if (may_defer_blocks(choices.update, choices.clip, choices.slots)) {
+    for (const ParameterBlock& block : graph.blocks)
+      choices.deferred.push_back(!block.looked_up && one_of(2) == 0 ? Deferred::yes : Deferred::no);
+  }
   if (one_of(2) == 0) {
     Choices fetching = choices;
     for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
@@ -143,7 +147,7 @@ TEST_P(Equivalence, RowsFetchedAhead) {
           };
           EXPECT_EQ(of_kind(OpKind::update_rows), kMicroBatches);
           EXPECT_EQ(of_kind(OpKind::fetch_rows), 2 * kMicroBatches);
-          EXPECT_EQ(of_kind(OpKind::write_rows), update == UpdateTime::in_backward ? kMicroBatches : 0);
+          EXPECT_EQ(of_kind(OpKind::write_rows), update == UpdateTime::in_backward ? 2 * kMicroBatches : 0);
           expect_same(train(*small, plan), in_core);
         }
       }
@@ -166,7 +170,8 @@ TEST_P(Equivalence, RandomPlacements) {
       EXPECT_GT(plan.peak[static_cast<int>(Tier::nvme)], 0);
       SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}, fetches rows: {}",
                                name_of(plan.choices.order), name_of(plan.choices.update), plan.choices.slots,
-                               plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows));
+                               plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows) +
+                   fmt::format(", defers {} blocks", std::ranges::count(plan.choices.deferred, Deferred::yes)));
       expect_same(train(*small, plan), in_core);
     }
   }

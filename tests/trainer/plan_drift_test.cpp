@@ -12,9 +12,9 @@ class PlanDriftTest : public testing::Test {
  protected:
   PlanDriftTest() {
     graph_.units = {{.name = "layer 7"}};
-    plan_.step.ops = {{.kind = OpKind::read, .lane = Lane::nvme_read, .unit = 0},
-                      {.kind = OpKind::forward, .lane = Lane::compute, .unit = 0},
-                      {.kind = OpKind::backward, .lane = Lane::compute, .unit = 0}};
+    plan_.step.ops = {{{.kind = OpKind::read, .lane = Lane::nvme_read, .unit = 0}},
+                      {{.kind = OpKind::forward, .lane = Lane::compute, .unit = 0}},
+                      {{.kind = OpKind::backward, .lane = Lane::compute, .unit = 0}}};
     prediction_.step_s = 1;
     prediction_.timeline.spans = {{0, 0.2}, {0.2, 0.6}, {0.6, 1}};
   }
