@@ -329,38 +329,34 @@ class Search {
         trial.*member = value;
         return takes_less(trial);
       };
-      // One detail may be worth another value once the next has its own.
-      for (double before = 0; before != seconds;) {
-        before = seconds;
-        if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
-        const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
-        const int lookahead = outline.lookahead;
-        while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
-        }
-        if (outline.lookahead == lookahead) {
-          while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
-          }
-        }
-        if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
-        if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
-        if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
-          is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
-        if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
-          is_better(&Outline::update_chunk, outline.update_chunk / 2);
-        if (may_defer(outline.update)) {
-          for (int share = kDeferredAtFirst; share > 0; share /= 2) {
-            while (outline.deferred + share <= Outline::kDeferredWhole &&
-                   is_better(&Outline::deferred, outline.deferred + share)) {
-            }
-            if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
-          }
-        }
-        while (outline.lookahead < farthest() &&
-               (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
-        }
-        if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
-          is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
+      if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
+      const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
+      const int lookahead = outline.lookahead;
+      while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
       }
+      if (outline.lookahead == lookahead) {
+        while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+        }
+      }
+      if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
+      if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
+      if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
+        is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+      if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
+        is_better(&Outline::update_chunk, outline.update_chunk / 2);
+      if (may_defer(outline.update)) {
+        for (int share = kDeferredAtFirst; share > 0; share /= 2) {
+          while (outline.deferred + share <= Outline::kDeferredWhole &&
+                 is_better(&Outline::deferred, outline.deferred + share)) {
+          }
+          if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
+        }
+      }
+      while (outline.lookahead < farthest() &&
+             (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
+      }
+      if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
+        is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
     }
   }
 
