@@ -20,6 +20,8 @@ class Builder {
     for (int unit = 0; unit < units(); ++unit) {
       if (graph.units[unit].lookup.rows > 0) lookups_.push_back(unit);
     }
+    if (choices_.fetches_rows)
+      touched_at_ = std::max(lookups_.back(), std::min(lookups_.back() + choices_.lookahead, first_sharing_unit(graph) - 1));
     rows_object_.assign(static_cast<std::size_t>(choices_.micro_batches), -1);
     // Backward runs units from the last to the first: the first use of a gradient is that of the last unit.
     gradient_users_.resize(graph.blocks.size());
@@ -294,10 +296,6 @@ class Builder {
     }
     for (int mb = 0; mb < choices_.micro_batches; ++mb) move_touched(OpKind::fetch_rows, mb, kKinds);
   }
-  // The unit before whose backward the touched rows are fetched: in time for the lookups', and after that of all sharing heads.
-  int touched_wanted_at() const {
-    return std::max(lookups_.back(), std::min(lookups_.back() + choices_.lookahead, first_sharing_unit(graph_) - 1));
-  }
   void move_touched(OpKind kind, int mb, std::span<const StateKind> kinds) {
     const bool reads = kind == OpKind::fetch_rows;
     Task& task = add(kind, reads ? Lane::nvme_read : Lane::nvme_write);
@@ -453,7 +451,7 @@ class Builder {
     const int tasks = last_mb - first_mb + 1;
     const std::size_t quota = share_of_queue(phase_, tasks), late_quota = share_of_late(tasks);
     const bool apart = choices_.fetches_rows && unit.lookup.rows > 0;
-    if (choices_.fetches_rows && !defers_all(choices_) && index == touched_wanted_at() && last_mb + 1 == choices_.micro_batches)
+    if (choices_.fetches_rows && !defers_all(choices_) && index == touched_at_ && last_mb + 1 == choices_.micro_batches)
       fetch_touched();
     for (int mb = first_mb; mb <= last_mb; ++mb) {
       if (apart && index == lookups_.front()) add_rows(unit, mb);
@@ -546,7 +544,7 @@ class Builder {
       // evenly beside all of the backward.
       for (const int lookup : lookups_) {
         const int block = graph_.units[lookup].blocks.front();
-        if (!is_tied(block)) queue_update(late_, block, Condition::always, phase_ + unit - touched_wanted_at());
+        if (!is_tied(block)) queue_update(late_, block, Condition::always, phase_ + unit - touched_at_);
       }
     }
     for (const int block : graph_.units[unit].gradient_blocks) {
@@ -673,6 +671,8 @@ class Builder {
   TaskObjects objects_;
   int phase_ = 0;
   std::vector<int> lookups_;                       // units with one
+  // The unit before whose backward touched rows are fetched: in time for the lookups', and after that of all sharing heads.
+  int touched_at_ = -1;
   int whole_rows_object_ = -1, row_sums_object_ = -1;  // fp32 [N, row_elements]: what the head added to the rows, and the lookups
   int touched_gradient_object_ = -1;               // [N, row_elements]: both, as the update takes them
   std::array<int, kStateKinds> touched_object_{};  // [N, window]: the state of those rows
