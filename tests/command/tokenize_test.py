@@ -8,11 +8,10 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from harness import PATIENCE
+from harness import PATIENCE, CommandTest
 
 SPILLWAY = os.environ["SPILLWAY"]
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "tokenizers"
@@ -23,18 +22,12 @@ def tokenize(*words, timeout=240):
     return subprocess.run([SPILLWAY, "tokenize", *map(str, words)], capture_output=True, text=True, timeout=timeout * PATIENCE)
 
 
-class Tokenize(unittest.TestCase):
+class Tokenize(CommandTest):
     @classmethod
     def setUpClass(cls):
-        cls.holder = tempfile.TemporaryDirectory(dir=os.environ.get("SPILLWAY_TEST_SPACE"))
-        cls.directory = pathlib.Path(cls.holder.name)
-        cls.qwen = cls.directory / "qwen3"
-        cls.qwen.mkdir()
+        super().setUpClass()
+        cls.qwen = cls.fresh_directory("qwen3")
         (cls.qwen / "tokenizer.json").write_bytes(lzma.decompress((DATA / "qwen3.tokenizer.json.xz").read_bytes()))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.holder.cleanup()
 
     def file(self, name, content):
         path = self.directory / name
