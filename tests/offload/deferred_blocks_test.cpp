@@ -2,7 +2,7 @@
 // the state that a plain run has. Losses and states of whole runs: trainer/equivalence_test.cpp.
 #include <gtest/gtest.h>
 
-#include "tests/offload/small_training.h"
+#include "tests/offload/beside_plain.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {
@@ -51,49 +51,16 @@ TEST_P(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
 }
 
 TEST_P(DeferredBlocks, EvaluationBetweenStepsChangesNothing) {
-  SmallTraining deferring(model_, plan_of(model_, choices(Tier::nvme), true), directory_.path());
-  SmallTraining plain(model_, plan_of(model_, choices(Tier::device), true), directory_.path());
-  for (SmallTraining* training : {&deferring, &plain}) training->load_weights();
-  for (std::int64_t step = 1; step <= 5; ++step) {
-    for (SmallTraining* training : {&deferring, &plain}) training->submit(step);
-    const StepOutcome ours = deferring.executor().wait(), theirs = plain.executor().wait();
-    EXPECT_EQ(ours.loss, theirs.loss);
-    EXPECT_EQ(ours.grad_norm, theirs.grad_norm);
-    if (step % 2 == 0) continue;
-    EXPECT_EQ(deferring.executor().evaluate(deferring.data().of_step(9)), plain.executor().evaluate(plain.data().of_step(9)));
-  }
-  EXPECT_TRUE(deferring.state() == plain.state());
+  expect_evaluation_changes_nothing(model_, choices(Tier::nvme), choices(Tier::device), directory_.path());
 }
 
 TEST_P(DeferredBlocks, BytesAndPeaksAreThoseOfThePlan) {
-  SmallTraining small(model_, plan_of(model_, choices(Tier::nvme)), directory_.path());
-  small.load_weights();
-  small.train(3);
-  Bytes read = 0, written = 0;
-  for (const Op& op : small.plan().step.ops) {
-    if (op.lane == Lane::nvme_read) read += op.bytes;
-    if (op.lane == Lane::nvme_write) written += op.bytes;
-  }
-  EXPECT_EQ(small.last().nvme_read_bytes, read);
-  EXPECT_EQ(small.last().nvme_written_bytes, written);
-  EXPECT_EQ(small.last().peak, small.plan().peak);
+  SmallTraining training(model_, plan_of(model_, choices(Tier::nvme)), directory_.path());
+  expect_bytes_and_peaks_of_plan(training);
 }
 
 TEST_P(DeferredBlocks, ALossThatIsNotFiniteLeavesTheStepBefore) {
-  SmallTraining small(model_, plan_of(model_, choices(Tier::nvme)), directory_.path());
-  SmallTraining plain(model_, plan_of(model_, choices(Tier::device)), directory_.path());
-  for (SmallTraining* training : {&small, &plain}) training->load_weights();
-  small.submit(1);
-  EXPECT_EQ(small.executor().wait().stopped, "");
-  plain.train(1);
-  // The second step's loss is divided by nothing: it is not finite. What waited of the first has been applied in its forward.
-  StepSettings settings = small.settings(2);
-  settings.counted_tokens = 0;
-  small.executor().submit(settings, small.data().of_step(1));
-  const StepOutcome outcome = small.executor().wait();
-  EXPECT_NE(outcome.stopped, "");
-  EXPECT_TRUE(outcome.state_intact);
-  EXPECT_TRUE(small.state() == plain.state());
+  expect_infinite_loss_leaves_step_before(model_, choices(Tier::nvme), choices(Tier::device), directory_.path());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 #include "memory/error.h"
 #include "tests/nvme/faulty_queue.h"
-#include "tests/offload/small_training.h"
+#include "tests/offload/beside_plain.h"
 
 namespace {
 // Allocations by all threads but those that are exempt.
@@ -166,17 +166,7 @@ TEST_F(ExecutorTest, BytesOfAStepAreThoseOfItsOperations) {
   for (const UpdateTime update : kUpdates) {
     SmallTraining small(model_, plan_of(model_, choices(Tier::nvme, update)), directory_);
     small.set_clip(1e9);
-    small.load_weights();
-    small.train(3);
-    Bytes read = 0, written = 0;
-    for (const Op& op : small.plan().step.ops) {
-      if (op.lane == Lane::nvme_read) read += op.bytes;
-      if (op.lane == Lane::nvme_write) written += op.bytes;
-    }
-    EXPECT_GT(read, kMiB);
-    EXPECT_EQ(small.last().nvme_read_bytes, read);
-    EXPECT_EQ(small.last().nvme_written_bytes, written);
-    EXPECT_EQ(small.last().peak, small.plan().peak);
+    expect_bytes_and_peaks_of_plan(small);
   }
 }
 

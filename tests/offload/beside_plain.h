@@ -1,0 +1,62 @@
+// What no plan may change between steps, asked of any plan with its state on NVMe, beside a plan with everything on the device.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "tests/offload/small_training.h"
+
+namespace spillway {
+
+// Evaluating between steps has the same loss under both, and changes neither's steps nor state.
+inline void expect_evaluation_changes_nothing(const SmallModel& model, const Choices& choices, const Choices& plain_choices,
+                                              const std::string& directory) {
+  SmallTraining training(model, plan_of(model, choices, true), directory);
+  SmallTraining plain(model, plan_of(model, plain_choices, true), directory);
+  for (SmallTraining* each : {&training, &plain}) each->load_weights();
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    for (SmallTraining* each : {&training, &plain}) each->submit(step);
+    const StepOutcome ours = training.executor().wait(), theirs = plain.executor().wait();
+    EXPECT_EQ(ours.loss, theirs.loss);
+    EXPECT_EQ(ours.grad_norm, theirs.grad_norm);
+    if (step % 2 == 0) continue;
+    EXPECT_EQ(training.executor().evaluate(training.data().of_step(9)), plain.executor().evaluate(plain.data().of_step(9)));
+  }
+  EXPECT_TRUE(training.state() == plain.state());
+}
+
+// A step of the steady run moves the bytes that its plan's operations say, and peaks as planned on every tier.
+inline void expect_bytes_and_peaks_of_plan(SmallTraining& training) {
+  training.load_weights();
+  training.train(3);
+  Bytes read = 0, written = 0;
+  for (const Op& op : training.plan().step.ops) {
+    if (op.lane == Lane::nvme_read) read += op.bytes;
+    if (op.lane == Lane::nvme_write) written += op.bytes;
+  }
+  EXPECT_GT(std::min(read, written), kMiB);
+  EXPECT_EQ(training.last().nvme_read_bytes, read);
+  EXPECT_EQ(training.last().nvme_written_bytes, written);
+  EXPECT_EQ(training.last().peak, training.plan().peak);
+}
+
+// The second step's loss is divided by nothing and is not finite: the state is that after the first, updates that waited for the
+// second's forward applied.
+inline void expect_infinite_loss_leaves_step_before(const SmallModel& model, const Choices& choices, const Choices& plain_choices,
+                                                    const std::string& directory) {
+  SmallTraining training(model, plan_of(model, choices), directory);
+  SmallTraining plain(model, plan_of(model, plain_choices), directory);
+  for (SmallTraining* each : {&training, &plain}) each->load_weights();
+  training.submit(1);
+  EXPECT_EQ(training.executor().wait().stopped, "");
+  plain.train(1);
+  StepSettings settings = training.settings(2);
+  settings.counted_tokens = 0;
+  training.executor().submit(settings, training.data().of_step(1));
+  const StepOutcome outcome = training.executor().wait();
+  EXPECT_NE(outcome.stopped, "");
+  EXPECT_TRUE(outcome.state_intact);
+  EXPECT_TRUE(training.state() == plain.state());
+}
+
+}  // namespace spillway
