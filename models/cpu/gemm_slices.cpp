@@ -15,7 +15,8 @@ std::int64_t part(std::int64_t length, std::int64_t wanted) {
 }
 
 // Our kernels take six rows and 64 columns at a time. Columns of packed B stay in the second cache with a part of the depth: 64
-// columns by 2048, 128 or 192 by 1024. Up to 1024 rows share a packing, which costs 4 % there. With a transposed A, B is packed
+// columns by 2048, 128 or 192 by 1024. Up to 1024 rows share a packing, which costs 4 % there. Where that makes few tasks of many
+// rows they are an even number, packing more often: two threads take as long for nine as for ten. With a transposed A, B is packed
 // once for all tasks, and a task turns its rows of A: enough rows to use what it brings into the second cache, an even number of
 // tasks.
 void cut_own(const GemmSpec& spec, GemmSlices& slices) {
@@ -36,6 +37,8 @@ void cut_own(const GemmSpec& spec, GemmSlices& slices) {
     if (spec.n % wider == 0 && row_tasks * (spec.n / wider) >= kTasks) slices.columns = wider;
   }
   slices.depth = part(spec.k, slices.columns == 64 ? 2048 : 1024);
+  const std::int64_t tasks = row_tasks * ((spec.n + slices.columns - 1) / slices.columns);
+  if (tasks < kTasks && tasks % 2 != 0 && spec.m >= 512) slices.rows = part(spec.m, (spec.m / row_tasks + 1) / 2);
 }
 
 // B is packed again for every row slice: 256 rows hide that where there are thousands, but at 512 rows in all one slice beats
