@@ -313,7 +313,7 @@ void throw_does_not_fit(const PlannedRun& run) {
   const PlanOutcome& outcome = run.outcome;
   std::string help;
   for (const std::string& flags : run.would_fit) help += (help.empty() ? "These fit: " : ", or ") + flags;
-  if (help.empty()) help = "Use shorter sequences, smaller micro-batches or --state compact.";
+  if (help.empty()) help = "Use shorter sequences, smaller micro-batches or --state compact";
   throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few",
                                 name_of(outcome.short_tier), outcome.needed, rounded_size(outcome.needed), outcome.budget,
                                 rounded_size(outcome.budget), outcome.needed - outcome.budget),

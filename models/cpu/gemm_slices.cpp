@@ -16,9 +16,9 @@ std::int64_t part(std::int64_t length, std::int64_t wanted) {
 
 // Our kernels take six rows and 64 columns at a time. Columns of packed B stay in the second cache with a part of the depth: 64
 // columns by 2048, 128 or 192 by 1024. Up to 1024 rows share a packing, which costs 4 % there. Where that makes few tasks of many
-// rows they are an even number, packing more often: two threads take as long for nine as for ten. With a transposed A, B is packed
-// once for all tasks, and a task turns its rows of A: enough rows to use what it brings into the second cache, an even number of
-// tasks.
+// rows they are an even number, packing more often: two threads take as long for nine as for ten. With a transposed A, B is
+// packed once for all tasks, and a task turns its rows of A: enough rows to use what it brings into the second cache, an even
+// number of tasks.
 void cut_own(const GemmSpec& spec, GemmSlices& slices) {
   constexpr std::int64_t kTasks = 16, kStrip = 6;
   if (spec.transpose_a == Transpose::yes) {

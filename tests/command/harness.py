@@ -259,6 +259,7 @@ class CommandTest(unittest.TestCase):
         self.assertLessEqual(len(lines) - lines.index(errors[0]), 6, "more than a few lines of help: " + str(outcome))
         for raw in ("terminate called", "std::", "what():", "bad_alloc", "Aborted", "json.exception", "filesystem error", "unexpected:"):
             self.assertNotIn(raw, outcome.err + outcome.out, str(outcome))
+        self.assertNotRegex(outcome.err, r"(?m)[^.]\.\.$", "a sentence that ends twice: " + str(outcome))
 
     def assert_finite_fall(self, run_):
         losses = [record["loss"] for record in run_.log]

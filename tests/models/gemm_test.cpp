@@ -81,7 +81,8 @@ TYPED_TEST_SUITE(GemmTest, ComputeTypes);
 struct Linear {
   std::int64_t n, in, out;
 };
-constexpr Linear kLinears[] = {{1, 48, 130}, {7, 130, 48}, {96, 48, 256}, {96, 256, 130}, {300, 72, 520}, {520, 40, 24}};
+constexpr Linear kLinears[] = {{1, 48, 130},   {7, 130, 48},  {96, 48, 256}, {96, 256, 130},
+                               {300, 72, 520}, {520, 40, 24}, {530, 24, 576}};
 
 TYPED_TEST(GemmTest, Forward) {
   for (const auto& [n, in, out] : kLinears) {
