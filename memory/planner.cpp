@@ -20,7 +20,7 @@ namespace {
 constexpr int kTrialMicroBatches = 4;
 // Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to
 // what the least compute takes is good enough.
-constexpr std::size_t kRefined = 4;
+constexpr std::size_t kRefined = 8;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
 constexpr std::size_t kSpent = 900'000, kSpentOnSample = 1'000'000;
