@@ -36,6 +36,8 @@ Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_pie
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5;
 constexpr std::size_t kOperationsOfAFilling = 600'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
+// Of the device, what early reads may fill: buffers that come and go leave gaps between them.
+constexpr double kEarlyShares[] = {0.98, 0.9};
 
 // Blocks with such a share of all elements, as evenly as can be among the others, so that the moves of their state are.
 // Those that are looked up have gradients that come last and weights that are wanted first: they are not among them.
@@ -89,7 +91,8 @@ Plan Filling::build(const Choices& choices) {
   Plan plan = build_schedule(graph_of(graphs_, choices), choices, run_both_);
   if (request_.evaluates) plan.evaluate = build_evaluation(*graphs_.tiled, plan);
   pack(plan);
-  operations_built_ += plan.step.ops.size() + plan.flush.ops.size();
+  const std::size_t passes = choices.early_room > 0 ? 2 : 1;
+  operations_built_ += passes * (plan.step.ops.size() + plan.flush.ops.size());
   return plan;
 }
 
@@ -288,7 +291,18 @@ std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
   const Bytes room = limit - filled_.bare;
   filled_.bare += reserved_bytes(outline);
   filled_.worth = room > 0 ? static_cast<double>(fits.dealt) / static_cast<double>(room) : 1;
+  if (outline.reads_early) read_early(limit);
   return std::move(plan_);
+}
+
+void Filling::read_early(Bytes limit) {
+  Plan plan = std::move(plan_);
+  Choices trial = plan.choices;
+  for (const double share : kEarlyShares) {
+    trial.early_room = static_cast<Bytes>(share * static_cast<double>(limit));
+    if (accept(trial, limit)) return;
+  }
+  plan_ = std::move(plan);
 }
 
 Bytes Filling::least_device(const Outline& outline) { return build(start(outline)).peak[static_cast<int>(Tier::device)]; }

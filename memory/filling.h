@@ -32,6 +32,7 @@ struct Outline {
   int lookahead = 1, update_spread = 1;
   Fill fill = Fill::saved_first;
   bool fetches_rows = false;  // of lookups, where they may be
+  bool reads_early = false;   // what the device has free at any time takes reads of state that is wanted later
   int deferred = 0;           // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
 
   static constexpr int kDeferredWhole = 64;
@@ -40,9 +41,13 @@ struct Outline {
   bool computes_alike(const Outline& other) const {
     return graph == other.graph && order == other.order && spare == other.spare && spare_boundary == other.spare_boundary;
   }
+  // Whether units and updates come in the same order.
+  bool ordered_alike(const Outline& other) const {
+    return order == other.order && update == other.update && (deferred > 0) == (other.deferred > 0);
+  }
   // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
   bool same_kind(const Outline& other) const {
-    return computes_alike(other) && update == other.update && (deferred > 0) == (other.deferred > 0);
+    return computes_alike(other) && ordered_alike(other);
   }
 };
 
@@ -91,6 +96,8 @@ class Filling {
   Plan build(const Choices& choices);
   // Whether the plan of the choices fits, with so much of the device; then it is `plan_`.
   bool accept(const Choices& choices, Bytes device_limit);
+  // `plan_` with early reads, if it fits with them.
+  void read_early(Bytes device_limit);
   // Items of one kind that may rest on the device: the bytes of each, in the order in which they are put there, and how the first
   // so many of them are.
   struct Row {

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,61 +16,49 @@ Bytes span_of(const Buffer& buffer) { return buffer.bytes * buffer.slots; }
 // The bytes above `base` that no live buffer has: gaps between buffers, and everything above the highest.
 class FreeSpace {
  public:
-  explicit FreeSpace(Bytes base) : tail_(base), peak_(base) {}
+  explicit FreeSpace(Bytes base) : end_(base) {}
 
-  // The smallest gap that holds it, or above all.
+  // The lowest gap that holds it, or above all.
   Bytes take(Bytes bytes) {
-    const auto fit = by_size_.lower_bound({bytes, 0});
-    if (fit == by_size_.end()) {
-      const Bytes offset = tail_;
-      tail_ += bytes;
-      peak_ = std::max(peak_, tail_);
+    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+      if (gap->bytes < bytes) continue;
+      const Bytes offset = gap->offset;
+      gap->offset += bytes;
+      gap->bytes -= bytes;
+      if (gap->bytes == 0) gaps_.erase(gap);
       return offset;
     }
-    const auto [size, offset] = *fit;
-    erase(by_offset_.find(offset));
-    if (size > bytes) insert(offset + bytes, size - bytes);
-    return offset;
+    return std::exchange(end_, end_ + bytes);
   }
 
   void give_back(Bytes offset, Bytes bytes) {
     if (bytes == 0) return;
-    auto next = by_offset_.lower_bound(offset);
-    if (next != by_offset_.end() && next->first == offset + bytes) {
-      bytes += next->second;
-      next = erase(next);
-    }
-    if (next != by_offset_.begin()) {
-      const auto before = std::prev(next);
-      if (before->first + before->second == offset) {
-        offset = before->first;
-        bytes += before->second;
-        erase(before);
-      }
-    }
-    if (offset + bytes == tail_) {
-      tail_ = offset;
+    auto next = std::lower_bound(gaps_.begin(), gaps_.end(), offset, [](const Gap& gap, Bytes at) { return gap.offset < at; });
+    if (next != gaps_.begin() && std::prev(next)->offset + std::prev(next)->bytes == offset) {
+      --next;
+      next->bytes += bytes;
     } else {
-      insert(offset, bytes);
+      next = gaps_.insert(next, {offset, bytes});
+    }
+    const auto after = std::next(next);
+    if (after != gaps_.end() && next->offset + next->bytes == after->offset) {
+      next->bytes += after->bytes;
+      gaps_.erase(after);
+    }
+    if (gaps_.back().offset + gaps_.back().bytes == end_) {
+      end_ = gaps_.back().offset;
+      gaps_.pop_back();
     }
   }
 
-  Bytes peak() const { return peak_; }
+  Bytes end() const { return end_; }  // of the highest that is alive
 
  private:
-  using ByOffset = std::map<Bytes, Bytes>;
-  void insert(Bytes offset, Bytes bytes) {
-    by_offset_.emplace(offset, bytes);
-    by_size_.emplace(bytes, offset);
-  }
-  ByOffset::iterator erase(ByOffset::iterator gap) {
-    by_size_.erase({gap->second, gap->first});
-    return by_offset_.erase(gap);
-  }
-
-  ByOffset by_offset_;                        // offset -> bytes; gaps never touch each other
-  std::set<std::pair<Bytes, Bytes>> by_size_;  // the same, (bytes, offset)
-  Bytes tail_, peak_;
+  struct Gap {
+    Bytes offset, bytes;
+  };
+  std::vector<Gap> gaps_;  // by offset; no two touch. There are as many as live buffers at most: few.
+  Bytes end_;
 };
 
 // The buffers that a program touches, by their first use and by their last. Both are operations of the program: sorting takes a
@@ -107,22 +93,59 @@ class Uses {
   std::vector<int> by_begin_, by_end_;
 };
 
-// Places the buffers of one program on one tier (those apart, or the others) above `base`, in the order of their first use, each
-// in the smallest gap between the buffers alive then that holds it. Returns the end of the highest.
-Bytes pack_program(Program& program, const Uses& uses, Tier tier, bool apart, Bytes base) {
-  const auto is_meant = [&](const Buffer& buffer) { return buffer.tier == tier && buffer.apart == apart; };
-  FreeSpace space(base);
-  auto ended = uses.by_end().begin();
-  for (const int index : uses.by_begin()) {
-    Buffer& buffer = program.buffers[index];
-    if (!is_meant(buffer)) continue;
-    for (; program.buffers[*ended].last_op < buffer.first_op; ++ended) {
-      const Buffer& gone = program.buffers[*ended];
-      if (is_meant(gone)) space.give_back(gone.offset, span_of(gone));
+// The buffers of one program on one tier, placed operation by operation: each, where its first use begins, in the lowest gap
+// between those alive that holds it, those apart counted from the top down and the others from `base` up. The two grow towards
+// each other, and what one leaves is the other's.
+class Placing {
+ public:
+  Placing(const Program& program, Tier tier, Bytes base)
+      : program_(program), uses_(program), tier_(tier), below_(base), offsets_(program.buffers.size(), -1) {}
+
+  // To be called for every operation in turn.
+  void go_to(int op) {
+    const auto is_there = [&](const std::vector<int>& list, std::size_t at) { return at < list.size(); };
+    for (; is_there(uses_.by_end(), ended_) && buffer(uses_.by_end()[ended_]).last_op < op; ++ended_) {
+      const int index = uses_.by_end()[ended_];
+      if (buffer(index).tier == tier_) space_of(index).give_back(offsets_[index], span_of(buffer(index)));
     }
-    buffer.offset = space.take(span_of(buffer));
+    for (; is_there(uses_.by_begin(), begun_) && buffer(uses_.by_begin()[begun_]).first_op == op; ++begun_) {
+      const int index = uses_.by_begin()[begun_];
+      if (buffer(index).tier == tier_) offsets_[index] = space_of(index).take(span_of(buffer(index)));
+    }
   }
-  return space.peak();
+  Bytes end_below() const { return below_.end(); }
+  Bytes bytes_above() const { return above_.end(); }
+  // Where it is once all lie below `end`; -1: not on the tier, or never used.
+  Bytes offset_of(int index, Bytes end) const {
+    const Bytes offset = offsets_[index];
+    return offset >= 0 && buffer(index).apart ? end - offset - span_of(buffer(index)) : offset;
+  }
+
+ private:
+  const Buffer& buffer(int index) const { return program_.buffers[index]; }
+  FreeSpace& space_of(int index) { return buffer(index).apart ? above_ : below_; }
+
+  const Program& program_;
+  const Uses uses_;
+  const Tier tier_;
+  FreeSpace below_, above_{0};
+  std::vector<Bytes> offsets_;
+  std::size_t ended_ = 0, begun_ = 0;  // in the lists of uses
+};
+
+// Returns the end of the highest.
+Bytes pack_program(Program& program, Tier tier, Bytes base) {
+  Placing placing(program, tier, base);
+  Bytes end = base;
+  for (int op = 0; op < std::ssize(program.ops); ++op) {
+    placing.go_to(op);
+    end = std::max(end, placing.end_below() + placing.bytes_above());
+  }
+  for (int index = 0; index < std::ssize(program.buffers); ++index) {
+    const Bytes offset = placing.offset_of(index, end);
+    if (offset >= 0) program.buffers[index].offset = offset;
+  }
+  return end;
 }
 
 // What the bytes of the peak are, at the operation where the most bytes are alive.
@@ -152,8 +175,6 @@ std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
 }  // namespace
 
 void pack(Plan& plan) {
-  std::vector<std::pair<Program*, Uses>> programs;
-  for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) programs.emplace_back(program, *program);
   for (int t = 0; t < kTiers; ++t) {
     const Tier tier = static_cast<Tier>(t);
     Bytes base = 0;
@@ -163,13 +184,22 @@ void pack(Plan& plan) {
       buffer.offset = base;
       base += span_of(buffer);
     }
-    Bytes peak = base;
-    for (const auto& [program, uses] : programs) {
-      peak = std::max(peak, pack_program(*program, uses, tier, false, pack_program(*program, uses, tier, true, base)));
-    }
-    plan.peak[t] = peak;
+    plan.peak[t] = base;
+    for (Program* program : {&plan.step, &plan.flush, &plan.evaluate})
+      plan.peak[t] = std::max(plan.peak[t], pack_program(*program, tier, base));
     plan.at_rest[t] = categories_at_peak(plan, tier);
   }
+}
+
+std::vector<Bytes> ends_below(const Program& program, Bytes base) {
+  Placing placing(program, Tier::device, base);
+  std::vector<Bytes> ends;
+  ends.reserve(program.ops.size());
+  for (int op = 0; op < std::ssize(program.ops); ++op) {
+    placing.go_to(op);
+    ends.push_back(placing.end_below());
+  }
+  return ends;
 }
 
 }  // namespace spillway

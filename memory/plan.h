@@ -74,8 +74,9 @@ struct Buffer {
   int slots = 1;           // 2: state on NVMe is written beside the state it replaces (slot s at offset + s * bytes)
   int first_op = -1, last_op = -1;
   bool resident = false;
-  // Touched by no operation of the compute lane: packed apart from the others, so that compute never waits for a move of
-  // optimizer state to leave the bytes that it writes next.
+  // Packed from the top down, the others from the bottom up: what no operation of the compute lane touches, so that compute
+  // hardly ever waits for a move of optimizer state to leave the bytes that it writes next; and gradients that last long, which
+  // would lie above all that a backward frees.
   bool apart = false;
 };
 
@@ -195,6 +196,10 @@ struct Choices {
   // alone at the end of the step. Updates in the next forward: the lookup takes its rows as the update will leave them,
   // and the blocks follow beside the forward.
   bool fetches_rows = false;
+  // Optimizer state is read as early as the device has room for it: up to so many bytes of it taken. What a backward frees then
+  // holds the state of the updates that come last, or first in the next step. Of steps alone, not of what is done between them.
+  // 0: nothing is read earlier than `lookahead` says.
+  Bytes early_room = 0;
   int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
   std::vector<Tier> weight_tier;        // a block: device or nvme

@@ -255,7 +255,7 @@ class Search {
     double seconds = prediction.step_s;
     if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
     ranking_.push_back({seconds, outline, filling_.filled()});
-    if (!best_ || seconds < best_seconds_) {
+    if (seconds < best_seconds_) {
       best_ = std::move(plan);
       prediction_ = std::move(prediction);
       best_seconds_ = seconds;
@@ -281,7 +281,7 @@ class Search {
     refine();
   }
 
-  bool is_good_enough() const { return best_ && best_seconds_ <= kGoodEnough * least_compute_s_; }
+  bool is_good_enough() const { return best_seconds_ <= kGoodEnough * least_compute_s_; }
 
   // What any plan takes at least: each pass once.
   double least_compute_s() const {
@@ -308,14 +308,62 @@ class Search {
     return best;
   }
 
-  // How far ahead to read, what to fill the device with and in what pieces to update matter less than the rest: they are weighed
-  // one after the other, and for the best outlines alone.
+  // How far ahead to read, what to fill the device with and in what pieces to update matter less than the rest: they are
+  // weighed one after the other, and for the best outlines alone. Every other one of these is weighed at the same time, by a
+  // search of its own that may spend as much.
   void refine() {
-    if (request_.lookahead) return;
+    if (request_.lookahead || is_spent()) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
+    if (is_sample_) found = each_order_in_turn(found);
     found.resize(std::min(found.size(), kRefined));
-    for (auto& [seconds, outline, filled] : found) {
-      if (seconds > kHopeless * best_seconds_) continue;
+    if (is_sample_) return refine(found);
+    const RunBoth by_itself = one_after_the_other;
+    std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
+    for (Search& half : halves) half.begin_after(*this);
+    const auto refine_half = [&](std::size_t half) {
+      std::vector<Ranked> mine;
+      for (std::size_t i = half; i < found.size(); i += 2) mine.push_back(found[i]);
+      halves[half].refine(mine);
+    };
+    run_both_([&] { refine_half(0); }, [&] { refine_half(1); });
+    for (Search& half : halves) {
+      trial_plans_built_ += half.filling_.plans_built();
+      if (!half.best_ || half.best_seconds_ >= best_seconds_) continue;
+      best_ = std::move(half.best_);
+      prediction_ = std::move(half.prediction_);
+      best_seconds_ = half.best_seconds_;
+    }
+  }
+
+  // The best of each order of units and updates, then the second ones: a sample tells which order is the best for the whole less
+  // well than it tells what goes with each of them.
+  static std::vector<Ranked> each_order_in_turn(const std::vector<Ranked>& sorted) {
+    std::vector<std::pair<std::size_t, const Ranked*>> places;
+    for (const Ranked& ranked : sorted) {
+      const auto before = std::count_if(places.begin(), places.end(), [&](const auto& place) {
+        return place.second->outline.ordered_alike(ranked.outline);
+      });
+      places.emplace_back(static_cast<std::size_t>(before), &ranked);
+    }
+    std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Ranked> in_turn;
+    for (const auto& [place, ranked] : places) in_turn.push_back(*ranked);
+    return in_turn;
+  }
+
+  // With what `other` has found to beat, and what it has spent.
+  void begin_after(const Search& other) {
+    best_seconds_ = other.best_seconds_;
+    spent_before_ = other.spent();
+  }
+
+  void refine(std::vector<Ranked>& found) {
+    for (Ranked& ranked : found) {
+      auto& [seconds, outline, filled] = ranked;
+      const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &ranked, [&](const Ranked& before) {
+        return before.outline.ordered_alike(ranked.outline);
+      });
+      if (seconds > kHopeless * best_seconds_ && !is_first_of_sample) continue;
       const auto takes_less = [&, &best_seconds = seconds, &best = outline, &alike = filled](const Outline& trial) {
         if (is_good_enough() || is_spent()) return false;
         const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial, &alike));
@@ -338,6 +386,7 @@ class Search {
         while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
         }
       }
+      const bool early = is_better(&Outline::reads_early, true);
       if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
       if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
       if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
@@ -355,6 +404,7 @@ class Search {
       while (outline.lookahead < farthest() &&
              (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
       }
+      if (!early) is_better(&Outline::reads_early, true);
       if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
         is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
     }
@@ -373,7 +423,7 @@ class Search {
   int farthest() const { return request_.activations == SavedRequest::nvme ? 4 : is_sample_ ? 8 : 16; }
 
   // What the search has cost so far, in operations.
-  std::size_t spent() const { return filling_.operations_built() + kWeighing * weighed_; }
+  std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
   bool is_spent() const { return spent() > (is_sample_ ? kSpentOnSample : kSpent); }
 
   // --- large models ---
@@ -391,7 +441,7 @@ class Search {
     trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
     const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
-    const auto try_best = [&](bool (Outline::*is_like)(const Outline&) const) {
+    const auto try_best = [&](bool (Outline::*is_like)(const Outline&) const, bool at_any_rate = false) {
       for (const auto& [seconds, outline, filled] : found) {
         const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
         if (std::any_of(tried.begin(), tried.end(), alike)) continue;
@@ -399,12 +449,13 @@ class Search {
         const auto same_graph = [&, &candidate = outline](const Ranked& ranked) {
           return ranked.outline.graph == candidate.graph;
         };
-        const double slower = seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
+        const double slower = at_any_rate ? 1 : seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
         if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
         if (consider(outline, &filled)) tried.push_back(outline);
       }
     };
     try_best(&Outline::computes_alike);
+    try_best(&Outline::ordered_alike, true);  // an embedding, a larger part of a few layers, makes one look worse than another
     try_best(&Outline::same_kind);
     refine();
   }
@@ -479,7 +530,8 @@ class Search {
   int trial_plans_built_ = 0;
   std::optional<Plan> best_;
   Prediction prediction_;  // of the best
-  double best_seconds_ = 0;
+  double best_seconds_ = std::numeric_limits<double>::infinity();
+  std::size_t spent_before_ = 0;
   std::size_t weighed_ = 0;  // operations of all plans that were
   std::vector<Ranked> ranking_;  // what fitted
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "memory/packing.h"
 #include "memory/resident_buffers.h"
 #include "memory/task_list.h"
 
@@ -49,19 +50,26 @@ struct Cluster {
   bool all_pending = true;     // every use is conditional
   bool change_pending = true;  // every change is conditional
   bool write_back = false;
+  bool is_early = false;       // is read earlier than it would have to be
   int read_at = 0;             // the read is issued before this task
+  int earliest = 0;            // and not before this one
   int free_after = 0;          // the buffer stays reserved through this task
   int buffer = -1;             // once it is issued
 };
+
+constexpr int kShortOfAll = 8;  // what lives for a longer part of a step lasts long
 
 // A plan of a large model has some hundred thousand operations, and a search makes many plans: what there is one of for each
 // object, use or move lies in arrays, and names are not made here.
 class Movement {
  public:
-  Movement(const Choices& choices, const TaskList& list, int resident_count)
-      : choices_(choices), list_(list), resident_count_(resident_count) {}
+  Movement(const Plan& plan, const TaskList& list)
+      : choices_(plan.choices), list_(list), resident_count_(static_cast<int>(plan.resident.size())) {
+    for (const Buffer& buffer : plan.resident) resident_bytes_ += buffer.tier == Tier::device ? buffer.bytes * buffer.slots : 0;
+  }
 
-  Program compile() {
+  // `early_room`: Choices::early_room.
+  Program compile(Bytes early_room = 0) {
     const auto is_fetch = [](const Task& task) {
       return task.op.kind == OpKind::fetch_rows || task.op.kind == OpKind::update_rows;
     };
@@ -69,6 +77,10 @@ class Movement {
     index_lanes();
     find_clusters();
     emit();
+    if (early_room > 0) {
+      read_early(early_room);
+      emit();
+    }
     return std::move(program_);
   }
 
@@ -114,6 +126,13 @@ class Movement {
   // --- clusters ---
 
   void find_clusters() {
+    computed_with_.assign(list_.objects.size(), 0);
+    for (const Task& task : list_.tasks) {
+      if (task.op.lane != Lane::compute) continue;
+      for (const TaskOperand& operand : list_.operands_of(task)) {
+        if (operand.object >= 0) computed_with_[operand.object] = 1;
+      }
+    }
     Grouped tasks_of(list_.objects.size(), [&](const auto& add) {
       for (int task = 0; task < std::ssize(list_.tasks); ++task) {
         for (const TaskOperand& operand : list_.operands_of(list_.tasks[task])) {
@@ -181,14 +200,66 @@ class Movement {
       cluster.free_after = lane_of(cluster.last_task) == Lane::compute ? cluster.last_task : behind[cluster.last_task];
       if (on_device) continue;
       cluster.write_back = cluster.last_change >= 0 && (object.holds_state || object.outlives_step || i + 1 < clusters_.size());
-      cluster.read_at = std::max(ahead[cluster.first_task], written_after + 1);
+      cluster.earliest = std::max(written_after, i > first ? clusters_[i - 1].last_task : -1) + 1;
       // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
       if (cluster.all_pending && choices_.update == UpdateTime::in_backward)
-        cluster.read_at = std::max(cluster.read_at, std::min(fetches_end_, cluster.first_task));
+        cluster.earliest = std::max(cluster.earliest, std::min(fetches_end_, cluster.first_task));
+      cluster.read_at = std::max(ahead[cluster.first_task], cluster.earliest);
       if (!cluster.write_back) continue;
       written_after = cluster.last_change;
       cluster.free_after = std::max(cluster.free_after, behind[cluster.last_change]);
     }
+  }
+
+  // --- reading early ---
+
+  bool moves_apart(const Cluster& cluster) const { return !computed_with_[cluster.object]; }
+  // Buffer::apart.
+  bool is_apart(const Cluster& cluster) const {
+    const int phases = list_.tasks[cluster.last_task].phase - list_.tasks[cluster.first_task].phase;
+    const bool lasts = kShortOfAll * phases > list_.tasks.back().phase;
+    return moves_apart(cluster) || (lasts && list_.objects[cluster.object].category == Category::gradients);
+  }
+
+  // Moves reads of optimizer state to where there is room for it first, in the order in which it is wanted. What lies below is
+  // known from the program without early reads. A read is moved past as many tasks as it is then alive in: all of them together
+  // take as long as tasks times buffers alive at once.
+  void read_early(Bytes early_room) {
+    const std::vector<Bytes> below = ends_below(program_, resident_bytes_);
+    const std::size_t tasks = list_.tasks.size();
+    std::vector<Bytes> taken(tasks + 1, 0);
+    for (const Cluster& cluster : clusters_) {
+      if (!is_apart(cluster)) continue;
+      const Bytes bytes = round_up(list_.objects[cluster.object].bytes, kExtentAlignment);
+      taken[cluster.needs_read ? cluster.read_at : cluster.first_task] += bytes;
+      taken[cluster.free_after + 1] -= bytes;
+    }
+    std::partial_sum(taken.begin(), taken.end(), taken.begin());
+    for (std::size_t task = 0; task < tasks; ++task) {
+      const auto first = below.begin() + (task == 0 ? 0 : last_op_of_[task - 1] + 1);
+      taken[task] += *std::max_element(first, below.begin() + last_op_of_[task] + 1);
+    }
+    Grouped wanted(tasks, [&](const auto& add) {
+      for (int cluster = 0; cluster < std::ssize(clusters_); ++cluster) {
+        if (clusters_[cluster].needs_read && moves_apart(clusters_[cluster])) add(clusters_[cluster].first_task, cluster);
+      }
+    });
+    int before = 0;
+    for (int task = 0; task < std::ssize(list_.tasks); ++task) {
+      for (const int index : wanted.of(task)) {
+        Cluster& cluster = clusters_[index];
+        const Bytes bytes = round_up(list_.objects[cluster.object].bytes, kExtentAlignment);
+        const int earliest = std::max(cluster.earliest, before);
+        const int wanted_at = cluster.read_at;
+        while (cluster.read_at > earliest && taken[cluster.read_at - 1] + bytes <= early_room)
+          taken[--cluster.read_at] += bytes;
+        // At the beginning of a step the others may wait for the end of the step before, and these behind them.
+        cluster.is_early = cluster.read_at == 0 || cluster.read_at < wanted_at;
+        before = std::max(before, cluster.read_at);
+      }
+    }
+    program_ = {};
+    for (Cluster& cluster : clusters_) cluster.buffer = -1;
   }
 
   Lane lane_of(int task) const { return list_.tasks[task].op.lane; }
@@ -214,7 +285,7 @@ class Movement {
     if (cluster.buffer < 0) {
       const Object& of = list_.objects[cluster.object];
       cluster.buffer = add_buffer(of.name, of.home == Tier::device ? of.category : of.staged_category, Tier::device, of.bytes);
-      buffer(cluster.buffer).apart = !computed_with_[cluster.object];
+      buffer(cluster.buffer).apart = is_apart(cluster);
     }
     return cluster.buffer;
   }
@@ -320,43 +391,41 @@ class Movement {
     });
     changed_.assign(list_.objects.size(), 0);
     spill_home_.assign(list_.objects.size(), -1);
-    computed_with_.assign(list_.objects.size(), 0);
-    for (const Task& task : list_.tasks) {
-      if (task.op.lane != Lane::compute) continue;
-      for (const TaskOperand& operand : list_.operands_of(task)) {
-        if (operand.object >= 0) computed_with_[operand.object] = 1;
-      }
-    }
-    std::vector<int> current(first_cluster_.begin(), first_cluster_.end() - 1), last_op_of(tasks);
+    std::vector<int> current(first_cluster_.begin(), first_cluster_.end() - 1);
+    last_op_of_.assign(tasks, 0);
     program_.room = std::make_unique<std::pmr::monotonic_buffer_resource>((tasks + clusters_.size()) * 3 * sizeof(Operand));
     program_.ops.reserve(tasks + clusters_.size());
     program_.buffers.reserve(tasks + clusters_.size());
     for (int t = 0; t < static_cast<int>(tasks); ++t) {
-      // Reads are issued in the order in which their data is wanted.
+      // Reads are issued in the order in which their data is wanted, early ones before the others.
       const std::span<int> issued = reads.of(t);
-      std::stable_sort(issued.begin(), issued.end(),
-                       [&](int a, int b) { return clusters_[a].first_task < clusters_[b].first_task; });
+      std::stable_sort(issued.begin(), issued.end(), [&](int a, int b) {
+        const Cluster &p = clusters_[a], &q = clusters_[b];
+        return p.is_early != q.is_early ? p.is_early : p.first_task < q.first_task;
+      });
       emit_moves(OpKind::read, issued);
       emit_task(t, current);
       emit_moves(OpKind::write, writes.of(t));
       for (const int cluster : writes.of(t)) changed_[clusters_[cluster].object] |= object_of(cluster).holds_state;
-      last_op_of[t] = static_cast<int>(program_.ops.size()) - 1;
+      last_op_of_[t] = static_cast<int>(program_.ops.size()) - 1;
     }
     for (const Cluster& cluster : clusters_) {
       if (cluster.buffer >= 0)
-        buffer(cluster.buffer).last_op = std::max(buffer(cluster.buffer).last_op, last_op_of[cluster.free_after]);
+        buffer(cluster.buffer).last_op = std::max(buffer(cluster.buffer).last_op, last_op_of_[cluster.free_after]);
     }
   }
 
   const Choices& choices_;
   const TaskList& list_;
   const int resident_count_;
+  Bytes resident_bytes_ = 0;            // of the device
   Program program_;
   int fetches_end_ = 0;                 // the first task that does not fetch rows for the lookups
   Reach by_phase_, by_task_;
   std::vector<Cluster> clusters_;       // object after object
   std::vector<int> first_cluster_;      // an object: its first cluster; and the end of the last one's
   std::vector<int> spill_home_;         // an object: its buffer on NVMe; -1: none yet
+  std::vector<int> last_op_of_;         // a task: of the operations that were issued with it
   std::vector<char> changed_;           // an object: a write-back of its state has been issued
   std::vector<char> computed_with_;     // an object: a task of the compute lane uses it
 };
@@ -368,12 +437,9 @@ Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBot
   Plan plan;
   plan.choices = choices;
   add_resident_buffers(graph, plan);
-  const auto compile = [&](const TaskList& tasks) {
-    return Movement(plan.choices, tasks, static_cast<int>(plan.resident.size())).compile();
-  };
-  const auto compile_step = [&] { plan.step = compile(step_tasks(graph, plan)); };
+  const auto compile_step = [&] { plan.step = Movement(plan, step_tasks(graph, plan)).compile(choices.early_room); };
   if (defers_any(choices)) {
-    run_both(compile_step, [&] { plan.flush = compile(flush_tasks(graph, plan)); });
+    run_both(compile_step, [&] { plan.flush = Movement(plan, flush_tasks(graph, plan)).compile(); });
   } else {
     compile_step();
   }
@@ -389,7 +455,7 @@ Plan build_inference(const UnitGraph& graph, const Choices& choices) {
 }
 
 Program build_evaluation(const UnitGraph& graph, const Plan& plan) {
-  return Movement(plan.choices, evaluation_tasks(graph, plan), static_cast<int>(plan.resident.size())).compile();
+  return Movement(plan, evaluation_tasks(graph, plan)).compile();
 }
 
 }  // namespace spillway

@@ -52,6 +52,7 @@ Json choices_json(const Choices& choices) {
           {"slots", choices.slots},
           {"lookahead", choices.lookahead},
           {"update_spread", choices.update_spread},
+          {"early_room", choices.early_room},
           {"fetches_rows", choices.fetches_rows},
           {"ranks", choices.sharding.ranks},
           {"zero_group_size", choices.sharding.group},

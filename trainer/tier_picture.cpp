@@ -63,6 +63,9 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
     changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category, end > step_s});
     if (end > step_s) of_step_before[static_cast<std::size_t>(category)] += buffer.bytes;
   }
+  // Moments that folding has rounded apart are one.
+  const double moment_s = step_s * 1e-9;
+  for (Change& change : changes) change.at_s = std::round(change.at_s / moment_s) * moment_s;
   // What ends goes before what begins at the same moment: it may leave its bytes to it.
   std::ranges::sort(changes,
                     [](const Change& a, const Change& b) { return a.at_s != b.at_s ? a.at_s < b.at_s : a.bytes < b.bytes; });

@@ -12,10 +12,10 @@ namespace {
 
 std::string name_of_case(const Choices& c, bool tied, bool fused) {
   return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {} "
-                     "deferred {}",
+                     "deferred {} early room {}",
                      name_of(c.order), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]),
                      static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows,
-                     std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes));
+                     std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes), c.early_room);
 }
 
 // But those that are looked up.
@@ -57,8 +57,12 @@ void for_every_choice(Visit&& visit) {
                     for (const bool defers : {false, true}) {
                       if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
                       choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
-                      SCOPED_TRACE(name_of_case(choices, tied, fused));
-                      visit(graph, choices);
+                      for (const Bytes early_room : {0 * kMiB, 3 * kMiB}) {
+                        if (early_room > 0 && (tier == Tier::device || lookahead == 3)) continue;
+                        choices.early_room = early_room;
+                        SCOPED_TRACE(name_of_case(choices, tied, fused));
+                        visit(graph, choices);
+                      }
                     }
                   }
                 }

@@ -1,0 +1,69 @@
+// State that is read as early as the device has room for it: the numbers stay, and so do the bytes moved.
+#include <gtest/gtest.h>
+
+#include "tests/offload/beside_plain.h"
+#include "tests/trainer/temporary_directory.h"
+
+namespace spillway {
+namespace {
+
+constexpr int kMicroBatches = 2;
+
+class EarlyReads : public ::testing::TestWithParam<UpdateTime> {
+ protected:
+  // early_room: as much as the plan without early reads needs, and half as much again.
+  Choices choices(Tier tier, bool early = true) const {
+    Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, false, tier);
+    choices.order = Order::vertical;
+    choices.slots = 1;
+    if (tier == Tier::device) return choices;
+    choices.update = GetParam();
+    choices.lookahead = 1;
+    if (early) choices.early_room = 3 * plan_of(model_, this->choices(tier, false)).peak[0] / 2;
+    return choices;
+  }
+
+  const SmallModel model_{"qwen2", DType::bfloat16, 1, 16};
+  const TemporaryDirectory directory_;
+};
+INSTANTIATE_TEST_SUITE_P(Updates, EarlyReads,
+                         ::testing::Values(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward));
+
+// How many operations each read of optimizer state comes before the update that takes it, on average.
+double operations_ahead(const Plan& plan) {
+  double ahead = 0, updates = 0;
+  std::vector<int> read_by(plan.resident.size() + plan.step.buffers.size(), -1);
+  for (int id = 0; id < std::ssize(plan.step.ops); ++id) {
+    const Op& op = plan.step.ops[static_cast<std::size_t>(id)];
+    for (const Operand& operand : op.operands) {
+      if (op.kind == OpKind::read && operand.role == Role::memory) read_by[static_cast<std::size_t>(operand.buffer)] = id;
+      if (op.kind != OpKind::update || operand.role != Role::state || operand.kind != StateKind::m) continue;
+      ahead += id - read_by[static_cast<std::size_t>(operand.buffer)];
+      ++updates;
+    }
+  }
+  return ahead / updates;
+}
+
+TEST_P(EarlyReads, ComeEarlierAndKeepToTheRoom) {
+  const Plan plain = plan_of(model_, choices(Tier::nvme, false)), early = plan_of(model_, choices(Tier::nvme));
+  EXPECT_GT(operations_ahead(early), 2 * operations_ahead(plain));
+  EXPECT_GT(early.peak[0], plain.peak[0]);
+  EXPECT_LE(early.peak[0], early.choices.early_room * 9 / 8) << "gaps between buffers take more than is usual";
+}
+
+TEST_P(EarlyReads, EvaluationBetweenStepsChangesNothing) {
+  expect_evaluation_changes_nothing(model_, choices(Tier::nvme), choices(Tier::device), directory_.path());
+}
+
+TEST_P(EarlyReads, BytesAndPeaksAreThoseOfThePlan) {
+  SmallTraining training(model_, plan_of(model_, choices(Tier::nvme)), directory_.path());
+  expect_bytes_and_peaks_of_plan(training);
+}
+
+TEST_P(EarlyReads, ALossThatIsNotFiniteLeavesTheStepBefore) {
+  expect_infinite_loss_leaves_step_before(model_, choices(Tier::nvme), choices(Tier::device), directory_.path());
+}
+
+}  // namespace
+}  // namespace spillway
