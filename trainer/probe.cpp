@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -33,15 +34,23 @@ std::vector<double> seconds_of_each(const Sampling& sampling, const std::functio
   return seconds;
 }
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 Measurement middle_of(std::string name, std::vector<double> values) {
   std::ranges::sort(values);
   return {std::move(name), values[values.size() / 2], values.front(), values.back(), static_cast<int>(values.size())};
 }
 
+Measurement mean_of(std::string name, const std::vector<double>& values) {
+  const auto [least, most] = std::ranges::minmax(values);
+  return {std::move(name), std::clamp(mean(values), least, most), least, most, static_cast<int>(values.size())};
+}
+
 Measurement measured(std::string name, double amount, const std::vector<double>& seconds) {
-  std::vector<double> rates;
-  for (const double s : seconds) rates.push_back(amount / s);
-  return middle_of(std::move(name), std::move(rates));
+  const auto [least, most] = std::ranges::minmax(seconds);
+  return {std::move(name), amount / mean(seconds), amount / most, amount / least, static_cast<int>(seconds.size())};
 }
 
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
@@ -51,7 +60,7 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   ProbeResult result;
   const auto add = [&](std::vector<Measurement> measurements) {
     for (Measurement& measurement : measurements) {
-      if (measurement.of.empty()) set_rate(result.profile, measurement.name, measurement.middle);
+      if (measurement.of.empty()) set_rate(result.profile, measurement.name, measurement.value);
       result.measurements.push_back(std::move(measurement));
     }
   };
@@ -102,14 +111,14 @@ ShownIn shown_in(std::string_view figure) {
 
 std::string probe_table(const ProbeResult& result) {
   std::string table = fmt::format("{}, {} threads\n\n  {:<24}{:>14}{:>14}{:>14}{:>10}{:>9}\n", result.profile.name,
-                                  result.profile.threads, "figure", "middle", "least", "most", "varied by", "samples");
+                                  result.profile.threads, "figure", "value", "least", "most", "varied by", "samples");
   for (const Measurement& m : result.measurements) {
     const ShownIn in = shown_in(m.name);
     const auto shown = [&](double value) {
       return fmt::format("{:.{}f} {}", value / in.unit, value / in.unit < 100 && !in.whole ? 2 : 0, in.word);
     };
-    table += fmt::format("  {:<24}{:>14}{:>14}{:>14}{:>8.0f} %{:>9}\n", m.of.empty() ? m.name : "  " + m.of, shown(m.middle),
-                         shown(m.least), shown(m.most), 100 * (m.most - m.least) / m.middle, m.samples);
+    table += fmt::format("  {:<24}{:>14}{:>14}{:>14}{:>8.0f} %{:>9}\n", m.of.empty() ? m.name : "  " + m.of, shown(m.value),
+                         shown(m.least), shown(m.most), 100 * (m.most - m.least) / m.value, m.samples);
   }
   if (result.profile.nvme_read_bytes > 0) {
     const StoreOptions store;
@@ -126,7 +135,7 @@ std::string probe_json(const ProbeResult& result) {
     if (m.of.empty()) {
       json["samples"][m.name] = {m.least, m.most, m.samples};
     } else {
-      json["samples"][fmt::format("{} {}", m.name, m.of)] = {m.middle, m.least, m.most, m.samples};
+      json["samples"][fmt::format("{} {}", m.name, m.of)] = {m.value, m.least, m.most, m.samples};
     }
   }
   return json.dump(1) + "\n";

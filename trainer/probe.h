@@ -16,7 +16,7 @@ enum class ProbeEffort : std::uint8_t { quick, thorough };  // a few seconds, or
 // A figure and how its samples lay: per second of work, a share, seconds, or rows.
 struct Measurement {
   std::string name;  // as in the profile
-  double middle = 0, least = 0, most = 0;
+  double value = 0, least = 0, most = 0;
   int samples = 0;
   std::string of;    // a part of the figure, such as a class of shapes: shown, but not in the profile; empty: the figure itself
 };
@@ -35,7 +35,7 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
 MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool);
 
 std::string probe_table(const ProbeResult& result);
-// The profile with `samples`: [least, most, number] of each figure, and of its parts with their middle first. --profile takes it.
+// The profile with `samples`: [least, most, number] of each figure, and of its parts with their value first. --profile takes it.
 std::string probe_json(const ProbeResult& result);
 
 }  // namespace spillway

@@ -74,15 +74,15 @@ std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk,
     beside_disk(&DiskMoves::read_for, compute_read, update_read, read_compute);
     beside_disk(&DiskMoves::write_for, compute_write, update_write, write_compute);
   }
-  std::vector<Measurement> measurements = {middle_of("shared_compute", compute_shares),
-                                           middle_of("shared_update", update_shares)};
+  std::vector<Measurement> measurements = {mean_of("shared_compute", compute_shares),
+                                           mean_of("shared_update", update_shares)};
   if (disk != nullptr) {
-    measurements.push_back(middle_of("compute_beside_read", compute_read));
-    measurements.push_back(middle_of("compute_beside_write", compute_write));
-    measurements.push_back(middle_of("update_beside_read", update_read));
-    measurements.push_back(middle_of("update_beside_write", update_write));
-    measurements.push_back(middle_of("read_beside_compute", read_compute));
-    measurements.push_back(middle_of("write_beside_compute", write_compute));
+    measurements.push_back(mean_of("compute_beside_read", compute_read));
+    measurements.push_back(mean_of("compute_beside_write", compute_write));
+    measurements.push_back(mean_of("update_beside_read", update_read));
+    measurements.push_back(mean_of("update_beside_write", update_write));
+    measurements.push_back(mean_of("read_beside_compute", read_compute));
+    measurements.push_back(mean_of("write_beside_compute", write_compute));
   }
   return measurements;
 }

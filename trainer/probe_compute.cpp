@@ -30,7 +30,7 @@ void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dt
       classes.push_back(measured(name + "_flops", layer.flops(), each));
       classes.back().of = fmt::format("{} x {} x {}", rows, in, out);
       if (rows != kManyRows) continue;
-      // Disturbed samples are put together with disturbed ones: the middle is then that of the middles.
+      // Disturbed samples are put together with disturbed ones.
       std::ranges::sort(each);
       if (flops == 0) seconds.resize(each.size());
       seconds.resize(std::min(seconds.size(), each.size()));
@@ -62,15 +62,26 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
   };
   const Layer many = measure(dtype == DType::float32 ? kManyRows / 2 : kManyRows),
               few = measure(kFewRows);  // for the sake of memory
-  std::vector<double> shares, extra_rows;
-  for (std::size_t i = 0; i < std::min(many.seconds.size(), few.seconds.size()); ++i) {
+  const auto share = [&](double many_s, double few_s) {
     // On a busy machine few rows may seem to cost as much as many, and a unit less than its parts.
-    const double between = std::max(many.seconds[i] - few.seconds[i], many.seconds[i] / 2);
-    shares.push_back(std::clamp((many.of_parts - few.of_parts) / between, 0.05, 2.0));
-    extra_rows.push_back(std::max(1e-3, (shares.back() * few.seconds[i] - few.of_parts) / few.of_a_row));
+    return std::clamp((many.of_parts - few.of_parts) / std::max(many_s - few_s, many_s / 2), 0.05, 2.0);
+  };
+  const auto extra_rows = [&](double many_s, double few_s) {
+    return std::max(1e-3, (share(many_s, few_s) * few_s - few.of_parts) / few.of_a_row);
+  };
+  // By the mean seconds; least and most by disturbed samples with disturbed ones.
+  std::vector<double> shares, rows;
+  for (std::size_t i = 0; i < std::min(many.seconds.size(), few.seconds.size()); ++i) {
+    shares.push_back(share(many.seconds[i], few.seconds[i]));
+    rows.push_back(extra_rows(many.seconds[i], few.seconds[i]));
   }
-  measurements.push_back(middle_of("layers_" + type, std::move(shares)));
-  measurements.push_back(middle_of("gemm_" + type + "_extra_rows", std::move(extra_rows)));
+  const auto add = [&](const std::string& name, const std::vector<double>& samples, double value) {
+    measurements.push_back(mean_of(name, samples));
+    measurements.back().value = std::clamp(value, measurements.back().least, measurements.back().most);
+  };
+  const double many_s = mean(many.seconds), few_s = mean(few.seconds);
+  add("layers_" + type, shares, share(many_s, few_s));
+  add("gemm_" + type + "_extra_rows", rows, extra_rows(many_s, few_s));
 }
 
 template <typename E>

@@ -20,9 +20,9 @@ std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling)
     small_reads.push_back(disk.small_reads_for(sampling.pass_s));
     small_writes.push_back(disk.small_writes_for(sampling.pass_s));
   }
-  return {middle_of("nvme_read_bytes", reads), middle_of("nvme_write_bytes", writes),
-          middle_of("nvme_mixed_read_bytes", mixed_reads), middle_of("nvme_mixed_write_bytes", mixed_writes),
-          middle_of("nvme_read_requests", small_reads), middle_of("nvme_write_requests", small_writes)};
+  return {mean_of("nvme_read_bytes", reads), mean_of("nvme_write_bytes", writes),
+          mean_of("nvme_mixed_read_bytes", mixed_reads), mean_of("nvme_mixed_write_bytes", mixed_writes),
+          mean_of("nvme_read_requests", small_reads), mean_of("nvme_write_requests", small_writes)};
 }
 
 }  // namespace spillway

@@ -23,8 +23,8 @@ class Probe(CommandTest):
                 self.assertGreater(profile[name], 0, name)
         parts = {name: values for name, values in profile["samples"].items() if " " in name}  # classes of shapes
         self.assertEqual(len(parts), 12)
-        for middle, least, most, _ in parts.values():
-            self.assertTrue(0 < least <= middle <= most)
+        for value, least, most, _ in parts.values():
+            self.assertTrue(0 < least <= value <= most)
         for name, (least, most, samples) in ((name, values) for name, values in profile["samples"].items() if name not in parts):
             self.assertLessEqual(least, profile[name])
             self.assertLessEqual(profile[name], most)
