@@ -98,8 +98,9 @@ class Uses {
 // each other, and what one leaves is the other's.
 class Placing {
  public:
-  Placing(const Program& program, Tier tier, Bytes base)
-      : program_(program), uses_(program), tier_(tier), below_(base), offsets_(program.buffers.size(), -1) {}
+  // `uses`: of the program; must outlive this.
+  Placing(const Program& program, const Uses& uses, Tier tier, Bytes base)
+      : program_(program), uses_(uses), tier_(tier), below_(base), offsets_(program.buffers.size(), -1) {}
 
   // To be called for every operation in turn.
   void go_to(int op) {
@@ -126,7 +127,7 @@ class Placing {
   FreeSpace& space_of(int index) { return buffer(index).apart ? above_ : below_; }
 
   const Program& program_;
-  const Uses uses_;
+  const Uses& uses_;
   const Tier tier_;
   FreeSpace below_, above_{0};
   std::vector<Bytes> offsets_;
@@ -134,8 +135,8 @@ class Placing {
 };
 
 // Returns the end of the highest.
-Bytes pack_program(Program& program, Tier tier, Bytes base) {
-  Placing placing(program, tier, base);
+Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
+  Placing placing(program, uses, tier, base);
   Bytes end = base;
   for (int op = 0; op < std::ssize(program.ops); ++op) {
     placing.go_to(op);
@@ -175,6 +176,8 @@ std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
 }  // namespace
 
 void pack(Plan& plan) {
+  std::vector<std::pair<Program*, Uses>> programs;
+  for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) programs.emplace_back(program, *program);
   for (int t = 0; t < kTiers; ++t) {
     const Tier tier = static_cast<Tier>(t);
     Bytes base = 0;
@@ -185,14 +188,14 @@ void pack(Plan& plan) {
       base += span_of(buffer);
     }
     plan.peak[t] = base;
-    for (Program* program : {&plan.step, &plan.flush, &plan.evaluate})
-      plan.peak[t] = std::max(plan.peak[t], pack_program(*program, tier, base));
+    for (const auto& [program, uses] : programs) plan.peak[t] = std::max(plan.peak[t], pack_program(*program, uses, tier, base));
     plan.at_rest[t] = categories_at_peak(plan, tier);
   }
 }
 
 std::vector<Bytes> ends_below(const Program& program, Bytes base) {
-  Placing placing(program, Tier::device, base);
+  const Uses uses(program);
+  Placing placing(program, uses, Tier::device, base);
   std::vector<Bytes> ends;
   ends.reserve(program.ops.size());
   for (int op = 0; op < std::ssize(program.ops); ++op) {

@@ -213,6 +213,8 @@ class Movement {
 
   // --- reading early ---
 
+  // As it is staged and moved.
+  static Bytes staged_bytes(const Object& object) { return round_up(object.bytes, kExtentAlignment); }
   bool moves_apart(const Cluster& cluster) const { return !computed_with_[cluster.object]; }
   // Buffer::apart.
   bool is_apart(const Cluster& cluster) const {
@@ -230,7 +232,7 @@ class Movement {
     std::vector<Bytes> taken(tasks + 1, 0);
     for (const Cluster& cluster : clusters_) {
       if (!is_apart(cluster)) continue;
-      const Bytes bytes = round_up(list_.objects[cluster.object].bytes, kExtentAlignment);
+      const Bytes bytes = staged_bytes(list_.objects[cluster.object]);
       taken[cluster.needs_read ? cluster.read_at : cluster.first_task] += bytes;
       taken[cluster.free_after + 1] -= bytes;
     }
@@ -248,7 +250,7 @@ class Movement {
     for (int task = 0; task < std::ssize(list_.tasks); ++task) {
       for (const int index : wanted.of(task)) {
         Cluster& cluster = clusters_[index];
-        const Bytes bytes = round_up(list_.objects[cluster.object].bytes, kExtentAlignment);
+        const Bytes bytes = staged_bytes(list_.objects[cluster.object]);
         const int earliest = std::max(cluster.earliest, before);
         const int wanted_at = cluster.read_at;
         while (cluster.read_at > earliest && taken[cluster.read_at - 1] + bytes <= early_room)
@@ -307,7 +309,7 @@ class Movement {
   void add_move(Op& op, int cluster, Slot slot) {
     const Object& object = object_of(cluster);
     const bool reads = op.kind == OpKind::read;
-    const Bytes bytes = round_up(object.bytes, kExtentAlignment);
+    const Bytes bytes = staged_bytes(object);
     const Operand nvme{.role = Role::nvme, .access = reads ? Access::read : Access::write, .kind = object.kind, .slot = slot,
                        .buffer = home_of(clusters_[cluster].object), .begin = object.home_begin, .bytes = bytes};
     const Operand memory{.role = Role::memory, .access = reads ? Access::write : Access::read, .kind = object.kind, .slot = slot,

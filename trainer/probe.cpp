@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "memory/error.h"
