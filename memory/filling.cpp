@@ -189,11 +189,13 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   std::vector<Row> rows;
   if (may_keep) rows.push_back(std::move(boundary));
   if (outline.fill != Fill::nothing && !request_.parameter_tier && may_raise) rows.push_back(std::move(weights));
-  rows.push_back(std::move(gradients));
   const bool optimizer_rests = outline.fill != Fill::nothing && !request_.optimizer_tier && may_raise;
+  const bool saved_before_gradients = may_keep && outline.fill == Fill::saved_before_gradients;
+  if (saved_before_gradients) rows.push_back(std::move(saved));
+  rows.push_back(std::move(gradients));
   if (optimizer_rests && outline.fill == Fill::optimizer_first) rows.push_back(std::move(optimizer));
-  if (may_keep) rows.push_back(std::move(saved));
-  if (optimizer_rests && outline.fill == Fill::saved_first) rows.push_back(std::move(optimizer));
+  if (may_keep && !saved_before_gradients) rows.push_back(std::move(saved));
+  if (optimizer_rests && outline.fill != Fill::optimizer_first) rows.push_back(std::move(optimizer));
   return rows;
 }
 

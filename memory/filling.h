@@ -16,8 +16,9 @@ namespace spillway {
 
 // What is moved onto the device before the other where there is not room for both. The optimizer state of tied embeddings, whose
 // gradient is complete last and whose weights are wanted first, stands in the way of the next step as long as it is on NVMe.
+// Gradients that wait for their update come before saved values, unless these are to come before all but weights.
 // Nothing: all memory goes to reading ahead.
-enum class Fill : std::uint8_t { saved_first, optimizer_first, nothing };
+enum class Fill : std::uint8_t { saved_first, optimizer_first, saved_before_gradients, nothing };
 
 // A point of the search but for what rests where.
 struct Outline {
@@ -37,6 +38,7 @@ struct Outline {
 
   static constexpr int kDeferredWhole = 64;
 
+  bool operator==(const Outline&) const = default;
   // Whether the same is computed in the same order and the same activations are kept, but for logits, whenever updates come.
   bool computes_alike(const Outline& other) const {
     return graph == other.graph && order == other.order && spare == other.spare && spare_boundary == other.spare_boundary;

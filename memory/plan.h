@@ -211,6 +211,8 @@ struct Choices {
   std::vector<Deferred> deferred;       // empty: none
   std::vector<Saved> saved;             // a unit
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
+
+  bool operator==(const Choices&) const = default;
 };
 
 // Whether updates run before the norm is known that scales them: they are taken back, and the step

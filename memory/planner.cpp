@@ -23,7 +23,7 @@ constexpr int kTrialMicroBatches = 4;
 constexpr std::size_t kRefined = 8;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
-constexpr std::size_t kSpent = 900'000, kSpentOnSample = 1'000'000;
+constexpr std::size_t kSpent = 850'000, kSpentOnSample = 900'000;
 constexpr std::size_t kWeighing = 3;
 constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
@@ -32,6 +32,7 @@ struct Ranked {
   double seconds;
   Outline outline;
   Filled filled;
+  bool is_again;  // of a plan that another outline led to before
 };
 
 class Search {
@@ -249,12 +250,19 @@ class Search {
   // Seconds of the plan, if there is one; the fastest is kept.
   std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
     if (!plan) return std::nullopt;
+    // Where all of something rests on the device, what an outline says of the rest of it makes no difference.
+    const auto same = std::ranges::find(weighed_choices_, plan->choices, &std::pair<Choices, double>::first);
+    if (same != weighed_choices_.end()) {
+      ranking_.push_back({same->second, outline, filling_.filled(), true});
+      return same->second;
+    }
     weighed_ += plan->step.ops.size();
     derive_waits(*plan, run_both_);
     Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
     double seconds = prediction.step_s;
     if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
-    ranking_.push_back({seconds, outline, filling_.filled()});
+    ranking_.push_back({seconds, outline, filling_.filled(), false});
+    weighed_choices_.emplace_back(plan->choices, seconds);
     if (seconds < best_seconds_) {
       best_ = std::move(plan);
       prediction_ = std::move(prediction);
@@ -314,6 +322,7 @@ class Search {
   void refine() {
     if (request_.lookahead || is_spent()) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
+    std::ranges::stable_partition(found, [](const Ranked& ranked) { return !ranked.is_again; });
     if (is_sample_) found = each_order_in_turn(found);
     found.resize(std::min(found.size(), kRefined));
     if (is_sample_) return refine(found);
@@ -359,13 +368,15 @@ class Search {
 
   void refine(std::vector<Ranked>& found) {
     for (Ranked& ranked : found) {
-      auto& [seconds, outline, filled] = ranked;
+      auto& [seconds, outline, filled, is_again] = ranked;
       const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &ranked, [&](const Ranked& before) {
         return before.outline.ordered_alike(ranked.outline);
       });
       if (seconds > kHopeless * best_seconds_ && !is_first_of_sample) continue;
+      std::vector<Outline> tried;
       const auto takes_less = [&, &best_seconds = seconds, &best = outline, &alike = filled](const Outline& trial) {
-        if (is_good_enough() || is_spent()) return false;
+        if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
+        tried.push_back(trial);
         const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial, &alike));
         if (!trial_seconds || *trial_seconds >= best_seconds) return false;
         best_seconds = *trial_seconds, best = trial;
@@ -378,7 +389,8 @@ class Search {
         return takes_less(trial);
       };
       if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
-      const bool optimizer_first = is_better(&Outline::fill, Fill::optimizer_first);
+      const bool fills_otherwise =
+          is_better(&Outline::fill, Fill::optimizer_first) || is_better(&Outline::fill, Fill::saved_before_gradients);
       const int lookahead = outline.lookahead;
       while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
       }
@@ -387,7 +399,10 @@ class Search {
         }
       }
       const bool early = is_better(&Outline::reads_early, true);
-      if (!optimizer_first && !is_better(&Outline::fill, Fill::optimizer_first)) is_better(&Outline::fill, Fill::nothing);
+      if (!fills_otherwise && !is_better(&Outline::fill, Fill::optimizer_first) &&
+          !is_better(&Outline::fill, Fill::saved_before_gradients)) {
+        is_better(&Outline::fill, Fill::nothing);
+      }
       if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
       if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
         is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
@@ -442,7 +457,7 @@ class Search {
     std::vector<Outline> tried;
     const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
     const auto try_best = [&](bool (Outline::*is_like)(const Outline&) const, bool at_any_rate = false) {
-      for (const auto& [seconds, outline, filled] : found) {
+      for (const auto& [seconds, outline, filled, is_again] : found) {
         const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
         if (std::any_of(tried.begin(), tried.end(), alike)) continue;
         // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
@@ -534,6 +549,7 @@ class Search {
   std::size_t spent_before_ = 0;
   std::size_t weighed_ = 0;  // operations of all plans that were
   std::vector<Ranked> ranking_;  // what fitted
+  std::vector<std::pair<Choices, double>> weighed_choices_;  // and the seconds of their plans
 };
 
 }  // namespace

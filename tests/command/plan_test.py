@@ -119,6 +119,23 @@ class Plan(CommandTest):
         self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile rtx-4090-desktop")
         self.check_refusal(run("plan", *arguments(self.flags(profile="rtx-4091"))), 2, "rtx-4090-desktop")
 
+    def test_what_is_forced_is_not_faster_than_what_is_chosen(self):
+        profile = self.directory / "profile.json"
+        profile.write_text(json.dumps({
+            "name": "two cores and a drive", "threads": 2, "gemm_bf16_flops": 778e9, "gemm_fp32_flops": 374e9, "attention_bf16_flops": 556e9,
+            "attention_fp32_flops": 276e9, "memory_bytes": 66.9e9, "update_bytes": 59.1e9, "nvme_read_bytes": 3.17e9, "nvme_write_bytes": 6.88e9,
+            "nvme_mixed_read_bytes": 2.12e9, "nvme_mixed_write_bytes": 2.12e9, "nvme_read_requests": 45500, "nvme_write_requests": 37800,
+            "operation_s": 38e-6, "gemm_bf16_extra_rows": 41, "gemm_fp32_extra_rows": 9.1, "layers_bf16": 0.94, "layers_fp32": 0.82,
+            "compute_beside_read": 0.95, "compute_beside_write": 0.89, "update_beside_read": 0.91, "update_beside_write": 0.71,
+            "read_beside_compute": 0.85, "write_beside_compute": 0.90, "shared_compute": 0.38, "shared_update": 0.66}))
+        flags = {"model": "gpt2", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 2, "clip_grad": 0,
+                 "dtype": "bf16", "state": "compact", "device_memory": "384MiB", "nvme": "/not/there=64GiB", "optimizer_tier": None, "durability": "checkpoint",
+                 "profile": profile}
+        chosen_s = self.plan(self.flags(**flags))[0]["predicted"]["step_s"]
+        for forced in ({}, {"activation_tier": "nvme"}, {"activation_tier": "device"}):
+            forced_s = self.plan(self.flags(**flags, update="in-backward", **forced))[0]["predicted"]["step_s"]
+            self.assertLessEqual(chosen_s, 1.01 * forced_s, forced)
+
     def test_ranks_are_planned_and_not_run(self):
         flags = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 16, "ranks": 8,
                  "profile": "h100-node-8", "device_memory": "8GiB", "nvme": "/not/there=8TiB"}

@@ -151,8 +151,8 @@ def stop_child(child):
     child.wait()
 
 
-def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None, to_its_end=False):
-    """Runs a program until it has done so many steps; next_step gives the record of a step, or None where there is none yet.
+def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None, to_its_end=False, least_s=0):
+    """Runs a program until it has done so many steps, and for so many seconds; next_step gives the record of a step, or None where there is none yet.
 
     The program is killed after its last measured step: what it would save is mostly of no interest and would disturb what comes next.
     With fewer threads than the machine has, it is held on so many processors.
@@ -166,7 +166,7 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
             before_cpu = before_io = None
             began = time.monotonic()
             deadline = began + timeout_s
-            while len(run.loss) < warm_up + steps:
+            while len(run.loss) < warm_up + steps or sum(run.step_s) < least_s:
                 ended = child.poll() is not None
                 record = next_step()
                 if record is None:
@@ -230,17 +230,19 @@ def spillway_flags(model, data, micro_batch, global_batch, sequence, *more):
             "--seq-length", sequence, *more]
 
 
-def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False):
-    """`spillway train` for warm_up + steps steps; with the timeline of the last one, the run is let to its end."""
+def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False, least_s=0):
+    """`spillway train` for warm_up + steps steps, and as many more as the measured ones take to fill least_s; with the timeline of the
+    last one, the run is let to its end, after warm_up + steps."""
     with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
         saved = pathlib.Path(run_directory) / "saved"
         # One step more than measured: the run is stopped in it, before it saves.
-        iterations = steps + warm_up + (0 if with_timeline else 2)
+        least_s = 0 if with_timeline else least_s
+        iterations = 1_000_000 if least_s else steps + warm_up + (0 if with_timeline else 2)
         # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
         durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
         command = [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style", "constant", "--save", saved]
         run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"), steps, warm_up, timeout_s,
-                     threads, with_timeline)
+                     threads, with_timeline, least_s)
         run.plan = json.loads((saved / "plan.json").read_text())
         operations = run.plan.pop("ops", None)
         if with_timeline:

@@ -73,7 +73,7 @@ class Matrix:
     def measure(self, case):
         arguments = self.arguments
         run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout,
-                           with_timeline=arguments.lanes)
+                           with_timeline=arguments.lanes, least_s=arguments.seconds)
         predicted, recorded = run.plan["predicted"], run.median_s()
         result = {"case": case.name(), "step_s": run.step_s, "median_step_s": recorded, "predicted_s": predicted["step_s"], "ratio": predicted["step_s"] / recorded,
                 "binding_lane": predicted["binding_lane"], "bound_s": predicted["bound_s"], "start_s": run.start_s, "load_average": os.getloadavg()[0],
@@ -119,7 +119,8 @@ def main():
     parser.add_argument("--thorough", action="store_true", help="probe for a minute rather than for seconds")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
     parser.add_argument("--lanes", action="store_true", help="let runs save, and show how long lanes were busy, planned and recorded")
-    parser.add_argument("--steps", type=int, default=5, help="measured steps a run (5)")
+    parser.add_argument("--steps", type=int, default=5, help="measured steps a run, at least (5)")
+    parser.add_argument("--seconds", type=float, default=8, help="measured for so long, at least (8): steps of a moment are all slow or all fast")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
     arguments = parser.parse_args()
