@@ -276,6 +276,8 @@ std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
       continue;
     }
     if (fits.dealt < 0) {
+      // The device has room: it is NVMe that lacks, and with less on the device it would lack more.
+      if (lacks.room >= 0) return std::nullopt;
       dealt = lacks.dealt + lacks.room - (budget - filled_.bare) / kRoomNotWorthAPlan;
       if (dealt > 0) continue;
       // Items give back no more than was dealt out; where plans are dear, none is built to see that.

@@ -136,6 +136,20 @@ class Plan(CommandTest):
             forced_s = self.plan(self.flags(**flags, update="in-backward", **forced))[0]["predicted"]["step_s"]
             self.assertLessEqual(chosen_s, 1.01 * forced_s, forced)
 
+    def test_a_drive_that_is_nearly_full(self):
+        flags = {"model": "llama-2-7b", "tokenizer": "bytes", "seq_length": 512, "micro_batch_size": 1, "global_batch_size": 1, "clip_grad": 0,
+                 "dtype": "bf16", "state": "compact", "device_memory": "2GiB", "optimizer_tier": None, "durability": "checkpoint", "profile": "laptop"}
+        fits = []
+        for size in range(47, 53):
+            plan, _ = self.plan(self.flags(**flags, nvme=f"/not/there={size}GiB"))
+            fits.append(plan["fits"])
+            if plan["fits"]:
+                self.assertLessEqual(plan["tiers"]["nvme"]["peak_bytes"], size << 30)
+            else:
+                self.assertGreater(plan["lacking_bytes"], 0)
+        self.assertEqual(fits, sorted(fits))  # what fits into less fits into more
+        self.assertEqual({False, True}, set(fits))
+
     def test_ranks_are_planned_and_not_run(self):
         flags = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 16, "ranks": 8,
                  "profile": "h100-node-8", "device_memory": "8GiB", "nvme": "/not/there=8TiB"}
