@@ -322,7 +322,7 @@ class Search {
   void refine() {
     if (request_.lookahead || is_spent()) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
-    std::ranges::stable_partition(found, [](const Ranked& ranked) { return !ranked.is_again; });
+    std::stable_partition(found.begin(), found.end(), [](const Ranked& ranked) { return !ranked.is_again; });
     if (is_sample_) found = each_order_in_turn(found);
     found.resize(std::min(found.size(), kRefined));
     if (is_sample_) return refine(found);
