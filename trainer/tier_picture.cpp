@@ -11,7 +11,7 @@ struct Change {
   double at_s;
   Bytes bytes;
   int category;
-  bool of_step_before = false;
+  bool of_step_before;
 };
 
 // When the bytes of a buffer of the step are in use: from the beginning of the first operation that touches it to the end of the
@@ -59,8 +59,9 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
     // A span of several steps' length covers all of each but its beginning and its end, folded into one step.
     const double within = std::fmod(life.begin_s, step_s), begin = within < 0 ? within + step_s : within;
     const double end = begin + std::min(life.end_s - life.begin_s, step_s);
-    changes.push_back({begin, buffer.bytes, category});
-    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category, end > step_s});
+    const bool begins_later = life.begin_s >= step_s;
+    changes.push_back({begin, buffer.bytes, category, begins_later});
+    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category, begins_later || end > step_s});
     if (end > step_s) of_step_before[static_cast<std::size_t>(category)] += buffer.bytes;
   }
   // Moments that folding has rounded apart are one.

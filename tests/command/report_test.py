@@ -49,7 +49,7 @@ class Report(CommandTest):
                          ["device, planned", "device, recorded in step 4", "nvme, planned", "nvme, recorded in step 4"])
         for tier in data["tiers"]["list"]:
             fullest = max(sum(categories) for categories in zip(*tier["columns"]))
-            self.assertLessEqual(fullest, tier["peak_bytes"])
+            self.assertLessEqual(fullest, tier["peak_bytes"], tier["name"])
             self.assertGreater(fullest, tier["peak_bytes"] / 2)
         self.assertEqual(data["tiers"]["step_ns"], max(plan["predicted"]["step_s"], log[-1]["step_s"]) * 1e9)
         costs = data["tables"][1]["rows"]

@@ -121,6 +121,16 @@ TEST(TierPictureTest, WhatTheStepBeforeStillUsedMakesRoom) {
   EXPECT_EQ(staged(20), (std::vector<Bytes>{15, 15, 20, 20, 20, 20, 0, 0, 30, 30})) << "what this step uses is shown as it is";
 }
 
+TEST_F(PlanReport, WhatBeginsAfterTheStepIsOverIsOfTheStepBefore) {
+  constexpr auto staging = static_cast<int>(Category::staging);
+  StepUse use;
+  use.buffers = {{.bytes = 30, .ops = {0}}, {.bytes = 20, .ops = {1}}};
+  const std::vector<Span> spans = {{11.5, 13.5}, {2.2, 5.5}};
+  const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[staging]; };
+  EXPECT_EQ(staged(50), (std::vector<Bytes>{0, 30, 50, 50, 20, 20, 0, 0, 0, 0}));
+  EXPECT_EQ(staged(40), (std::vector<Bytes>{0, 30, 40, 40, 20, 20, 0, 0, 0, 0}));
+}
+
 TEST_F(PlanReport, TheTiersAreNeverFullerThanTheirPeak) {
   for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
     options_.memory.order = order;
