@@ -1,5 +1,7 @@
 #include "models/units_alone.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +20,11 @@ void fill_with_numbers(std::byte* data, Bytes bytes, DType dtype) {
       reinterpret_cast<BFloat16*>(data)[i] = BFloat16::from_float(value);
     }
   }
+}
+
+void leave_caches(const std::byte* data, Bytes bytes) {
+  constexpr Bytes line = 64;
+  for (Bytes at = 0; at < bytes; at += line) hwy::FlushCacheline(data + at);
 }
 
 namespace {
@@ -81,6 +88,15 @@ Work UnitsAlone::work_of_all() const {
   Work work;
   for (const Pass& pass : passes_) work += work_of(pass);
   return work;
+}
+
+void UnitsAlone::leave_caches(const Pass& pass) const {
+  const Unit& unit = unit_of(pass);
+  for (const int block : unit.blocks)
+    spillway::leave_caches(arena_->at(weights_[block]), graph().blocks[block].elements * size_of(graph().dtype));
+  if (pass.forward) return;
+  for (const int block : unit.gradient_blocks)
+    spillway::leave_caches(arena_->at(gradients_[block]), graph().blocks[block].elements * static_cast<Bytes>(sizeof(float)));
 }
 
 void UnitsAlone::run(const Pass& pass) {

@@ -18,6 +18,9 @@ namespace spillway {
 // Plain numbers, neither zero nor large, in place of weights and values.
 void fill_with_numbers(std::byte* data, Bytes bytes, DType dtype);
 
+// Out of all caches: what runs next finds the bytes as a step finds what it has not touched for long.
+void leave_caches(const std::byte* data, Bytes bytes);
+
 class UnitsAlone {
  public:
   struct Shape {
@@ -37,6 +40,7 @@ class UnitsAlone {
   // Forwards in their order, then backwards in the reverse; each may be run by itself once all have run.
   const std::vector<Pass>& passes() const noexcept { return passes_; }
   void run(const Pass& pass);
+  void leave_caches(const Pass& pass) const;  // the unit's weights and, before a backward, gradients
   void run_all();
 
   const Unit& unit_of(const Pass& pass) const { return graph().units[static_cast<std::size_t>(pass.unit)]; }

@@ -23,12 +23,21 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<void()>& work) {
-  work();
+double seconds_of(UnitsAlone& units) {
+  double seconds = 0;
+  for (const UnitsAlone::Pass& pass : units.passes()) {
+    units.leave_caches(pass);
+    seconds += seconds_of([&] { units.run(pass); });
+  }
+  return seconds;
+}
+
+std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<double()>& timed) {
+  timed();
   std::vector<double> seconds;
   double sum = 0;
   for (int i = 0; i < sampling.samples && (i < sampling.least_samples || sum < sampling.figure_s); ++i) {
-    seconds.push_back(seconds_of(work));
+    seconds.push_back(timed());
     sum += seconds.back();
   }
   return seconds;
@@ -50,29 +59,56 @@ Measurement mean_of(std::string name, const std::vector<double>& values) {
 
 Measurement measured(std::string name, double amount, const std::vector<double>& seconds) {
   const auto [least, most] = std::ranges::minmax(seconds);
-  return {std::move(name), amount / mean(seconds), amount / most, amount / least, static_cast<int>(seconds.size())};
+  return {std::move(name), amount / mean(seconds), amount / most, amount / least, static_cast<int>(seconds.size()), {}, true};
+}
+
+Measurement mean_of_rounds(const std::vector<Measurement>& rounds) {
+  Measurement all = rounds.front();
+  all.samples = 0;
+  std::vector<double> values;
+  for (const Measurement& round : rounds) {
+    values.push_back(all.of_work ? 1 / round.value : round.value);
+    all.least = std::min(all.least, round.least);
+    all.most = std::max(all.most, round.most);
+    all.samples += round.samples;
+  }
+  all.value = std::clamp(all.of_work ? 1 / mean(values) : mean(values), all.least, all.most);
+  return all;
 }
 
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
   Sampling sampling;
   if (effort == ProbeEffort::thorough)
-    sampling = {.samples = 25, .least_samples = 25, .pass_s = 2, .passes = 5, .disk_bytes = 4 * kGiB};
-  ProbeResult result;
-  const auto add = [&](std::vector<Measurement> measurements) {
-    for (Measurement& measurement : measurements) {
-      if (measurement.of.empty()) set_rate(result.profile, measurement.name, measurement.value);
-      result.measurements.push_back(std::move(measurement));
-    }
-  };
-  add(measure_compute(pool, sampling));
-  add(measure_layers(pool, sampling, result.profile));
-  add(measure_handover(sampling));
+    sampling = {.rounds = 5, .samples = 8, .least_samples = 8, .pass_s = 2, .disk_bytes = 4 * kGiB};
   std::optional<DiskMoves> disk;
-  if (!directories.empty()) {
-    disk.emplace(directories, sampling.disk_bytes, 2 * sampling.pass_s);
-    add(measure_disk(*disk, sampling));
+  if (!directories.empty()) disk.emplace(directories, sampling.disk_bytes, 2 * sampling.pass_s);
+  std::vector<std::vector<Measurement>> figures;  // [figures][rounds]
+  for (int round = 0; round < sampling.rounds; ++round) {
+    std::vector<Measurement> measurements;
+    MachineProfile profile;
+    const auto add = [&](std::vector<Measurement> more) {
+      for (Measurement& measurement : more) {
+        if (measurement.of.empty()) set_rate(profile, measurement.name, measurement.value);
+        measurements.push_back(std::move(measurement));
+      }
+    };
+    add(measure_compute(pool, sampling));
+    add(measure_layers(pool, sampling, profile));
+    add(measure_handover(sampling));
+    add(measure_shared(pool, sampling));
+    if (disk) {
+      add(measure_disk(*disk, sampling));
+      add(measure_beside(pool, *disk, sampling));
+    }
+    figures.resize(measurements.size());
+    for (std::size_t i = 0; i < measurements.size(); ++i) figures[i].push_back(std::move(measurements[i]));
   }
-  add(measure_beside(pool, disk ? &*disk : nullptr, sampling));
+  ProbeResult result;
+  for (const std::vector<Measurement>& rounds : figures) {
+    result.measurements.push_back(mean_of_rounds(rounds));
+    const Measurement& figure = result.measurements.back();
+    if (figure.of.empty()) set_rate(result.profile, figure.name, figure.value);
+  }
   result.profile.name = host_name();
   result.profile.threads = pool.threads();
   return result;

@@ -19,6 +19,7 @@ struct Measurement {
   double value = 0, least = 0, most = 0;
   int samples = 0;
   std::string of;    // a part of the figure, such as a class of shapes: shown, but not in the profile; empty: the figure itself
+  bool of_work = false;  // work by time, whose mean is all work by all time: harmonic
 };
 
 struct ProbeResult {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "models/units_alone.h"
@@ -8,6 +9,9 @@
 
 namespace spillway {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 double share(double beside, double alone) { return std::clamp(beside / alone, 0.05, 1.0); }
 
@@ -20,11 +24,12 @@ double rate_until(const std::atomic<bool>& stop, const std::function<void()>& wo
   return runs / seconds;
 }
 
-double rate_for(double least_s, const std::function<void()>& work) {
+// For so long, of which `timed` returns what it counts itself: preparations do not count.
+double rate_for(double seconds, const std::function<double()>& timed) {
   int runs = 0;
-  double seconds = 0;
-  for (; seconds < least_s; ++runs) seconds += seconds_of(work);
-  return runs / seconds;
+  double counted_s = 0;
+  for (const auto begin = Clock::now(); runs == 0 || seconds_since(begin) < seconds; ++runs) counted_s += timed();
+  return runs / counted_s;
 }
 
 // Two loads at once, of which the first sets the time.
@@ -35,55 +40,69 @@ Rates rates_of_both(double seconds, const std::function<void()>& first, const st
   Rates rates;
   std::atomic<bool> stop{false};
   std::thread other([&] { rates.second = rate_until(stop, second); });
-  rates.first = rate_for(seconds, first);
+  rates.first = rate_for(seconds, [&] { return seconds_of(first); });
   stop.store(true);
   other.join();
   return rates;
 }
 
+// Layers and updates as beside each other in a step.
+class Loads {
+ public:
+  Loads(const ThreadPool& pool, std::int64_t updated)
+      : units_(pool, "smollm2-135m", {.sequence = 256}, UnitsAlone::Units::of_layers),
+        update_pool_(pool.threads(), PoolPriority::high),  // as the update lane has
+        update_(update_pool_, updated) {
+    layer(), update();
+  }
+  void layer() { units_.run_all(); }
+  void update() { update_.run(); }
+  double layers_for(double seconds) {
+    return rate_for(seconds, [&] { return seconds_of(units_); });
+  }
+  double updates_for(double seconds) {
+    return rate_for(seconds, [&] {
+      update_.leave_caches();
+      return seconds_of([&] { update_.run(); });
+    });
+  }
+
+ private:
+  UnitsAlone units_;
+  ThreadPool update_pool_;
+  Update update_;
+};
+
 }  // namespace
 
-std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk, const Sampling& sampling) {
-  UnitsAlone units(pool, "smollm2-135m", {.sequence = 256}, UnitsAlone::Units::of_layers);
-  const ThreadPool update_pool(pool.threads(), PoolPriority::high);  // as the update lane has
-  Update update(update_pool, 3 << 20);                               // 48 MiB: beyond the caches
-  const auto layer = [&] { units.run_all(); };
-  const auto updates = [&] { update.run(); };
-  layer(), updates();
+std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
+  // 80 MiB, beside the layer's 21 MiB and more: each of them drives the other's out of the caches.
+  Loads loads(pool, 5 << 20);
   // What each is compared with runs right before it: other programs and the drive itself change from moment to moment.
-  std::vector<double> compute_shares, update_shares, compute_read, compute_write, update_read, update_write, read_compute,
-      write_compute;
-  for (int pass = 0; pass < sampling.passes; ++pass) {
-    const double compute_alone = rate_for(sampling.pass_s / 2, layer), updates_alone = rate_for(sampling.pass_s / 2, updates);
-    const Rates both = rates_of_both(2 * sampling.pass_s, layer, updates);
-    compute_shares.push_back(share(both.first, compute_alone));
-    update_shares.push_back(share(both.second, updates_alone));
-    if (disk == nullptr) continue;
-    const auto beside_disk = [&](double (DiskMoves::*move)(double), std::vector<double>& compute, std::vector<double>& updated,
-                                 std::vector<double>& moved) {
-      const double alone = (disk->*move)(sampling.pass_s);
-      double rate = 0;
-      std::thread other([&] { rate = (disk->*move)(sampling.pass_s); });
-      compute.push_back(share(rate_for(0.8 * sampling.pass_s, layer), compute_alone));
-      other.join();
-      moved.push_back(share(rate, alone));
-      std::thread again([&] { (disk->*move)(sampling.pass_s); });
-      updated.push_back(share(rate_for(0.8 * sampling.pass_s, updates), updates_alone));
-      again.join();
-    };
-    beside_disk(&DiskMoves::read_for, compute_read, update_read, read_compute);
-    beside_disk(&DiskMoves::write_for, compute_write, update_write, write_compute);
-  }
-  std::vector<Measurement> measurements = {mean_of("shared_compute", compute_shares),
-                                           mean_of("shared_update", update_shares)};
-  if (disk != nullptr) {
-    measurements.push_back(mean_of("compute_beside_read", compute_read));
-    measurements.push_back(mean_of("compute_beside_write", compute_write));
-    measurements.push_back(mean_of("update_beside_read", update_read));
-    measurements.push_back(mean_of("update_beside_write", update_write));
-    measurements.push_back(mean_of("read_beside_compute", read_compute));
-    measurements.push_back(mean_of("write_beside_compute", write_compute));
-  }
+  const double layers = loads.layers_for(sampling.pass_s / 2), updates = loads.updates_for(sampling.pass_s / 2);
+  const Rates both = rates_of_both(2 * sampling.pass_s, [&] { loads.layer(); }, [&] { loads.update(); });
+  return {mean_of("shared_compute", {share(both.first, layers)}), mean_of("shared_update", {share(both.second, updates)})};
+}
+
+std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling) {
+  Loads loads(pool, 3 << 20);
+  const double layers = loads.layers_for(sampling.pass_s / 2), updates = loads.updates_for(sampling.pass_s / 2);
+  std::vector<Measurement> measurements;
+  const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double)) {
+    const double alone = (disk.*move)(sampling.pass_s);
+    double moved = 0;
+    std::thread other([&] { moved = (disk.*move)(sampling.pass_s); });
+    const double layers_beside = loads.layers_for(0.8 * sampling.pass_s);
+    other.join();
+    std::thread again([&] { (disk.*move)(sampling.pass_s); });
+    const double updates_beside = loads.updates_for(0.8 * sampling.pass_s);
+    again.join();
+    measurements.push_back(mean_of("compute_beside_" + way, {share(layers_beside, layers)}));
+    measurements.push_back(mean_of("update_beside_" + way, {share(updates_beside, updates)}));
+    measurements.push_back(mean_of(way + "_beside_compute", {share(moved, alone)}));
+  };
+  beside("read", &DiskMoves::read_for);
+  beside("write", &DiskMoves::write_for);
   return measurements;
 }
 

@@ -6,26 +6,31 @@
 #include <vector>
 
 #include "memory/parallel.h"
+#include "models/units_alone.h"
 #include "trainer/probe.h"
 #include "trainer/probe_work.h"
 
 namespace spillway {
 
+// What a machine does changes from minute to minute: every figure is sampled a little in each of several rounds through them all.
 struct Sampling {
-  int samples = 15;             // of each figure, after one that is thrown away
-  int least_samples = 3;        // where they take long
-  double figure_s = 0.5;        // what long is
-  double pass_s = 0.2;          // a disk pass, or two lanes side by side, lasts at most so long
-  int passes = 3;               // samples of each disk figure and of shared work
+  int rounds = 3;
+  int samples = 5;              // of each figure in a round, after one that is thrown away
+  int least_samples = 1;        // where they take long
+  double figure_s = 0.2;        // what long is
+  double pass_s = 0.2;          // a disk pass, or two lanes side by side, lasts at most so long: one of each in a round
   Bytes disk_bytes = kGiB / 2;  // of the file that is read, and of the one that is written
 };
 
 double seconds_of(const std::function<void()>& work);
-std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<void()>& work);
+double seconds_of(UnitsAlone& units);  // of all passes, each with its weights and gradients out of the caches
+// `timed` returns its own seconds.
+std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<double()>& timed);
 // `amount` of work in each of those times: all work by all time. A step takes the sum of what its operations take, those that
 // other programs disturb among them.
 Measurement measured(std::string name, double amount, const std::vector<double>& seconds);
 Measurement mean_of(std::string name, const std::vector<double>& values);  // of rates over equal times, too
+Measurement mean_of_rounds(const std::vector<Measurement>& rounds);
 Measurement middle_of(std::string name, std::vector<double> values);
 double mean(const std::vector<double>& values);
 
@@ -35,7 +40,8 @@ std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& 
 // Until a lane that waits for another's operation goes on after it.
 std::vector<Measurement> measure_handover(const Sampling& sampling);
 std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling);
-// Speeds of lanes beside one another, as shares of their speeds alone. `disk` may be null.
-std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves* disk, const Sampling& sampling);
+// Speeds of lanes beside one another, as shares of their speeds alone.
+std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling);
+std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling);
 
 }  // namespace spillway

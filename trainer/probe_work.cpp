@@ -36,6 +36,16 @@ void in_prompt_thread(const F& work) {
   if (error) std::rethrow_exception(error);
 }
 
+// Disks may do without writing what is all alike.
+Arena filled(Bytes bytes) {
+  Arena arena(bytes, "probe of NVMe");
+  for (Bytes at = 0; at + 8 <= bytes; at += 8) {
+    const std::uint64_t word = mix64(static_cast<std::uint64_t>(at));
+    std::memcpy(arena.at(at), &word, sizeof word);
+  }
+  return arena;
+}
+
 StoreOptions store_options(const std::vector<NvmeDirectory>& directories) {
   StoreOptions options;
   for (const NvmeDirectory& directory : directories) options.directories.push_back({directory.path, directory.size.value_or(0)});
@@ -98,14 +108,8 @@ DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, 
         options.bytes = 2 * half_;
         return Store(options);
       }()),
-      arena_(2 * segment_, "probe of NVMe"),
       reader_(store_->open_channel({})),
       writer_(store_->open_channel({})) {
-  // Disks may do without writing what is all alike.
-  for (Bytes at = 0; at < 2 * segment_; at += 8) {
-    const std::uint64_t word = mix64(static_cast<std::uint64_t>(at));
-    std::memcpy(arena_.at(at), &word, sizeof word);
-  }
   // What was never written is read without a disk, and what is written for the first time costs the file system more.
   readable_ = move(writer_, IoDirection::write, 0, half_, layout_s, Rounds::once).bytes;
   writable_ = move(writer_, IoDirection::write, half_, half_, layout_s, Rounds::once).bytes;
@@ -114,6 +118,7 @@ DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, 
 // Segments round and round through [base, base + bytes), two in flight, until the time is over.
 DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds,
                                  Rounds rounds) {
+  const Arena memory = filled(segment_);
   const auto begin = Clock::now();
   Moved moved;
   in_prompt_thread([&] {
@@ -123,7 +128,7 @@ DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, B
         if (rounds == Rounds::once) break;
         at = 0;
       }
-      const IoSegment move{base + at, memory(direction), segment_};
+      const IoSegment move{base + at, memory.data(), segment_};
       const IoTicket ticket = channel.start(direction, {&move, 1});
       if (before) channel.wait(*before);
       before = ticket;
@@ -140,13 +145,14 @@ double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes
   constexpr std::uint64_t together = 256;
   const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, bytes / kSmallRequestBytes));
   std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmallRequestBytes)));
+  const Arena memory = filled(static_cast<Bytes>(moves.size()) * kSmallRequestBytes);
   const auto begin = Clock::now();
   std::uint64_t moved = 0;
   in_prompt_thread([&] {
     while (moved == 0 || seconds_since(begin) < seconds) {
       for (std::size_t i = 0; i < moves.size(); ++i) {
         moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes,
-                    memory(direction) + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
+                    memory.data() + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
       }
       channel.wait(channel.start(direction, moves));
     }

@@ -9,6 +9,7 @@
 #include "memory/machine.h"
 #include "memory/parallel.h"
 #include "models/ops.h"
+#include "models/units_alone.h"
 #include "nvme/store.h"
 #include "trainer/options.h"
 
@@ -38,6 +39,7 @@ class Update {
   Update(const ThreadPool& pool, std::int64_t elements);
   void run();
   void pass();  // over the gradient and an array of the state, which it is added to
+  void leave_caches() const { spillway::leave_caches(arena_.at(0), arena_.bytes()); }
   double update_bytes() const { return 28.0 * static_cast<double>(elements_); }
   double pass_bytes() const { return 12.0 * static_cast<double>(elements_); }
 
@@ -53,7 +55,7 @@ class Update {
 class DiskMoves {
  public:
   // Files as large as the directories have room for, up to `most` bytes to read and as many to write; of these, what can be laid
-  // out in `layout_s` for each is used.
+  // out in `layout_s` for each is used. Memory is held only while moves run.
   DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, double layout_s);
 
   // Bytes a second of moves that follow each other for so long, round and round.
@@ -71,11 +73,8 @@ class DiskMoves {
   enum class Rounds : std::uint8_t { once, many };
   Moved move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds, Rounds rounds = Rounds::many);
   double move_small(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds);
-  std::byte* memory(IoDirection direction) const { return arena_.at(direction == IoDirection::read ? 0 : segment_); }
-
   Bytes half_, segment_;
   std::optional<Store> store_;
-  Arena arena_;
   StoreChannel reader_, writer_;
   Bytes readable_ = 0, writable_ = 0;
 };

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/freed_memory.h"
 #include "memory/packing.h"
 #include "memory/parallel.h"
 #include "memory/schedule.h"
@@ -114,6 +115,7 @@ void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   const auto least = std::make_shared<spillway::Least>();
+  const spillway::FreedMemoryKept freed_memory;  // as in a search
   for (const int layers : {10, 32, 100, 320, 1000}) {
     const auto model = std::make_shared<spillway::Model>(layers);
     for (const spillway::Outline& outline : spillway::kOutlines) spillway::add(model, layers, outline, least);
