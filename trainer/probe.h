@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-enum class ProbeEffort : std::uint8_t { quick, thorough };  // a few seconds, or about a minute
+enum class ProbeEffort : std::uint8_t { quick, thorough };  // about 15 seconds, or three minutes
 
 // A figure and how its samples lay: per second of work, a share, seconds, or rows.
 struct Measurement {
