@@ -22,6 +22,8 @@ struct MachineProfile {
   double layers_bf16 = 1, layers_fp32 = 1;
   double attention_bf16_flops = 0, attention_fp32_flops = 0;  // causal pairs only, forward and backward together
   double memory_bytes = 0;                                    // read + written by a pass over memory
+  // The same of units' own passes, norms and activations, which compute as well. 0: not known, and taken to be as memory_bytes.
+  double pointwise_bf16_bytes = 0, pointwise_fp32_bytes = 0;
   double update_bytes = 0;                                    // read + written by the host optimizer
   double nvme_read_bytes = 0, nvme_write_bytes = 0;            // in requests of kRequestBytes, many in flight
   double nvme_mixed_read_bytes = 0, nvme_mixed_write_bytes = 0;  // when both run at once

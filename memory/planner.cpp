@@ -368,13 +368,13 @@ class Search {
 
   void refine(std::vector<Ranked>& found) {
     for (Ranked& ranked : found) {
-      auto& [seconds, outline, filled, is_again] = ranked;
+      auto& [seconds, outline, filling, is_again] = ranked;
       const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &ranked, [&](const Ranked& before) {
         return before.outline.ordered_alike(ranked.outline);
       });
       if (seconds > kHopeless * best_seconds_ && !is_first_of_sample) continue;
       std::vector<Outline> tried;
-      const auto takes_less = [&, &best_seconds = seconds, &best = outline, &alike = filled](const Outline& trial) {
+      const auto takes_less = [&, &best_seconds = seconds, &best = outline, &alike = filling](const Outline& trial) {
         if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
         tried.push_back(trial);
         const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial, &alike));
@@ -389,8 +389,10 @@ class Search {
         return takes_less(trial);
       };
       if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
-      const bool fills_otherwise =
-          is_better(&Outline::fill, Fill::optimizer_first) || is_better(&Outline::fill, Fill::saved_before_gradients);
+      const auto fills_otherwise = [&] {
+        return is_better(&Outline::fill, Fill::optimizer_first) || is_better(&Outline::fill, Fill::saved_before_gradients);
+      };
+      const bool filled = fills_otherwise();
       const int lookahead = outline.lookahead;
       while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
       }
@@ -399,10 +401,7 @@ class Search {
         }
       }
       const bool early = is_better(&Outline::reads_early, true);
-      if (!fills_otherwise && !is_better(&Outline::fill, Fill::optimizer_first) &&
-          !is_better(&Outline::fill, Fill::saved_before_gradients)) {
-        is_better(&Outline::fill, Fill::nothing);
-      }
+      if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
       if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
       if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
         is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));

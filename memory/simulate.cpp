@@ -19,7 +19,10 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
   }
   if (work.attention_flops > 0)
     seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);
-  if (work.bytes > 0) seconds += work.bytes / machine.memory_bytes;
+  if (work.bytes > 0) {
+    const double pointwise = single ? machine.pointwise_fp32_bytes : machine.pointwise_bf16_bytes;
+    seconds += work.bytes / (pointwise > 0 ? pointwise : machine.memory_bytes);
+  }
   return seconds / (single ? machine.layers_fp32 : machine.layers_bf16);
 }
 
@@ -43,7 +46,7 @@ constexpr double kHashedUpdate = 1.7;
 
 // Passes take as long as their reads; writes go on beside them. Two threads of a server: 43 GB/s where all is read, 63 where
 // y += x, 80 in updates, which read 16 of their 28 bytes. So much longer than by the rate of updates passes take for their bytes.
-double beside_update(OpKind kind) {
+double time_by_update_rate(OpKind kind) {
   constexpr double read_by_update = 16.0 / 28;
   switch (kind) {
     case OpKind::gradient_finish: return 1 / read_by_update;
@@ -58,7 +61,7 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
     case Lane::nvme_read: return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
     case Lane::nvme_write: return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update:
-      return op.work.bytes / machine.update_bytes * beside_update(op.kind) *
+      return op.work.bytes / machine.update_bytes * time_by_update_rate(op.kind) *
              (hashes && op.kind == OpKind::update ? kHashedUpdate : 1);
     case Lane::network: return static_cast<double>(op.bytes) / machine.network_bytes;
     default: return seconds_of(machine, graph, op.work);

@@ -100,7 +100,8 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
   }
   if (machine.devices == 0) {
     for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops,
-                         &machine.attention_fp32_flops, &machine.memory_bytes, &machine.update_bytes, &machine.nvme_read_bytes,
+                         &machine.attention_fp32_flops, &machine.memory_bytes, &machine.pointwise_bf16_bytes,
+                         &machine.pointwise_fp32_bytes, &machine.update_bytes, &machine.nvme_read_bytes,
                          &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
                          &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
       *rate /= ranks;

@@ -32,6 +32,11 @@ double seconds_of(UnitsAlone& units) {
   return seconds;
 }
 
+double seconds_of(Update& update, void (Update::*work)()) {
+  update.leave_caches();
+  return seconds_of([&] { (update.*work)(); });
+}
+
 std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<double()>& timed) {
   timed();
   std::vector<double> seconds;
@@ -56,6 +61,8 @@ Measurement mean_of(std::string name, const std::vector<double>& values) {
   const auto [least, most] = std::ranges::minmax(values);
   return {std::move(name), std::clamp(mean(values), least, most), least, most, static_cast<int>(values.size())};
 }
+
+Measurement figure(std::string name, double value) { return mean_of(std::move(name), {value}); }
 
 Measurement measured(std::string name, double amount, const std::vector<double>& seconds) {
   const auto [least, most] = std::ranges::minmax(seconds);
@@ -105,9 +112,12 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   }
   ProbeResult result;
   for (const std::vector<Measurement>& rounds : figures) {
-    result.measurements.push_back(mean_of_rounds(rounds));
-    const Measurement& figure = result.measurements.back();
-    if (figure.of.empty()) set_rate(result.profile, figure.name, figure.value);
+    Measurement all = mean_of_rounds(rounds);
+    if (all.of.empty()) {
+      all.value = set_rate(result.profile, all.name, all.value);
+      all.least = std::min(all.least, all.value), all.most = std::max(all.most, all.value);
+    }
+    result.measurements.push_back(std::move(all));
   }
   result.profile.name = host_name();
   result.profile.threads = pool.threads();

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "models/units_alone.h"
@@ -9,11 +7,6 @@
 
 namespace spillway {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-double share(double beside, double alone) { return std::clamp(beside / alone, 0.05, 1.0); }
 
 // Repetitions a second, at least one, until told to stop or for so long.
 double rate_until(const std::atomic<bool>& stop, const std::function<void()>& work) {
@@ -28,7 +21,7 @@ double rate_until(const std::atomic<bool>& stop, const std::function<void()>& wo
 double rate_for(double seconds, const std::function<double()>& timed) {
   int runs = 0;
   double counted_s = 0;
-  for (const auto begin = Clock::now(); runs == 0 || seconds_since(begin) < seconds; ++runs) counted_s += timed();
+  for (double all_s = 0; runs == 0 || all_s < seconds; ++runs) all_s += seconds_of([&] { counted_s += timed(); });
   return runs / counted_s;
 }
 
@@ -61,10 +54,7 @@ class Loads {
     return rate_for(seconds, [&] { return seconds_of(units_); });
   }
   double updates_for(double seconds) {
-    return rate_for(seconds, [&] {
-      update_.leave_caches();
-      return seconds_of([&] { update_.run(); });
-    });
+    return rate_for(seconds, [&] { return seconds_of(update_, &Update::run); });
   }
 
  private:
@@ -75,31 +65,39 @@ class Loads {
 
 }  // namespace
 
+// What a lane does beside another, as a share of what it does alone right before and right after: other programs and the drive
+// itself change from moment to moment.
+
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
   // 80 MiB, beside the layer's 21 MiB and more: each of them drives the other's out of the caches.
   Loads loads(pool, 5 << 20);
-  // What each is compared with runs right before it: other programs and the drive itself change from moment to moment.
-  const double layers = loads.layers_for(sampling.pass_s / 2), updates = loads.updates_for(sampling.pass_s / 2);
+  const double half_s = sampling.pass_s / 2;
+  const double layers = loads.layers_for(half_s), updates = loads.updates_for(half_s);
   const Rates both = rates_of_both(2 * sampling.pass_s, [&] { loads.layer(); }, [&] { loads.update(); });
-  return {mean_of("shared_compute", {share(both.first, layers)}), mean_of("shared_update", {share(both.second, updates)})};
+  const double updates_after = loads.updates_for(half_s), layers_after = loads.layers_for(half_s);
+  return {figure("shared_compute", both.first / mean({layers, layers_after})),
+          figure("shared_update", both.second / mean({updates, updates_after}))};
 }
 
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling) {
   Loads loads(pool, 3 << 20);
-  const double layers = loads.layers_for(sampling.pass_s / 2), updates = loads.updates_for(sampling.pass_s / 2);
   std::vector<Measurement> measurements;
   const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double)) {
-    const double alone = (disk.*move)(sampling.pass_s);
-    double moved = 0;
-    std::thread other([&] { moved = (disk.*move)(sampling.pass_s); });
-    const double layers_beside = loads.layers_for(0.8 * sampling.pass_s);
-    other.join();
-    std::thread again([&] { (disk.*move)(sampling.pass_s); });
-    const double updates_beside = loads.updates_for(0.8 * sampling.pass_s);
-    again.join();
-    measurements.push_back(mean_of("compute_beside_" + way, {share(layers_beside, layers)}));
-    measurements.push_back(mean_of("update_beside_" + way, {share(updates_beside, updates)}));
-    measurements.push_back(mean_of(way + "_beside_compute", {share(moved, alone)}));
+    const double half_s = sampling.pass_s / 2;
+    Rates both;
+    const auto together = [&](double (Loads::*load)(double)) {
+      std::thread other([&] { both.second = (disk.*move)(sampling.pass_s); });
+      both.first = (loads.*load)(0.8 * sampling.pass_s);
+      other.join();
+    };
+    const double layers = loads.layers_for(half_s), moves = (disk.*move)(half_s);
+    together(&Loads::layers_for);
+    const double moves_after = (disk.*move)(half_s), layers_after = loads.layers_for(half_s);
+    measurements.push_back(figure("compute_beside_" + way, both.first / mean({layers, layers_after})));
+    measurements.push_back(figure(way + "_beside_compute", both.second / mean({moves, moves_after})));
+    const double updates = loads.updates_for(half_s);
+    together(&Loads::updates_for);
+    measurements.push_back(figure("update_beside_" + way, both.first / mean({updates, loads.updates_for(half_s)})));
   };
   beside("read", &DiskMoves::read_for);
   beside("write", &DiskMoves::write_for);

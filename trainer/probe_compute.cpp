@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "memory/arena.h"
 #include "memory/simulate.h"
@@ -111,6 +112,46 @@ Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::str
   return measured(std::move(name), 7 * 2.0 * pairs * 64 * 8, seconds_of_each(sampling, [&] { return seconds_of(work_once); }));
 }
 
+// Norms and an activation, forward and backward, at the shapes of kModel's layers. Of what a backward reads, products before it
+// have just written a part; what the forward has left is in no cache any more.
+template <typename E>
+Measurement pointwise(const ThreadPool& pool, const Sampling& sampling, std::string name) {
+  constexpr std::int64_t n = kManyRows, H = 960, I = 2560;
+  constexpr Bytes stream = n * H * sizeof(E), inner = n * I * sizeof(E), row_floats = n * sizeof(float);
+  const Bytes scratch = ops::rmsnorm_backward_scratch_bytes(n, H);
+  const Arena arena(3 * stream + 6 * inner + H * Bytes{sizeof(E) + sizeof(float)} + row_floats + scratch,
+                    "probe of norms and activations");
+  arena.prefault(pool);
+  Bytes end = 0;
+  const auto place = [&](Bytes bytes) { return arena.at(std::exchange(end, end + bytes)); };
+  const auto place_elements = [&](Bytes bytes) {
+    std::byte* const at = place(bytes);
+    fill_with_numbers(at, bytes, sizeof(E) == 4 ? DType::float32 : DType::bfloat16);
+    return reinterpret_cast<E*>(at);
+  };
+  E *x = place_elements(stream), *gate_up = place_elements(2 * inner), *y = place_elements(stream), *dx = place_elements(stream);
+  E *h = place_elements(inner), *dh = place_elements(inner), *dgate_up = place_elements(2 * inner);
+  auto* rstd = reinterpret_cast<float*>(place(row_floats));
+  std::byte* work = place(scratch);
+  auto* dweight = reinterpret_cast<float*>(place(H * sizeof(float)));
+  E* weight = place_elements(H * sizeof(E));
+  const auto once = [&] {
+    double seconds = seconds_of([&] {
+      ops::rmsnorm_forward<E>(pool, n, H, x, weight, 1e-5f, y, rstd);
+      ops::swiglu_forward<E>(pool, n, I, gate_up, h);
+    });
+    leave_caches(reinterpret_cast<std::byte*>(x), stream + 2 * inner);
+    seconds += seconds_of([&] {
+      ops::swiglu_backward<E>(pool, n, I, dh, gate_up, dgate_up, h);
+      ops::rmsnorm_apply<E>(pool, n, H, x, weight, rstd, y);
+      ops::rmsnorm_backward<E, E>(pool, n, H, y, x, weight, rstd, dx, dx, dweight, ops::Store::write, work);
+    });
+    return seconds;
+  };
+  // As units count them: each array once.
+  return measured(std::move(name), static_cast<double>((2 + 2 + 4) * stream + (3 + 6) * inner), seconds_of_each(sampling, once));
+}
+
 }  // namespace
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling) {
@@ -121,15 +162,12 @@ std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling&
   measurements.push_back(attention<float>(pool, sampling, "attention_fp32_flops"));
   {
     Update update(pool, 6 << 20);  // 96 MiB: most of what is written leaves the caches, too
-    const auto of = [&](void (Update::*work)()) {
-      return seconds_of_each(sampling, [&] {
-        update.leave_caches();
-        return seconds_of([&] { (update.*work)(); });
-      });
-    };
+    const auto of = [&](void (Update::*work)()) { return seconds_of_each(sampling, [&] { return seconds_of(update, work); }); };
     measurements.push_back(measured("memory_bytes", update.pass_bytes(), of(&Update::pass)));
     measurements.push_back(measured("update_bytes", update.update_bytes(), of(&Update::run)));
   }
+  measurements.push_back(pointwise<BFloat16>(pool, sampling, "pointwise_bf16_bytes"));
+  measurements.push_back(pointwise<float>(pool, sampling, "pointwise_fp32_bytes"));
   return measurements;
 }
 

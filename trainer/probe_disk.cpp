@@ -14,12 +14,12 @@ std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling)
   const double mixed_writes = disk.write_for(sampling.pass_s);
   other.join();
   const double small_reads = disk.small_reads_for(sampling.pass_s), small_writes = disk.small_writes_for(sampling.pass_s);
-  return {mean_of("nvme_read_bytes", {reads}),
-          mean_of("nvme_write_bytes", {writes}),
-          mean_of("nvme_mixed_read_bytes", {std::min(mixed_reads, reads)}),
-          mean_of("nvme_mixed_write_bytes", {std::min(mixed_writes, writes)}),
-          mean_of("nvme_read_requests", {small_reads}),
-          mean_of("nvme_write_requests", {small_writes})};
+  return {figure("nvme_read_bytes", reads),
+          figure("nvme_write_bytes", writes),
+          figure("nvme_mixed_read_bytes", std::min(mixed_reads, reads)),
+          figure("nvme_mixed_write_bytes", std::min(mixed_writes, writes)),
+          figure("nvme_read_requests", small_reads),
+          figure("nvme_write_requests", small_writes)};
 }
 
 }  // namespace spillway

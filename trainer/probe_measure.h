@@ -24,12 +24,14 @@ struct Sampling {
 
 double seconds_of(const std::function<void()>& work);
 double seconds_of(UnitsAlone& units);  // of all passes, each with its weights and gradients out of the caches
+double seconds_of(Update& update, void (Update::*work)());  // of one of its kinds of work, on what is in no cache
 // `timed` returns its own seconds.
 std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<double()>& timed);
 // `amount` of work in each of those times: all work by all time. A step takes the sum of what its operations take, those that
 // other programs disturb among them.
 Measurement measured(std::string name, double amount, const std::vector<double>& seconds);
 Measurement mean_of(std::string name, const std::vector<double>& values);  // of rates over equal times, too
+Measurement figure(std::string name, double value);                        // sampled once in a round
 Measurement mean_of_rounds(const std::vector<Measurement>& rounds);
 Measurement middle_of(std::string name, std::vector<double> values);
 double mean(const std::vector<double>& values);
@@ -40,7 +42,7 @@ std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& 
 // Until a lane that waits for another's operation goes on after it.
 std::vector<Measurement> measure_handover(const Sampling& sampling);
 std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling);
-// Speeds of lanes beside one another, as shares of their speeds alone.
+// Speeds of lanes beside one another, as shares of their speeds alone; above one where a round was disturbed.
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling);
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling);
 

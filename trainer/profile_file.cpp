@@ -20,7 +20,7 @@ namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 8;
+constexpr int kMeasuredBy = 9;
 
 enum class Presence : std::uint8_t { required, optional };
 
@@ -47,6 +47,8 @@ constexpr NamedRate kRates[] = {
     // Of profiles that were written before these were measured: nothing is lost to them.
     {"nvme_read_requests", &MachineProfile::nvme_read_requests, 1, 1e10, Presence::optional, true},
     {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
+    {"pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
+    {"pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
     {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"layers_bf16", &MachineProfile::layers_bf16, 0.001, 2, Presence::optional},
@@ -110,13 +112,10 @@ std::int64_t started_at() {
 
 }  // namespace
 
-void set_rate(MachineProfile& profile, std::string_view name, double value) {
-  for (const NamedRate& rate : kRates) {
-    if (rate.name != name) continue;
-    profile.*rate.rate = value;
-    return;
-  }
-  SPILLWAY_CHECK(false, "a profile has no {}", name);
+double set_rate(MachineProfile& profile, std::string_view name, double value) {
+  const NamedRate* rate = std::ranges::find(kRates, name, &NamedRate::name);
+  SPILLWAY_CHECK(rate != std::end(kRates), "a profile has no {}", name);
+  return profile.*rate->rate = rate->may_be_zero && value == 0 ? 0 : std::clamp(value, rate->least, rate->most);
 }
 
 std::string host_name() {

@@ -30,8 +30,8 @@ std::optional<MachineProfile> cached_profile(const std::filesystem::path& cache)
 // A cache that cannot be written is no error: the next run measures again.
 void keep_profile(const std::filesystem::path& cache, const MachineProfile& profile);
 
-// The rate of that name, which must be one.
-void set_rate(MachineProfile& profile, std::string_view name, double value);
+// Sets the rate of that name, which must be one, as near to the value as a profile may say; returns what it is then.
+double set_rate(MachineProfile& profile, std::string_view name, double value);
 
 std::string host_name();
 

@@ -58,6 +58,17 @@ TEST(Simulate, AProductCostsItsExtraRows) {
   EXPECT_NEAR(predict({op(Lane::compute, 2)}, profile, 64).step_s, 2e-3, kNear);
 }
 
+TEST(Simulate, UnitsPassesHaveTheRateOfTheirTypeWhereItIsKnown) {
+  MachineProfile profile = machine();
+  Op pass = op(Lane::compute, 0);
+  pass.work = {.bytes = 1e6};
+  EXPECT_NEAR(predict({pass}, profile).step_s, 1e-3, kNear);
+  profile.pointwise_fp32_bytes = 0.25e9;
+  EXPECT_NEAR(predict({pass}, profile).step_s, 1e-3, kNear);
+  profile.pointwise_bf16_bytes = 0.5e9;
+  EXPECT_NEAR(predict({pass}, profile).step_s, 2e-3, kNear);
+}
+
 TEST(Simulate, RequestsOfADriveTakeAWhileBesideTheirBytes) {
   MachineProfile profile = machine();
   const auto read_s = [&](Bytes bytes, std::int64_t requests) {

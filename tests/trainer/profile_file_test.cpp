@@ -49,12 +49,23 @@ TEST(ProfileFile, WhatLanesLoseBesideOthersMayBeLeftOut) {
   const MachineProfile machine = profile_from_json(made_up().dump(), "p");
   EXPECT_EQ(machine.gemm_bf16_extra_rows, 0);
   EXPECT_EQ(machine.compute_beside_read, 1);
+  EXPECT_EQ(machine.pointwise_bf16_bytes, 0);
   json profile = made_up();
   profile["gemm_bf16_extra_rows"] = 20, profile["compute_beside_read"] = 0.875, profile["write_beside_compute"] = 0.5;
+  profile["pointwise_bf16_bytes"] = 25e9;
   const MachineProfile again = profile_from_json(to_json_text(profile_from_json(profile.dump(), "p")), "again");
   EXPECT_EQ(again.gemm_bf16_extra_rows, 20);
   EXPECT_EQ(again.compute_beside_read, 0.875);
   EXPECT_EQ(again.write_beside_compute, 0.5);
+  EXPECT_EQ(again.pointwise_bf16_bytes, 25e9);
+}
+
+TEST(ProfileFile, WhatIsMeasuredIsBroughtWithinWhatAProfileMaySay) {
+  MachineProfile machine = profile_from_json(made_up().dump(), "p");
+  EXPECT_EQ(set_rate(machine, "shared_compute", 0.5), 0.5);
+  EXPECT_EQ(set_rate(machine, "shared_compute", 1.02), 1);
+  EXPECT_EQ(machine.shared_compute, 1);
+  EXPECT_EQ(set_rate(machine, "nvme_read_requests", 0), 0);
 }
 
 TEST(ProfileFile, WithoutADriveAllItsRatesAreZero) {

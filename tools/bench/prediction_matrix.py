@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Step time predicted against step time recorded, over many kinds of runs: one profile, one simulator.
 
-    tools/bench/prediction_matrix.py [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
+    tools/bench/prediction_matrix.py [--sweeps N] [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
 
-The machine is probed once; every run is planned from that profile, trained, and the median of its steps compared with what its plan
-predicted (within 10 % is asked). Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each
+The machine is probed once a sweep; every run is planned from that profile, trained, and the median of its steps compared with what
+its plan predicted (within 10 % is asked). A machine shared with others is another one from minute to minute: of several sweeps, each
+with a probe of its own, the median of predicted by recorded counts, and the least and most are shown. Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each
 time of the update; several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded: where the
 prediction comes from.
 """
@@ -13,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import os
+import statistics
 import sys
 
 import common
@@ -84,19 +86,34 @@ class Matrix:
         return result
 
 
-def error_of(result):
-    return abs(result["ratio"] - 1)
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One case over all sweeps; every figure but the extremes is that of the sweep, or the mean of the two, in the middle."""
+    results: list
+
+    def middle(self, key):
+        return statistics.median(result[key] for result in self.results)
+
+    def cells(self):
+        steps = [step_s for result in self.results for step_s in result["step_s"]]
+        ratios = [result["ratio"] for result in self.results]
+        return (self.results[0]["case"], f"{self.middle('predicted_s'):.3f} s", f"{self.middle('median_step_s'):.3f} s", f"{min(steps):.3f} to {max(steps):.3f}",
+                f"{self.middle('ratio'):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}", common.verdict(self.error(), AIM, at_least=False),
+                self.results[0]["binding_lane"], f"{self.middle('load_average'):.1f}")
+
+    def error(self):
+        return abs(self.middle("ratio") - 1)
 
 
 def print_results(results):
-    rows = [("case", "predicted", "recorded", "least to most", "predicted/recorded", "within 10 %", "bound by", "load")]
-    for result in results:
-        rows.append((result["case"], f"{result['predicted_s']:.3f} s", f"{result['median_step_s']:.3f} s", f"{min(result['step_s']):.3f} to {max(result['step_s']):.3f}",
-                     f"{result['ratio']:.3f}", common.verdict(error_of(result), AIM, at_least=False), result["binding_lane"], f"{result['load_average']:.1f}"))
-    common.print_table(rows)
-    worst = max(results, key=error_of)
-    within = sum(error_of(result) <= AIM for result in results)
-    print(f"{within} of {len(results)} within 10 %; worst: {worst['case']}, predicted {worst['ratio']:.3f} of what ran")
+    rows = [Row([result for result in results if result["case"] == case]) for case in dict.fromkeys(result["case"] for result in results)]
+    heading = ("case", "predicted", "recorded", "least to most", "predicted/recorded", "of sweeps", "within 10 %", "bound by", "load")
+    common.print_table([heading, *(row.cells() for row in rows)])
+    worst = max(rows, key=Row.error)
+    print(f"{sum(row.error() <= AIM for row in rows)} of {len(rows)} within 10 %; worst: {worst.results[0]['case']}, predicted {worst.middle('ratio'):.3f} of what ran")
+    for sweep in sorted({result["sweep"] for result in results}):
+        errors = [abs(result["ratio"] - 1) for result in results if result["sweep"] == sweep]
+        print(f"sweep {sweep}: {sum(error <= AIM for error in errors)} of {len(errors)} within 10 %")
 
 
 def lane_seconds(run):
@@ -116,6 +133,7 @@ def main():
     common.add_common_flags(parser)
     parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
     parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
+    parser.add_argument("--sweeps", type=int, default=3, help="of a probe and all runs (3)")
     parser.add_argument("--thorough", action="store_true", help="probe for a minute rather than for seconds")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
     parser.add_argument("--lanes", action="store_true", help="let runs save, and show how long lanes were busy, planned and recorded")
@@ -125,25 +143,26 @@ def main():
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
     arguments = parser.parse_args()
     common.check_program(arguments)
-    results, failures = [], []
+    results, failures, profiles = [], [], []
     with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
-        matrix = Matrix(arguments, directory, nvme)
-        profile = json.loads(matrix.profile.read_text())
         try:
-            for case in CASES:
-                if arguments.only and arguments.only not in case.name():
-                    continue
-                try:
-                    results.append(matrix.measure(case))
-                except RuntimeError as error:
-                    failures.append(f"{case.name()}: {error}")
-                    print(f"{case.name()}: failed", flush=True)
+            for sweep in range(1, arguments.sweeps + 1):
+                matrix = Matrix(arguments, directory, nvme)
+                profiles.append(json.loads(matrix.profile.read_text()))
+                for case in CASES:
+                    if arguments.only and arguments.only not in case.name():
+                        continue
+                    try:
+                        results.append({"sweep": sweep, **matrix.measure(case)})
+                    except RuntimeError as error:
+                        failures.append(f"{case.name()}: {error}")
+                        print(f"{case.name()}: failed", flush=True)
         finally:  # what was measured is shown even if the rest is not waited for
             if results:
                 print_results(results)
             for failure in failures:
                 print(failure)
-            common.save_result("prediction_matrix", {"profile": profile, "results": results, "failures": failures})
+            common.save_result("prediction_matrix", {"profiles": profiles, "results": results, "failures": failures})
     return 1 if failures else 0
 
 
