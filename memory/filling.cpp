@@ -187,14 +187,18 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
                         request_.activations == SavedRequest::device;
   const bool may_raise = !speculates(choices);
   std::vector<Row> rows;
+  const bool rests = outline.fill != Fill::nothing && may_raise;
+  const bool weights_rest = rests && !request_.parameter_tier, optimizer_rests = rests && !request_.optimizer_tier;
+  const auto add_saved_as = [&](auto... fills) {
+    if (may_keep && ((outline.fill == fills) || ...)) rows.push_back(std::move(saved));
+  };
   if (may_keep) rows.push_back(std::move(boundary));
-  if (outline.fill != Fill::nothing && !request_.parameter_tier && may_raise) rows.push_back(std::move(weights));
-  const bool optimizer_rests = outline.fill != Fill::nothing && !request_.optimizer_tier && may_raise;
-  const bool saved_before_gradients = may_keep && outline.fill == Fill::saved_before_gradients;
-  if (saved_before_gradients) rows.push_back(std::move(saved));
+  add_saved_as(Fill::saved_before_weights);
+  if (weights_rest) rows.push_back(std::move(weights));
+  add_saved_as(Fill::saved_before_gradients);
   rows.push_back(std::move(gradients));
   if (optimizer_rests && outline.fill == Fill::optimizer_first) rows.push_back(std::move(optimizer));
-  if (may_keep && !saved_before_gradients) rows.push_back(std::move(saved));
+  add_saved_as(Fill::saved_first, Fill::optimizer_first, Fill::nothing);
   if (optimizer_rests && outline.fill != Fill::optimizer_first) rows.push_back(std::move(optimizer));
   return rows;
 }

@@ -23,7 +23,7 @@ constexpr int kTrialMicroBatches = 4;
 constexpr std::size_t kRefined = 8;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
-constexpr std::size_t kSpent = 850'000, kSpentOnSample = 900'000;
+constexpr std::size_t kSpent = 1'700'000, kSpentOnSample = 900'000;
 constexpr std::size_t kWeighing = 3;
 constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
@@ -390,7 +390,8 @@ class Search {
       };
       if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
       const auto fills_otherwise = [&] {
-        return is_better(&Outline::fill, Fill::optimizer_first) || is_better(&Outline::fill, Fill::saved_before_gradients);
+        return is_better(&Outline::fill, Fill::optimizer_first) || is_better(&Outline::fill, Fill::saved_before_gradients) ||
+               is_better(&Outline::fill, Fill::saved_before_weights);
       };
       const bool filled = fills_otherwise();
       const int lookahead = outline.lookahead;

@@ -76,10 +76,11 @@ struct Pair {
 // A machine without NVMe has no rates for it, and a plan for it no such operations.
 double share_of(double mixed, double alone) { return alone > 0 ? mixed / alone : 1; }
 
+// The drive's own pair comes first: how fast it moves tells what others lose beside it.
 std::array<Pair, 6> pairs_of(const MachineProfile& machine) {
-  return {{{Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
-           {Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
+  return {{{Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
             share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)},
+           {Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
            {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
            {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},
            {Lane::update, Lane::nvme_read, machine.update_beside_read, 1},
@@ -194,11 +195,20 @@ class Lanes {
   bool advance() {
     std::array<double, kLanes> speed;
     speed.fill(1);
+    double reads = 1, writes = 1;  // shares of the drive's rates that one way leaves the other
     for (const Pair& pair : pairs_) {
       if (lane_of(pair.first).count == 0 || lane_of(pair.second).count == 0) continue;
-      speed[static_cast<int>(pair.first)] *= pair.first_speed;
+      if (pair.first == Lane::nvme_read) {
+        reads = pair.first_speed, writes = pair.second_speed;
+        continue;
+      }
+      // Others lose beside a drive by what it moves.
+      const double moves = pair.second == Lane::nvme_read ? reads : pair.second == Lane::nvme_write ? writes : 1;
+      speed[static_cast<int>(pair.first)] *= 1 - (1 - pair.first_speed) * moves;
       speed[static_cast<int>(pair.second)] *= pair.second_speed;
     }
+    speed[static_cast<int>(Lane::nvme_read)] *= reads;
+    speed[static_cast<int>(Lane::nvme_write)] *= writes;
     double step_s = std::numeric_limits<double>::infinity();
     for (int l = 0; l < kLanes; ++l) {
       const State& lane = lanes_[l];

@@ -128,6 +128,12 @@ TEST(Simulate, LanesSlowEachOther) {
   const Prediction all =
       predict({op(Lane::compute, 1), op(Lane::nvme_read, 9), op(Lane::nvme_write, 9), op(Lane::update, 9)}, profile);
   EXPECT_NEAR(all.timeline.spans[0].end_s - all.timeline.spans[0].begin_s, 1e-3 / (0.5 * 0.8 * 0.9), kNear);
+  // A drive that moves both ways moves less each way, and others lose less beside it.
+  profile.nvme_mixed_read_bytes = 0.5e9, profile.nvme_mixed_write_bytes = 0.2e9;
+  const Prediction mixed =
+      predict({op(Lane::compute, 1), op(Lane::nvme_read, 9), op(Lane::nvme_write, 9), op(Lane::update, 9)}, profile);
+  EXPECT_NEAR(mixed.timeline.spans[0].end_s - mixed.timeline.spans[0].begin_s, 1e-3 / (0.5 * 0.9 * 0.98), kNear);
+  EXPECT_LE(mixed.bound_s, mixed.step_s + kNear);
   // No schedule is faster than the bound says.
   EXPECT_LE(beside_reads.bound_s, beside_reads.step_s + kNear);
   EXPECT_LE(all.bound_s, all.step_s + kNear);
