@@ -86,7 +86,7 @@ Measurement mean_of_rounds(const std::vector<Measurement>& rounds) {
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
   Sampling sampling;
   if (effort == ProbeEffort::thorough)
-    sampling = {.rounds = 5, .samples = 8, .least_samples = 8, .pass_s = 2, .disk_bytes = 4 * kGiB};
+    sampling = {.rounds = 5, .samples = 8, .least_samples = 8, .layers_s = 2, .pass_s = 2, .disk_bytes = 4 * kGiB};
   std::optional<DiskMoves> disk;
   if (!directories.empty()) disk.emplace(directories, sampling.disk_bytes, 2 * sampling.pass_s);
   std::vector<std::vector<Measurement>> figures;  // [figures][rounds]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "memory/arena.h"
@@ -53,9 +54,11 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
     std::vector<double> seconds;
     double of_parts = 0, of_a_row = 0;  // by the rates of its parts; of a row's products
   };
+  Sampling by_time = sampling;
+  by_time.samples = std::numeric_limits<int>::max(), by_time.least_samples = 1, by_time.figure_s = sampling.layers_s;
   const auto measure = [&](std::int64_t rows) {
     UnitsAlone units(pool, kModel, {.dtype = dtype, .sequence = rows}, UnitsAlone::Units::of_layers);
-    Layer layer{seconds_of_each(sampling, [&] { return seconds_of(units); })};
+    Layer layer{seconds_of_each(by_time, [&] { return seconds_of(units); })};
     std::ranges::sort(layer.seconds);
     layer.of_parts = seconds_of(parts, units.graph(), units.work_of_all());
     layer.of_a_row = seconds_of(parts, units.graph(), {.gemm_flops = units.work_of_all().gemm_flops}) / static_cast<double>(rows);
@@ -72,9 +75,11 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
   };
   // By the mean seconds; least and most by disturbed samples with disturbed ones.
   std::vector<double> shares, rows;
-  for (std::size_t i = 0; i < std::min(many.seconds.size(), few.seconds.size()); ++i) {
-    shares.push_back(share(many.seconds[i], few.seconds[i]));
-    rows.push_back(extra_rows(many.seconds[i], few.seconds[i]));
+  const std::size_t pairs = std::min(many.seconds.size(), few.seconds.size());
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const auto sample = [&](const Layer& layer) { return layer.seconds[i * layer.seconds.size() / pairs]; };
+    shares.push_back(share(sample(many), sample(few)));
+    rows.push_back(extra_rows(sample(many), sample(few)));
   }
   const auto add = [&](const std::string& name, const std::vector<double>& samples, double value) {
     measurements.push_back(mean_of(name, samples));

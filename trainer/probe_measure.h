@@ -18,6 +18,7 @@ struct Sampling {
   int samples = 5;              // of each figure in a round, after one that is thrown away
   int least_samples = 1;        // where they take long
   double figure_s = 0.2;        // what long is
+  double layers_s = 0.5;        // whole layers in a round, of each type and number of rows: all compute is planned by them
   double pass_s = 0.2;          // a disk pass, or two lanes side by side, lasts at most so long: one of each in a round
   Bytes disk_bytes = kGiB / 2;  // of the file that is read, and of the one that is written
 };
