@@ -1,6 +1,7 @@
 #include "memory/filling.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 
@@ -30,6 +31,19 @@ std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
 }
 
 Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_piece > 0 ? outline.spare_pieces : outline.spare; }
+
+// What may rest on the device, first what comes there first.
+enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
+std::array<Resting, 5> order_of(Fill fill) {
+  using enum Resting;
+  switch (fill) {
+    case Fill::optimizer_first: return {boundary, weights, gradients, optimizer, saved};
+    case Fill::saved_before_gradients: return {boundary, weights, saved, gradients, optimizer};
+    case Fill::saved_before_weights: return {boundary, saved, weights, gradients, optimizer};
+    case Fill::boundary_after_gradients: return {weights, gradients, boundary, saved, optimizer};
+    default: return {boundary, weights, gradients, saved, optimizer};
+  }
+}
 
 // Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
 // worth another.
@@ -186,20 +200,25 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
                         request_.activations == SavedRequest::device;
   const bool may_raise = !speculates(choices);
-  std::vector<Row> rows;
   const bool rests = outline.fill != Fill::nothing && may_raise;
-  const bool weights_rest = rests && !request_.parameter_tier, optimizer_rests = rests && !request_.optimizer_tier;
-  const auto add_saved_as = [&](auto... fills) {
-    if (may_keep && ((outline.fill == fills) || ...)) rows.push_back(std::move(saved));
-  };
-  if (may_keep) rows.push_back(std::move(boundary));
-  add_saved_as(Fill::saved_before_weights);
-  if (weights_rest) rows.push_back(std::move(weights));
-  add_saved_as(Fill::saved_before_gradients);
-  rows.push_back(std::move(gradients));
-  if (optimizer_rests && outline.fill == Fill::optimizer_first) rows.push_back(std::move(optimizer));
-  add_saved_as(Fill::saved_first, Fill::optimizer_first, Fill::nothing);
-  if (optimizer_rests && outline.fill != Fill::optimizer_first) rows.push_back(std::move(optimizer));
+  std::vector<Row> rows;
+  for (const Resting resting : order_of(outline.fill)) {
+    switch (resting) {
+      case Resting::boundary:
+        if (may_keep) rows.push_back(std::move(boundary));
+        break;
+      case Resting::saved:
+        if (may_keep) rows.push_back(std::move(saved));
+        break;
+      case Resting::weights:
+        if (rests && !request_.parameter_tier) rows.push_back(std::move(weights));
+        break;
+      case Resting::gradients: rows.push_back(std::move(gradients)); break;
+      case Resting::optimizer:
+        if (rests && !request_.optimizer_tier) rows.push_back(std::move(optimizer));
+        break;
+    }
+  }
   return rows;
 }
 

@@ -17,8 +17,16 @@ namespace spillway {
 // What is moved onto the device before the other where there is not room for both. The optimizer state of tied embeddings, whose
 // gradient is complete last and whose weights are wanted first, stands in the way of the next step as long as it is on NVMe.
 // Gradients that wait for their update come before saved values, unless these are to come before them, or before weights, too.
+// Activations between units come first, unless state is to: it moves where the drive has the most to do, they do all along.
 // Nothing: all memory goes to reading ahead.
-enum class Fill : std::uint8_t { saved_first, optimizer_first, saved_before_gradients, saved_before_weights, nothing };
+enum class Fill : std::uint8_t {
+  saved_first,
+  optimizer_first,
+  saved_before_gradients,
+  saved_before_weights,
+  boundary_after_gradients,
+  nothing
+};
 
 // A point of the search but for what rests where.
 struct Outline {

@@ -26,6 +26,8 @@ constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 constexpr std::size_t kSpent = 1'700'000, kSpentOnSample = 900'000;
 constexpr std::size_t kWeighing = 3;
 constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
+constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
+                           Fill::boundary_after_gradients};
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
@@ -367,62 +369,72 @@ class Search {
   }
 
   void refine(std::vector<Ranked>& found) {
-    for (Ranked& ranked : found) {
-      auto& [seconds, outline, filling, is_again] = ranked;
-      const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &ranked, [&](const Ranked& before) {
-        return before.outline.ordered_alike(ranked.outline);
+    std::vector<std::vector<Outline>> tried(found.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &found[i], [&](const Ranked& before) {
+        return before.outline.ordered_alike(found[i].outline);
       });
-      if (seconds > kHopeless * best_seconds_ && !is_first_of_sample) continue;
-      std::vector<Outline> tried;
-      const auto takes_less = [&, &best_seconds = seconds, &best = outline, &alike = filling](const Outline& trial) {
-        if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
-        tried.push_back(trial);
-        const std::optional<double> trial_seconds = consider(trial, filling_.fill(trial, &alike));
-        if (!trial_seconds || *trial_seconds >= best_seconds) return false;
-        best_seconds = *trial_seconds, best = trial;
-        return true;
-      };
-      const auto is_better = [&, &best = outline](auto member, const auto& value) {
-        if (value == best.*member) return false;
-        Outline trial = best;
-        trial.*member = value;
-        return takes_less(trial);
-      };
-      if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
-      const auto fills_otherwise = [&] {
-        return is_better(&Outline::fill, Fill::optimizer_first) || is_better(&Outline::fill, Fill::saved_before_gradients) ||
-               is_better(&Outline::fill, Fill::saved_before_weights);
-      };
-      const bool filled = fills_otherwise();
-      const int lookahead = outline.lookahead;
-      while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
-      }
-      if (outline.lookahead == lookahead) {
-        while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
-        }
-      }
-      const bool early = is_better(&Outline::reads_early, true);
-      if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
-      if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
-      if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
-        is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
-      if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
-        is_better(&Outline::update_chunk, outline.update_chunk / 2);
-      if (may_defer(outline.update)) {
-        for (int share = kDeferredAtFirst; share > 0; share /= 2) {
-          while (outline.deferred + share <= Outline::kDeferredWhole &&
-                 is_better(&Outline::deferred, outline.deferred + share)) {
-          }
-          if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
-        }
-      }
-      while (outline.lookahead < farthest() &&
-             (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
-      }
-      if (!early) is_better(&Outline::reads_early, true);
-      if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
-        is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
+      if (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample) vary_details(found[i], tried[i]);
     }
+    if (is_sample_ || found.empty()) return;
+    // What one detail is worth depends on the others: the fastest has each weighed again for as long as that gains.
+    const auto fastest = std::ranges::min_element(found, {}, &Ranked::seconds) - found.begin();
+    Ranked& again = found[static_cast<std::size_t>(fastest)];
+    for (double before = std::numeric_limits<double>::infinity(); again.seconds < before;) {
+      before = again.seconds;
+      vary_details(again, tried[static_cast<std::size_t>(fastest)]);
+    }
+  }
+
+  // Weighs the outline with one detail changed, then the next; a change that gains stays. `tried`: what has been weighed of it.
+  void vary_details(Ranked& ranked, std::vector<Outline>& tried) {
+    Outline& outline = ranked.outline;
+    const auto takes_less = [&](const Outline& trial) {
+      if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
+      tried.push_back(trial);
+      const std::optional<double> seconds = consider(trial, filling_.fill(trial, &ranked.filled));
+      if (!seconds || *seconds >= ranked.seconds) return false;
+      ranked.seconds = *seconds, outline = trial;
+      return true;
+    };
+    const auto is_better = [&](auto member, const auto& value) {
+      if (value == outline.*member) return false;
+      Outline trial = outline;
+      trial.*member = value;
+      return takes_less(trial);
+    };
+    if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
+    const auto fills_otherwise = [&] {
+      return std::ranges::any_of(kFills, [&](Fill fill) { return is_better(&Outline::fill, fill); });
+    };
+    const bool filled = fills_otherwise();
+    const int lookahead = outline.lookahead;
+    while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
+    }
+    if (outline.lookahead == lookahead) {
+      while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+      }
+    }
+    const bool early = is_better(&Outline::reads_early, true);
+    if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
+    if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
+    if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
+      is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+    if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
+      is_better(&Outline::update_chunk, outline.update_chunk / 2);
+    if (may_defer(outline.update)) {
+      for (int share = kDeferredAtFirst; share > 0; share /= 2) {
+        while (outline.deferred + share <= Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + share)) {
+        }
+        if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
+      }
+    }
+    while (outline.lookahead < farthest() &&
+           (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
+    }
+    if (!early) is_better(&Outline::reads_early, true);
+    if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
+      is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
   }
 
   // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.

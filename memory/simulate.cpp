@@ -76,11 +76,15 @@ struct Pair {
 // A machine without NVMe has no rates for it, and a plan for it no such operations.
 double share_of(double mixed, double alone) { return alone > 0 ? mixed / alone : 1; }
 
-// The drive's own pair comes first: how fast it moves tells what others lose beside it.
-std::array<Pair, 6> pairs_of(const MachineProfile& machine) {
-  return {{{Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
-            share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)},
-           {Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
+// What reads and writes leave each other of the drive. It is apart from the other pairs, as these depend on it.
+Pair drive_of(const MachineProfile& machine) {
+  return {Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
+          share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)};
+}
+
+// What other lanes lose beside each other and beside a drive that moves at its whole rate, and it beside them.
+std::array<Pair, 5> pairs_of(const MachineProfile& machine) {
+  return {{{Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
            {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
            {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},
            {Lane::update, Lane::nvme_read, machine.update_beside_read, 1},
@@ -104,7 +108,8 @@ class Lanes {
   // `work_s`: of each operation, at its lane's own rate. `shown`: the round whose spans are wanted.
   Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, int shown,
         Steps steps)
-      : pairs_(pairs_of(machine)),
+      : drive_(drive_of(machine)),
+        pairs_(pairs_of(machine)),
         work_s_(work_s),
         count_(static_cast<int>(program.ops.size())),
         rounds_(rounds),
@@ -156,6 +161,7 @@ class Lanes {
     double shared_s = 0;  // work of these, but for those at their end
   };
   State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
+  bool run_both(const Pair& pair) { return lane_of(pair.first).count > 0 && lane_of(pair.second).count > 0; }
 
   bool is_through(const State& lane) const { return lane.operations.empty() || lane.round == rounds_; }
 
@@ -193,22 +199,18 @@ class Lanes {
 
   // To the next end of an operation's work; false where nothing is under way.
   bool advance() {
-    std::array<double, kLanes> speed;
-    speed.fill(1);
-    double reads = 1, writes = 1;  // shares of the drive's rates that one way leaves the other
+    std::array<double, kLanes> moves;  // of what a lane does alone: less where the drive goes both ways
+    moves.fill(1);
+    if (run_both(drive_)) {
+      moves[static_cast<int>(drive_.first)] = drive_.first_speed;
+      moves[static_cast<int>(drive_.second)] = drive_.second_speed;
+    }
+    std::array<double, kLanes> speed = moves;
     for (const Pair& pair : pairs_) {
-      if (lane_of(pair.first).count == 0 || lane_of(pair.second).count == 0) continue;
-      if (pair.first == Lane::nvme_read) {
-        reads = pair.first_speed, writes = pair.second_speed;
-        continue;
-      }
-      // Others lose beside a drive by what it moves.
-      const double moves = pair.second == Lane::nvme_read ? reads : pair.second == Lane::nvme_write ? writes : 1;
-      speed[static_cast<int>(pair.first)] *= 1 - (1 - pair.first_speed) * moves;
+      if (!run_both(pair)) continue;
+      speed[static_cast<int>(pair.first)] *= 1 - (1 - pair.first_speed) * moves[static_cast<int>(pair.second)];
       speed[static_cast<int>(pair.second)] *= pair.second_speed;
     }
-    speed[static_cast<int>(Lane::nvme_read)] *= reads;
-    speed[static_cast<int>(Lane::nvme_write)] *= writes;
     double step_s = std::numeric_limits<double>::infinity();
     for (int l = 0; l < kLanes; ++l) {
       const State& lane = lanes_[l];
@@ -248,7 +250,8 @@ class Lanes {
   // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
   static constexpr double kBytesInFlight = 16 * kRequestBytes;
 
-  const std::array<Pair, 6> pairs_;
+  const Pair drive_;
+  const std::array<Pair, 5> pairs_;
   const std::vector<double>& work_s_;
   const int count_, rounds_, shown_;
   const Steps steps_;
@@ -269,11 +272,13 @@ Bound bound_of(const std::array<double, kLanes>& busy_s, const MachineProfile& m
   for (int lane = 0; lane < kLanes; ++lane) {
     if (busy_s[lane] > bound.seconds) bound = {busy_s[lane], static_cast<Lane>(lane)};
   }
-  for (const Pair& pair : pairs_of(machine)) {
+  const auto weigh = [&](const Pair& pair) {
     const double first = busy_s[static_cast<int>(pair.first)], second = busy_s[static_cast<int>(pair.second)];
     const double seconds = bound_of(first, second, pair);
     if (seconds > bound.seconds) bound = {seconds, first >= second ? pair.first : pair.second};
-  }
+  };
+  weigh(drive_of(machine));
+  for (const Pair& pair : pairs_of(machine)) weigh(pair);
   return bound;
 }
 

@@ -8,6 +8,7 @@
 #include "memory/arena.h"
 #include "memory/simulate.h"
 #include "models/attention_ops.h"
+#include "models/catalogue/catalogue.h"
 #include "models/units_alone.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
@@ -90,56 +91,73 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
   add("gemm_" + type + "_extra_rows", rows, extra_rows(many_s, few_s));
 }
 
+// The arrays of a figure, one after the other, in memory of their own.
+class Arrays {
+ public:
+  Arrays(const ThreadPool& pool, Bytes bytes, std::string name) : arena_(bytes, std::move(name)) { arena_.prefault(pool); }
+
+  std::byte* place(Bytes bytes) { return arena_.at(std::exchange(end_, end_ + bytes)); }
+
+  // Plain numbers in place of values.
+  template <typename E>
+  E* numbers(std::int64_t count) {
+    const Bytes bytes = count * Bytes{sizeof(E)};
+    std::byte* const at = place(bytes);
+    fill_with_numbers(at, bytes, sizeof(E) == sizeof(float) ? DType::float32 : DType::bfloat16);
+    return reinterpret_cast<E*>(at);
+  }
+
+ private:
+  Arena arena_;
+  Bytes end_ = 0;
+};
+
 template <typename E>
 Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::string name) {
-  const ops::AttentionShape shape{
-      .sequences = 1, .queries = 512, .keys = 512, .heads = 8, .kv_heads = 2, .head_dim = 64, .scale = 0.125f};
-  constexpr DType dtype = sizeof(E) == 4 ? DType::float32 : DType::bfloat16;
-  const std::int64_t rows = 512, q = 8 * 64, kv = 2 * 64, row = q + 2 * kv;
+  constexpr std::int64_t n = 512, heads = 8, kv_heads = 2, width = 64;
+  constexpr std::int64_t q = heads * width, kv = kv_heads * width, row = q + 2 * kv;
+  const ops::AttentionShape shape{.sequences = 1,
+                                  .queries = n,
+                                  .keys = n,
+                                  .heads = heads,
+                                  .kv_heads = kv_heads,
+                                  .head_dim = width,
+                                  .scale = 0.125f};
+  constexpr DType dtype = sizeof(E) == sizeof(float) ? DType::float32 : DType::bfloat16;
   const Bytes scratch = std::max(ops::attention_forward_scratch_bytes(shape, dtype, pool.threads()),
                                  ops::attention_backward_scratch_bytes(shape, dtype, pool.threads()));
-  const Bytes matrix = rows * row * 4;
-  const Arena arena(4 * matrix + rows * 8 * 4 + scratch, "probe of attention");
-  auto at = [&](int index) { return reinterpret_cast<E*>(arena.at(index * matrix)); };
-  E *qkv = at(0), *dqkv = at(1), *o = at(2), *d_o = at(3);
-  auto* lse = reinterpret_cast<float*>(arena.at(4 * matrix));
-  std::byte* work = arena.at(4 * matrix + rows * 8 * 4);
-  fill_with_numbers(arena.at(0), matrix, dtype);
-  fill_with_numbers(arena.at(3 * matrix), matrix, dtype);
+  Arrays arrays(pool, 2 * n * (row + q) * Bytes{sizeof(E)} + n * heads * Bytes{sizeof(float)} + scratch, "probe of attention");
+  E *qkv = arrays.numbers<E>(n * row), *dqkv = arrays.numbers<E>(n * row);
+  E *o = arrays.numbers<E>(n * q), *d_o = arrays.numbers<E>(n * q);
+  auto* lse = arrays.numbers<float>(n * heads);
+  std::byte* work = arrays.place(scratch);
   const auto work_once = [&] {
     const ops::AttentionInputs<E> in{{qkv, row}, {qkv + q, row}, {qkv + q + kv, row}};
     ops::attention_forward<E>(pool, shape, in, {o, q}, lse, work);
     ops::attention_backward<E>(pool, shape, in, {{o, q}, lse, {d_o, q}}, {{dqkv, row}, {dqkv + q, row}, {dqkv + q + kv, row}},
                                work);
   };
-  const double pairs = 0.5 * 512 * 513;
+  constexpr double pairs = 0.5 * n * (n + 1);
   // Two products forward, five backward.
-  return measured(std::move(name), 7 * 2.0 * pairs * 64 * 8, seconds_of_each(sampling, [&] { return seconds_of(work_once); }));
+  return measured(std::move(name), 7 * 2.0 * pairs * q, seconds_of_each(sampling, [&] { return seconds_of(work_once); }));
 }
 
 // Norms and an activation, forward and backward, at the shapes of kModel's layers. Of what a backward reads, products before it
 // have just written a part; what the forward has left is in no cache any more.
 template <typename E>
 Measurement pointwise(const ThreadPool& pool, const Sampling& sampling, std::string name) {
-  constexpr std::int64_t n = kManyRows, H = 960, I = 2560;
-  constexpr Bytes stream = n * H * sizeof(E), inner = n * I * sizeof(E), row_floats = n * sizeof(float);
+  const ModelConfig config = catalogue_config(kModel);
+  const std::int64_t n = kManyRows, H = config.hidden, I = config.mlp_width;
+  const Bytes stream = n * H * Bytes{sizeof(E)}, inner = n * I * Bytes{sizeof(E)};
   const Bytes scratch = ops::rmsnorm_backward_scratch_bytes(n, H);
-  const Arena arena(3 * stream + 6 * inner + H * Bytes{sizeof(E) + sizeof(float)} + row_floats + scratch,
-                    "probe of norms and activations");
-  arena.prefault(pool);
-  Bytes end = 0;
-  const auto place = [&](Bytes bytes) { return arena.at(std::exchange(end, end + bytes)); };
-  const auto place_elements = [&](Bytes bytes) {
-    std::byte* const at = place(bytes);
-    fill_with_numbers(at, bytes, sizeof(E) == 4 ? DType::float32 : DType::bfloat16);
-    return reinterpret_cast<E*>(at);
-  };
-  E *x = place_elements(stream), *gate_up = place_elements(2 * inner), *y = place_elements(stream), *dx = place_elements(stream);
-  E *h = place_elements(inner), *dh = place_elements(inner), *dgate_up = place_elements(2 * inner);
-  auto* rstd = reinterpret_cast<float*>(place(row_floats));
-  std::byte* work = place(scratch);
-  auto* dweight = reinterpret_cast<float*>(place(H * sizeof(float)));
-  E* weight = place_elements(H * sizeof(E));
+  Arrays arrays(pool, 3 * stream + 6 * inner + H * Bytes{sizeof(E)} + (n + H) * Bytes{sizeof(float)} + scratch,
+                "probe of norms and activations");
+  // The two that the forward has left lie side by side.
+  E *x = arrays.numbers<E>(n * H), *gate_up = arrays.numbers<E>(2 * n * I), *y = arrays.numbers<E>(n * H);
+  E *dx = arrays.numbers<E>(n * H), *h = arrays.numbers<E>(n * I), *dh = arrays.numbers<E>(n * I);
+  E *dgate_up = arrays.numbers<E>(2 * n * I), *weight = arrays.numbers<E>(H);
+  auto *rstd = arrays.numbers<float>(n), *dweight = arrays.numbers<float>(H);
+  std::byte* work = arrays.place(scratch);
   const auto once = [&] {
     double seconds = seconds_of([&] {
       ops::rmsnorm_forward<E>(pool, n, H, x, weight, 1e-5f, y, rstd);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Step time predicted against step time recorded, over many kinds of runs: one profile, one simulator.
+"""Step time predicted against step time recorded, over many kinds of runs: one simulator, one profile a sweep.
 
     tools/bench/prediction_matrix.py [--sweeps N] [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
 
 The machine is probed once a sweep; every run is planned from that profile, trained, and the median of its steps compared with what
 its plan predicted (within 10 % is asked). A machine shared with others is another one from minute to minute: of several sweeps, each
-with a probe of its own, the median of predicted by recorded counts, and the least and most are shown. Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each
-time of the update; several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded: where the
-prediction comes from.
+with a probe of its own, the median of predicted by recorded counts, and the least and most are shown. Runs are small and large batches;
+bound by compute, by memory bandwidth (the update), by NVMe; each time of the update; several shapes and forms of state. --lanes also
+says how long each lane was busy, planned and recorded: where the prediction comes from.
 """
 
 import argparse
@@ -102,7 +102,11 @@ class Row:
                 self.results[0]["binding_lane"], f"{self.middle('load_average'):.1f}")
 
     def error(self):
-        return abs(self.middle("ratio") - 1)
+        return error_of(self.middle("ratio"))
+
+
+def error_of(ratio):
+    return abs(ratio - 1)
 
 
 def print_results(results):
@@ -112,7 +116,7 @@ def print_results(results):
     worst = max(rows, key=Row.error)
     print(f"{sum(row.error() <= AIM for row in rows)} of {len(rows)} within 10 %; worst: {worst.results[0]['case']}, predicted {worst.middle('ratio'):.3f} of what ran")
     for sweep in sorted({result["sweep"] for result in results}):
-        errors = [abs(result["ratio"] - 1) for result in results if result["sweep"] == sweep]
+        errors = [error_of(result["ratio"]) for result in results if result["sweep"] == sweep]
         print(f"sweep {sweep}: {sum(error <= AIM for error in errors)} of {len(errors)} within 10 %")
 
 
