@@ -34,6 +34,12 @@ Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
 }
 
+bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block) {
+  const bool apart = choices.fetches_rows && graph.blocks[static_cast<std::size_t>(block)].looked_up;
+  return choices.update == UpdateTime::in_backward && !defers(choices, block) && !apart && choices.form != StateForm::compact &&
+         choices.slots == 1 && choices.sharding.ranks == 1;
+}
+
 bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block) {
   if (!choices.fetches_rows || !graph.blocks[static_cast<std::size_t>(block)].looked_up) return true;
   return std::any_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {

@@ -90,7 +90,7 @@ enum class OpKind : std::uint8_t {
   backward,         // operands: values, weights, gradients, workspace
   loss,             // sums the micro-batches' losses; a loss that is not finite stops all updates of the step
   gradient_add,     // first gradient += second (a tensor used twice)
-  gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16
+  gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16 (see squares_with_update)
   norm,             // global norm and clip factor from the sums
   update,           // optimizer on elements [element_begin, element_end) of a block, or of this rank's part of it
   fetch_rows,       // nvme -> device: of arrays of all looked-up blocks the rows of a micro-batch's tokens
@@ -239,6 +239,11 @@ inline bool defers_any(const Choices& choices) {
 constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
   return update == UpdateTime::in_backward && !clip && slots == 1;
 }
+
+// Whether a block's updates also take the sums of squares of its gradient, each stretch right before it is used: where a
+// gradient_finish came before them, memory would be read twice. None do where gradients are rounded, or added up over ranks, or
+// where state is hashed.
+bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block);
 
 // Whether a block has a gradient of all its rows. Where rows are fetched, one that is only looked up has none: rows that no token
 // takes have a gradient of zeros, and those of the others are kept apart.

@@ -32,4 +32,11 @@ constexpr std::int64_t shard_elements(std::int64_t elements, const Sharding& sha
 // To reduce one and have all of it is both.
 constexpr Bytes bytes_of_collective(Bytes array, int ranks) { return array / ranks * (ranks - 1); }
 
+// The same where fp32 gradients of a block are summed: to a rank's part in each copy, then over copies; or all on every rank.
+inline Bytes bytes_of_sum(std::int64_t elements, const Sharding& sharding) {
+  if (!sharding.shards_optimizer()) return 2 * bytes_of_collective(elements * 4, sharding.ranks);
+  return bytes_of_collective(elements * 4, sharding.group) +
+         2 * bytes_of_collective(shard_elements(elements, sharding) * 4, sharding.ranks / sharding.group);
+}
+
 }  // namespace spillway

@@ -28,10 +28,7 @@ class Builder {
     for (int unit = static_cast<int>(graph.units.size()) - 1; unit >= 0; --unit) {
       for (const int block : graph.units[unit].gradient_blocks) gradient_users_[block].push_back(unit);
     }
-    first_tensor_piece_.resize(graph.blocks.size() + 1, 0);
-    for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-      first_tensor_piece_[block + 1] = first_tensor_piece_[block] + static_cast<int>(graph.blocks[block].pieces.size());
-    }
+    first_tensor_piece_ = graph.first_pieces();
   }
 
   TaskList step() {
@@ -376,19 +373,11 @@ class Builder {
   }
 
   void reduce_gradient(int block) {
-    const int ranks = sharding().ranks;
-    if (ranks == 1) return;
+    if (sharding().ranks == 1) return;
     const int sum = objects_.gradient(block, 0), reduced = objects_.reduced_gradient(block);
-    const Bytes whole = graph_.blocks[block].elements * 4;
     Task& task = add(OpKind::reduce, Lane::network);
     task.op.block = block;
-    if (sharding().shards_optimizer()) {
-      const int copies = ranks / sharding().group;
-      const Bytes part = shard_elements(graph_.blocks[block].elements, sharding()) * 4;
-      task.op.bytes = bytes_of_collective(whole, sharding().group) + 2 * bytes_of_collective(part, copies);
-    } else {
-      task.op.bytes = 2 * bytes_of_collective(whole, ranks);
-    }
+    task.op.bytes = bytes_of_sum(graph_.blocks[block].elements, sharding());
     use(task, Role::gradient, reduced == sum ? Access::update : Access::read, sum);
     if (reduced != sum) use(list_.tasks.back(), Role::gradient, Access::write, reduced);
   }
@@ -569,21 +558,28 @@ class Builder {
         use(list_.tasks.back(), Role::gradient, Access::read, other);
       }
       reduce_gradient(block);
-      const int sum = objects_.reduced_gradient(block);
-      const bool rounds = choices_.form == StateForm::compact;
-      const int waiting = objects_.waiting_gradient(block);
-      Task& task = add(OpKind::gradient_finish, Lane::update);
-      task.op.block = block;
-      const std::int64_t summed = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
-      task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(summed);
-      use(task, Role::gradient, Access::read, sum);
-      if (rounds) use(task, Role::gradient, Access::write, waiting);
-      control(task, Access::update, plan_.norm_buffer, first_tensor_piece_[block] * static_cast<Bytes>(sizeof(double)),
-              static_cast<Bytes>(graph_.blocks[block].pieces.size() * sizeof(double)));
+      if (!squares_with_update(graph_, choices_, block)) finish_gradient(block);
       if (choices_.update == UpdateTime::in_backward && !defers(choices_, block))
         queue_update(queue_, block, Condition::always, phase_);
     }
     if (choices_.update_spread == 0) issue_all_updates();
+  }
+
+  void finish_gradient(int block) {
+    const int sum = objects_.reduced_gradient(block), waiting = objects_.waiting_gradient(block);
+    const bool rounds = choices_.form == StateForm::compact;
+    Task& task = add(OpKind::gradient_finish, Lane::update);
+    task.op.block = block;
+    const std::int64_t summed = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
+    task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(summed);
+    use(task, Role::gradient, Access::read, sum);
+    if (rounds) use(task, Role::gradient, Access::write, waiting);
+    write_squares(task, block);
+  }
+  void write_squares(Task& task, int block) {
+    constexpr Bytes word = sizeof(double);
+    const Bytes begin = first_tensor_piece_[block] * word, end = first_tensor_piece_[block + 1] * word;
+    control(task, Access::update, plan_.norm_buffer, begin, end - begin);
   }
 
   void norm() {
@@ -639,18 +635,22 @@ class Builder {
     task.op.condition = chunk.condition;
     task.op.element_begin = chunk.begin;
     task.op.element_end = chunk.end;
-    const Bytes each = gradient_bytes_per_element(choices_.form) + 2 * bytes_per_element(choices_.form);
-    task.op.work.bytes = static_cast<double>(each) * static_cast<double>(elements);
     const Bytes weight_bytes = bytes_per_element(choices_.form, StateKind::weight),
-                gradient_bytes = gradient_bytes_per_element(choices_.form);
+                gradient_bytes = gradient_bytes_per_element(choices_.form),
+                each = gradient_bytes + 2 * bytes_per_element(choices_.form);
+    task.op.work.bytes = static_cast<double>(each * elements);
     use(task, Role::state, Access::update, weight_of_block, chunk.begin * weight_bytes, elements * weight_bytes);
     for (const int object : moved) use(task, Role::state, Access::update, object);
+    const bool takes_squares = squares_with_update(graph_, choices_, chunk.block);
+    const std::int64_t block_elements = elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m);
+    // Squares are summed in stretches, of which the last may go on behind the update's elements.
+    const std::int64_t read = takes_squares ? block_elements - chunk.begin : elements;
     if (gradient_of_block >= 0)
-      use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+      use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, read * gradient_bytes);
+    if (takes_squares && chunk.end == block_elements) write_squares(task, chunk.block);
     if (is_apart(chunk.block) && defers_all(choices_)) read_waiting_rows(task);
     read_settled_loss(task);
-    if (chunk.end == elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m))
-      gather_updated(chunk.block, chunk.condition, chunk.phase);
+    if (chunk.end == block_elements) gather_updated(chunk.block, chunk.condition, chunk.phase);
   }
 
   // Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.

@@ -113,6 +113,13 @@ struct UnitGraph {
   int tensors = 0;                         // number of distinct tensor_index
   Bytes token_bytes = 0;                   // inputs and targets of one micro-batch
   Bytes logits_bytes = 0;                  // of one row over the whole vocabulary, fp32
+
+  // A block: the place of its first piece among those of all blocks; and at last the number of pieces.
+  std::vector<int> first_pieces() const {
+    std::vector<int> first(1, 0);
+    for (const ParameterBlock& block : blocks) first.push_back(first.back() + static_cast<int>(block.pieces.size()));
+    return first;
+  }
 };
 
 }  // namespace spillway

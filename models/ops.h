@@ -187,10 +187,15 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data);
 template <typename E>
 bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x);
 
-// Chunks of 64 Ki elements, partial sums in double, added along a fixed tree.
+// Chunks of 64 Ki elements, each from its first stretch of 1 Ki to its last: a stretch in fp32, their sum in double. Chunks are
+// added along a fixed tree.
+inline constexpr std::int64_t kSquareChunk = 64 << 10, kSquareStretch = 1 << 10;
 Bytes sum_of_squares_scratch_bytes(std::int64_t elements);
 template <typename E>
 double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch);
+// The sum of a chunk so far with what follows of it, by the calling thread; x begins with a stretch of the chunk.
+template <typename E>
+double add_squares(double sum, std::int64_t elements, const E* x);
 // sums[row] of x [rows, columns], each as sum_of_squares() takes it of a chunk.
 template <typename E>
 void row_squares(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const E* x, double* sums);

@@ -49,12 +49,12 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
       } else if (optimizer_.finish_gradient(bound, piece_sums())) {
         return {};
       }
-      return fmt::format("a gradient of {} is not finite", graph_.blocks[op.block].name);
+      return gradient_not_finite(op.block);
     case OpKind::norm:
       return take_norm(run);
     case OpKind::update:
-      update(run, bound);
-      return {};
+      if (update(run, bound)) return {};
+      return gradient_not_finite(op.block);
     case OpKind::update_rows:
       update_rows(run, bound);
       return {};
@@ -143,8 +143,12 @@ UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step)
           .seed = seed_};
 }
 
-void Operations::update(Run& run, const BoundOp& bound) {
-  if (run.is_stopped.load(std::memory_order_acquire)) return;
+std::string Operations::gradient_not_finite(int block) const {
+  return fmt::format("a gradient of {} is not finite", graph_.blocks[block].name);
+}
+
+bool Operations::update(Run& run, const BoundOp& bound) {
+  if (run.is_stopped.load(std::memory_order_acquire)) return true;
   const bool waited = bound.op->condition == Condition::pending;
   if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
   const StepSettings& step = waited ? run.update_settings : run.settings;
@@ -153,7 +157,10 @@ void Operations::update(Run& run, const BoundOp& bound) {
   if (plan_.choices.fetches_rows && graph_.blocks[bound.op->block].looked_up) {
     apart = bound.values.empty() ? row_ops_.touched(run.token_slot) : row_ops_.waiting(bound);
   }
+  if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
+    return optimizer_.square_and_update(bound, settings_of(run, step), piece_sums());
   optimizer_.update(bound, settings_of(run, step), apart, hashes_);
+  return true;
 }
 
 void Operations::update_touched(Run& run, const BoundOp& bound) const {

@@ -45,7 +45,8 @@ class Operations {
   std::string sum_losses(Run& run) const;
   std::string take_norm(Run& run);
   UpdateSettings settings_of(const Run& run, const StepSettings& step) const;
-  void update(Run& run, const BoundOp& bound);
+  bool update(Run& run, const BoundOp& bound);  // false: a gradient of the block is not finite
+  std::string gradient_not_finite(int block) const;
   void update_touched(Run& run, const BoundOp& bound) const;
   void update_rows(const Run& run, const BoundOp& bound) const;
 

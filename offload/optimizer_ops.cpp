@@ -9,15 +9,20 @@
 
 namespace spillway {
 OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
-    : graph_(graph), rows_(graph), form_(form), pool_(threads, PoolPriority::high) {
+    : graph_(graph), rows_(graph), form_(form), pool_(threads, PoolPriority::high), first_piece_(graph.first_pieces()) {
   Bytes scratch = 0;
-  first_piece_.assign(1, 0);
   for (const ParameterBlock& block : graph.blocks) {
-    first_piece_.push_back(first_piece_.back() + static_cast<int>(block.pieces.size()));
     for (const TensorPiece& piece : block.pieces)
       scratch = std::max(
           {scratch, ops::sum_of_squares_scratch_bytes(piece.elements()), piece.rows * static_cast<Bytes>(sizeof(double))});
   }
+  std::int64_t chunks = 0;
+  for (const ParameterBlock& block : graph.blocks) {
+    square_tasks_.push_back(square_tasks_of(block));
+    for (const SquareTask& task : square_tasks_.back())
+      chunks = std::max(chunks, task.first_sum + (task.end - task.begin + task.chunk - 1) / task.chunk);
+  }
+  chunk_sums_.resize(static_cast<std::size_t>(chunks));
   tensor_sums_.resize(static_cast<std::size_t>(graph.tensors));
   scratch_.resize(static_cast<std::size_t>(scratch));
   zeros_.resize(static_cast<std::size_t>(std::max(kAdamWChunk, rows_.row_elements()) * gradient_bytes_per_element(form)));
@@ -61,6 +66,64 @@ void OptimizerOps::square_rows(std::int64_t rows, std::int64_t columns, const fl
     ops::round_and_square_rows(pool_, rows, columns, gradient, rounded, sums);
   } else {
     ops::row_squares(pool_, rows, columns, gradient, sums);
+  }
+}
+
+// As sum_of_squares() has them.
+std::vector<OptimizerOps::SquareTask> OptimizerOps::square_tasks_of(const ParameterBlock& block) const {
+  std::vector<SquareTask> tasks;
+  std::int64_t sum = 0;
+  for (const TensorPiece& piece : block.pieces) {
+    const std::int64_t chunk = block.looked_up ? piece.columns : ops::kSquareChunk,
+                       together = std::max<std::int64_t>(1, ops::kSquareChunk / chunk), end = piece.begin + piece.elements();
+    for (std::int64_t begin = piece.begin; begin < end; begin += together * chunk) {
+      tasks.push_back({begin, std::min(end, begin + together * chunk), chunk, sum});
+      sum += (tasks.back().end - begin + chunk - 1) / chunk;
+    }
+  }
+  return tasks;
+}
+
+bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, double* sums) {
+  const int block = op.op->block;
+  const std::int64_t begin = op.op->element_begin, end = op.op->element_end;
+  const std::vector<SquareTask>& tasks = square_tasks_[static_cast<std::size_t>(block)];
+  const auto from = [&](std::int64_t element) { return std::ranges::lower_bound(tasks, element, {}, &SquareTask::begin); };
+  const auto first = from(begin), last = from(end);
+  // What the update before this one has squared and left.
+  const std::int64_t left = first == tasks.end() ? end : std::min(end, first->begin);
+  pool_.parallel_for(1 + (last - first), [&](std::int64_t index, int) {
+    if (index > 0) return square_and_update(op, settings, first[index - 1], end);
+    for (std::int64_t at = begin; at < left; at += kAdamWChunk)
+      update_elements(op, settings, {}, at, std::min(left, at + kAdamWChunk));
+  });
+  if (end < graph_.blocks[static_cast<std::size_t>(block)].elements) return true;
+  bool finite = true;
+  int place = first_piece(block);
+  auto task = tasks.begin();
+  for (const TensorPiece& piece : graph_.blocks[static_cast<std::size_t>(block)].pieces) {
+    const std::int64_t piece_end = piece.begin + piece.elements(), first_sum = task->first_sum,
+                       chunks = (piece.elements() + task->chunk - 1) / task->chunk;
+    while (task != tasks.end() && task->begin < piece_end) ++task;
+    double& sum = sums[place++];
+    sum = ops::tree_sum({chunk_sums_.data() + first_sum, static_cast<std::size_t>(chunks)});
+    finite &= std::isfinite(sum);
+  }
+  return finite;
+}
+
+// Whole chunks, or a part of one, as much as fits a cache: squared, then updated as far as the operation goes.
+void OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, const SquareTask& task,
+                                     std::int64_t until) {
+  const auto* gradient = reinterpret_cast<const float*>(op.gradient[0]) - op.op->element_begin;
+  const std::int64_t whole_chunks = kAdamWChunk / task.chunk * task.chunk;
+  for (std::int64_t at = task.begin, stop; at < task.end; at = stop) {
+    double* sum = chunk_sums_.data() + task.first_sum + (at - task.begin) / task.chunk;
+    const std::int64_t in_chunk = (at - task.begin) % task.chunk;
+    stop = std::min(task.end, at + (whole_chunks > 0 ? whole_chunks : std::min(kAdamWChunk, task.chunk - in_chunk)));
+    for (std::int64_t from = at; from < stop; from += task.chunk)
+      *sum = ops::add_squares(from == at && in_chunk > 0 ? *sum : 0, std::min(stop - from, task.chunk), gradient + from), ++sum;
+    if (at < until) update_elements(op, settings, {}, at, std::min(stop, until));
   }
 }
 

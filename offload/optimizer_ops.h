@@ -40,6 +40,9 @@ class OptimizerOps {
   // Of a range of a block: `apart` rows by their own gradients, or left as they are where these follow. With hashes of the state
   // where it is durable: they have begun.
   void update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
+  // Where squares_with_update(). A block's updates come in order, none of another block between them; the last leaves what
+  // finish_gradient() does. False where a sum is not finite.
+  bool square_and_update(const BoundOp& op, const UpdateSettings& settings, double* sums);
 
   // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in
   // place. No gradient is one of zeros.
@@ -60,6 +63,14 @@ class OptimizerOps {
   }  // its place among all blocks' pieces
 
  private:
+  // Chunks of a piece whose squares one task sums.
+  struct SquareTask {
+    std::int64_t begin = 0, end = 0, chunk = 0;  // elements of the block, of a chunk
+    std::int64_t first_sum = 0;                  // the first chunk's, among those of the block
+  };
+  std::vector<SquareTask> square_tasks_of(const ParameterBlock& block) const;
+  void square_and_update(const BoundOp& op, const UpdateSettings& settings, const SquareTask& task, std::int64_t until);
+
   void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first,
                        std::int64_t last) const;
   // Of the gradient, or in compact form of its rounding, which goes to `rounded`.
@@ -71,6 +82,8 @@ class OptimizerOps {
   // The lane's own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;
   std::vector<int> first_piece_;     // [blocks + 1]
+  std::vector<std::vector<SquareTask>> square_tasks_;  // [blocks]; by ascending `begin`
+  std::vector<double> chunk_sums_;   // of the block that is updated: [chunks]
   std::vector<double> tensor_sums_;  // [tensors]
   std::vector<std::byte> scratch_;   // partial sums of the largest piece
   std::vector<std::byte> zeros_;     // gradients of as many elements as step() is ever given

@@ -17,12 +17,12 @@
 #ifndef SPILLWAY_MODELS_CPU_REDUCE_TABLE
 #define SPILLWAY_MODELS_CPU_REDUCE_TABLE
 namespace spillway::ops {
-inline constexpr std::int64_t kSquareChunk = 64 * 1024;
 // One instruction set's kernels.
 template <typename E>
 struct ReduceKernels {
   decltype(&ops::column_sums<E>) column_sums;
   decltype(&ops::all_finite<E>) all_finite;
+  decltype(&ops::add_squares<E>) add_squares;
   void (*chunk_squares)(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x,
                         double* partial /*[chunks]*/);
   // The same of x rounded, which goes to y.
@@ -60,35 +60,41 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
 
 // In fp32 over stretches short enough not to lose digits, then in double. values(first, count): the address of a stretch.
 template <typename Values>
-void squares_of(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, double* partial, const Values& values) {
-  constexpr std::int64_t kStretch = 1024;
+double squares_of(double sum, std::int64_t begin, std::int64_t end, const Values& values) {
+  for (std::int64_t first = begin; first < end; first += kSquareStretch) {
+    const std::int64_t count = std::min(kSquareStretch, end - first);
+    const auto* stretch = values(first, count);
+    sum += static_cast<double>(sum_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
+      const Float v = load(stretch + i, part);
+      return hn::Mul(v, v);
+    }));
+  }
+  return sum;
+}
+
+template <typename Values>
+void squares_of_chunks(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, double* partial, const Values& values) {
   const std::int64_t chunks = (elements + chunk - 1) / chunk, together = std::max<std::int64_t>(1, kSquareChunk / chunk);
   pool.parallel_for((chunks + together - 1) / together, [&](std::int64_t task, int) HWY_ATTR {
-    for (std::int64_t at = task * together; at < std::min(chunks, (task + 1) * together); ++at) {
-      const std::int64_t end = std::min(elements, (at + 1) * chunk);
-      double sum = 0.0;
-      for (std::int64_t first = at * chunk; first < end; first += kStretch) {
-        const std::int64_t count = std::min(kStretch, end - first);
-        const auto* stretch = values(first, count);
-        sum += static_cast<double>(sum_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
-          const Float v = load(stretch + i, part);
-          return hn::Mul(v, v);
-        }));
-      }
-      partial[at] = sum;
-    }
+    for (std::int64_t at = task * together; at < std::min(chunks, (task + 1) * together); ++at)
+      partial[at] = squares_of(0, at * chunk, std::min(elements, (at + 1) * chunk), values);
   });
 }
 
 template <typename E>
+double add_squares(double sum, std::int64_t elements, const E* x) {
+  return squares_of(sum, 0, elements, [x](std::int64_t first, std::int64_t) { return x + first; });
+}
+
+template <typename E>
 void chunk_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const E* x, double* partial) {
-  squares_of(pool, elements, chunk, partial, [x](std::int64_t first, std::int64_t) { return x + first; });
+  squares_of_chunks(pool, elements, chunk, partial, [x](std::int64_t first, std::int64_t) { return x + first; });
 }
 
 // A stretch is still in the first cache when it is squared.
 template <typename E>
 void rounded_squares(const ThreadPool& pool, std::int64_t elements, std::int64_t chunk, const float* x, E* y, double* partial) {
-  squares_of(pool, elements, chunk, partial, [x, y](std::int64_t first, std::int64_t count) HWY_ATTR {
+  squares_of_chunks(pool, elements, chunk, partial, [x, y](std::int64_t first, std::int64_t count) HWY_ATTR {
     for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(load(x + first + i, part), y + first + i, part); });
     return y + first;
   });
@@ -109,7 +115,7 @@ bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
 
 template <typename E>
 ReduceKernels<E> kernels() {
-  return {column_sums<E>, all_finite<E>, chunk_squares<E>, rounded_squares<E>};
+  return {column_sums<E>, all_finite<E>, add_squares<E>, chunk_squares<E>, rounded_squares<E>};
 }
 
 }  // namespace
@@ -156,6 +162,10 @@ double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x,
   return sum_of_chunks(elements, partial);
 }
 template <typename E>
+double add_squares(double sum, std::int64_t elements, const E* x) {
+  return best<E>().add_squares(sum, elements, x);
+}
+template <typename E>
 double round_and_square(const ThreadPool& pool, std::int64_t elements, const float* x, E* y, std::byte* scratch) {
   auto* partial = reinterpret_cast<double*>(scratch);
   best<E>().rounded_squares(pool, elements, kSquareChunk, x, y, partial);
@@ -175,6 +185,7 @@ void round_and_square_rows(const ThreadPool& pool, std::int64_t rows, std::int64
   template void column_sums(const ThreadPool&, std::int64_t, std::int64_t, const E*, float*, Store, std::byte*); \
   template bool all_finite(const ThreadPool&, std::int64_t, const E*);                                           \
   template double sum_of_squares(const ThreadPool&, std::int64_t, const E*, std::byte*);                         \
+  template double add_squares(double, std::int64_t, const E*);                                                   \
   template double round_and_square(const ThreadPool&, std::int64_t, const float*, E*, std::byte*);               \
   template void row_squares(const ThreadPool&, std::int64_t, std::int64_t, const E*, double*);                   \
   template void round_and_square_rows(const ThreadPool&, std::int64_t, std::int64_t, const float*, E*, double*);
