@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Two builds of spillway beside each other: is the new one as fast, in and out of core, reading and writing text?
+
+    tools/bench/two_binaries.py OLD NEW [--cases in-core|out-of-core|generate|all] [--only TEXT] [--nvme DIR]
+                                [--rounds N] [--steps N] [--aim R]
+
+Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
+both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. A ratio above one says that
+the new one is faster. The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit
+code 1 where a ratio misses --aim.
+"""
+
+import argparse
+import dataclasses
+import math
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import common
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    group: str
+    model: str
+    micro_batch: int
+    global_batch: int
+    flags: tuple
+    device_memory: str = ""
+
+    def name(self):
+        where = f"in {self.device_memory}" if self.device_memory else "in core"
+        flags = " ".join(self.flags).replace("--", "")
+        return f"{self.model} {self.global_batch // self.micro_batch}·{self.micro_batch}x512 {where} {flags}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Speaking:
+    """A run's model reads a prompt and goes on. One new token is almost all prefill, many are almost all decoding."""
+
+    group: str
+    what: str
+    prompt: int
+    tokens: int
+
+    def name(self):
+        return f"smollm2-135m {self.what}: {self.prompt} tokens read, {self.tokens} written"
+
+
+NO_CLIP = ("--clip-grad", "0")
+CASES = [
+    Training("in-core", "smollm2-135m", 4, 4, NO_CLIP),
+    Training("in-core", "smollm2-135m", 2, 8, ("--clip-grad", "1")),
+    Training("in-core", "llama-3.2-1b", 1, 1, NO_CLIP),
+    Training("out-of-core", "smollm2-135m", 4, 4, NO_CLIP, "512MiB"),
+    Training("out-of-core", "smollm2-135m", 4, 4, ("--clip-grad", "1", "--durability", "step"), "512MiB"),
+    Training("out-of-core", "smollm2-135m", 1, 1, NO_CLIP, "256MiB"),
+    Training("out-of-core", "smollm2-135m", 4, 4, (*NO_CLIP, "--state", "compact"), "512MiB"),
+    Training("out-of-core", "llama-3.2-1b", 1, 2, NO_CLIP, "1GiB"),
+    Speaking("generate", "prefill", 960, 1),
+    Speaking("generate", "decode", 16, 200),
+]
+
+
+class Comparison:
+    def __init__(self, arguments, directory, nvme):
+        self.arguments, self.directory, self.nvme = arguments, directory, nvme
+        self.programs = (arguments.old, arguments.new)
+        # The old program's: what it can read, the new one can.
+        self.profile = common.machine_profile(arguments.old, directory, nvme, thorough=False)
+        self.spoken_run = None
+
+    def train(self, program, case):
+        data = self.directory / f"{case.model}.jsonl"
+        if not data.exists():
+            common.write_tokens(data, common.model_config(case.model), 512, 64)
+        flags = common.spillway_flags(case.model, data, case.micro_batch, case.global_batch, 512,
+                                      "--profile", self.profile, *case.flags)
+        if case.device_memory:
+            flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
+        return common.train(program, flags, self.directory, self.arguments.steps, warm_up=2)
+
+    def speak(self, program, case):
+        if not self.spoken_run:
+            self.spoken_run = self.directory / "spoken"
+            data = self.directory / "spoken.txt"
+            data.write_text("spillway " * 400, encoding="ascii")
+            flags = common.spillway_flags("smollm2-135m", data, 1, 1, 64, "--tokenizer", "bytes", "--train-iters", 1,
+                                          "--save", self.spoken_run, "--profile", self.profile)
+            run_silently([self.arguments.old.resolve(), "train", *flags], self.directory)
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        run_silently([program.resolve(), "generate", "--load", self.spoken_run, "--tokenizer", "bytes",
+                      "--prompt", "s" * case.prompt, "--max-new-tokens", case.tokens], self.directory)
+        seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return common.Run(step_s=[seconds], cpu_s=[cpu])
+
+    def run(self, program, case):
+        return self.train(program, case) if isinstance(case, Training) else self.speak(program, case)
+
+    def compare(self, case):
+        old, new = common.Run(), common.Run()
+        for _ in range(self.arguments.rounds):
+            for index in (0, 1, 1, 0):
+                (new if index else old).join(self.run(self.programs[index], case))
+        losses = len(old.loss) // (2 * self.arguments.rounds)
+        return {"case": case.name(), "old_s": old.step_s, "new_s": new.step_s,
+                "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": old.median_s() / new.median_s(),
+                "of_best": min(old.step_s) / min(new.step_s),
+                "of_cpu_seconds": old.median_cpu_s() / new.median_cpu_s(),
+                "same_losses": old.loss[:losses] == new.loss[:losses] if losses else None}
+
+
+def run_silently(command, directory):
+    done = subprocess.run([str(word) for word in command], env=common.environment_with(directory), cwd=directory,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout[-2000:]}")
+
+
+def geometric_mean(values):
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=pathlib.Path, help="the program of before")
+    parser.add_argument("new", type=pathlib.Path, help="the program of now")
+    parser.add_argument("--cases", choices=["in-core", "out-of-core", "generate", "all"], default="all")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name has this")
+    parser.add_argument("--nvme", type=pathlib.Path, help="where state that does not fit goes (a temporary directory)")
+    parser.add_argument("--directory", type=pathlib.Path, help="where temporary files go, all removed at the end")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of old, new, new, old (2)")
+    parser.add_argument("--steps", type=int, default=5, help="measured steps of each run, after two (5)")
+    parser.add_argument("--aim", type=float, default=0.98, help="least ratio of old to new (0.98)")
+    arguments = parser.parse_args()
+    for program in (arguments.old, arguments.new):
+        if not os.access(program, os.X_OK):
+            common.fail(f"{program}: there is no such program")
+    cases = [case for case in CASES if arguments.cases in ("all", case.group) and arguments.only in case.name()]
+    if not cases:
+        common.fail(f"--only {arguments.only}: no case has this in its name")
+    results = []
+    with common.temporary_directory(arguments.directory) as directory:
+        nvme = arguments.nvme or directory / "nvme"
+        nvme.mkdir(exist_ok=True)
+        comparison = Comparison(arguments, directory, nvme)
+        for case in cases:
+            results.append(comparison.compare(case))
+            print(f"{results[-1]['ratio']:.3f}  {case.name()}", flush=True)
+    rows = [("case", "old", "new", "old/new", "of best", "of CPU seconds", "losses")]
+    for result in results:
+        old_s, new_s = statistics.median(result["old_s"]), statistics.median(result["new_s"])
+        losses = {True: "the same", False: "differ", None: ""}[result["same_losses"]]
+        rows.append((result["case"], f"{old_s:.3f} s", f"{new_s:.3f} s", f"{result['ratio']:.3f}",
+                     f"{result['of_best']:.3f}", f"{result['of_cpu_seconds']:.3f}", losses))
+    common.print_table(rows)
+    ratios = [result["ratio"] for result in results]
+    mean, least = geometric_mean(ratios), min(ratios)
+    print(f"geometric mean {mean:.3f}, least {least:.3f}: {common.verdict(least, arguments.aim)} ({arguments.aim})")
+    common.save_result("two_binaries", {"results": results, "geometric_mean": mean})
+    return 0 if least >= arguments.aim else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
