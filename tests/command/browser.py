@@ -1,7 +1,7 @@
 """A page in a real browser: Chromium without a window, told what to do over two pipes by its own protocol (DevTools).
 
-Not here: what is expected of a page (page_test.py). Standard library only. The browser is $SPILLWAY_BROWSER, or the first
-Chromium of the path; None of both: find() says nothing and the tests are skipped.
+Not here: what is expected of a page (page_test.py). Standard library only. The browser is $SPILLWAY_BROWSER, or the
+first Chromium of the path.
 """
 import fcntl
 import json
@@ -39,8 +39,9 @@ class Browser:
         self.log = open(pathlib.Path(self.home) / "log", "w+b")
         self.process = subprocess.Popen(
             [program, "--headless", "--remote-debugging-pipe", f"--user-data-dir={self.home}/profile", "--no-first-run",
-             "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
-             "--disable-sync", "--no-default-browser-check", *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+             "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync", "--no-default-browser-check",
+             *(["--no-sandbox"] if os.geteuid() == 0 else [])],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, preexec_fn=as_it_wants_them, close_fds=False,
             env={**os.environ, "HOME": self.home})
         os.close(to_browser)
@@ -63,7 +64,7 @@ class Browser:
         self.log.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    # --- The protocol -------------------------------------------------------------------------------------------------------
+    # --- The protocol -------------------------------------------------------------------------------------------------
 
     def call(self, method, **parameters):
         """Sends and waits for the answer; events that come meanwhile are kept."""
@@ -107,7 +108,7 @@ class Browser:
         elif method == "Network.requestWillBeSent" and event["request"]["url"] != self.own:
             self.faults.append("request: " + event["request"]["url"])
 
-    # --- What a person does -------------------------------------------------------------------------------------------------
+    # --- What a person does -------------------------------------------------------------------------------------------
 
     def open(self, path):
         self.own = pathlib.Path(path).resolve().as_uri()

@@ -1,6 +1,5 @@
-"""The pages of a run and of a plan in a real browser: what is drawn, what pointing, dragging, the wheel and the buttons do, light
-and dark, and a narrow window. What the pages' data are: report_test.py and plan_test.py."""
-import hashlib
+"""The pages of a run and of a plan in a real browser: what is drawn, what pointing, dragging, the wheel and the buttons
+do, light and dark, and a narrow window. What the pages' data are: report_test.py and plan_test.py."""
 import json
 import re
 import shutil
@@ -8,19 +7,11 @@ import unittest
 
 import browser
 from harness import GOLDEN, CommandTest, Golden, arguments, run
+from pictures import KEEP_TEXTS, LANE_HEIGHT, LANE_RIGHT, LANE_TOP, Canvas, Lanes
 
 DATA_OF_A_PAGE = re.compile(r'(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
-# Texts on a canvas are pixels: each canvas keeps what it was last drawn with.
-KEEP_TEXTS = """
-    const drawn = CanvasRenderingContext2D.prototype.fillText;
-    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-      (this.canvas.texts ||= []).push(String(text));
-      return drawn.call(this, text, x, y);
-    };
-"""
 CURVE_LEFT, CURVE_RIGHT = 64, 12
 TIER_LEFT, TIER_RIGHT, TIER_BOTTOM = 70, 8, 24
-LANE_TOP, LANE_HEIGHT, LANE_GAP, LANE_RIGHT = 18, 30, 6, 8
 HUES = {"forward": "--c0", "backward": "--c3", "recompute": "--c4", "update": "--c2", "read": "--c6", "write": "--c5"}
 
 
@@ -30,94 +21,6 @@ def size(count):
             return f"{count:.1f} {unit}" if unit != "B" else f"{count} B"
         count /= 1024
     raise AssertionError("no tier of a test is so large")
-
-
-class Canvas:
-    """A picture of the page, by its place among all; points are relative to it."""
-
-    def __init__(self, page, index):
-        self.page, self.index = page, index
-        self.of = f"document.querySelectorAll('canvas')[{index}]"
-        page.run(f"{self.of}.scrollIntoView({{block: 'center'}})")
-        page.settle()
-        self.left, self.top, self.width, self.height = page.run(
-            f"(r => [r.left, r.top, r.width, r.height])({self.of}.getBoundingClientRect())")
-
-    def at(self, x, y):
-        return self.left + x, self.top + y
-
-    def tip(self, x, y):
-        """What is said of a point; nothing: None."""
-        self.page.point(*self.at(x, y))
-        return self.page.run("tip.checkVisibility() ? tip.textContent : null")
-
-    def tip_is_in_the_window(self):
-        return self.page.run("(r => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight)"
-                             "(tip.getBoundingClientRect())")
-
-    def image(self):
-        """One that is equal to another where all pixels are."""
-        return hashlib.sha256(self.page.run(f"{self.of}.toDataURL()").encode()).hexdigest()
-
-    def texts(self):
-        return self.page.run(f"({self.of}.texts = [], pictures[{self.index}].paint(), {self.of}.texts)")
-
-    def pixel(self, x, y):
-        return self.page.run(
-            "(context => (context.drawImage(%s, %d, %d, 1, 1, 0, 0, 1, 1), [...context.getImageData(0, 0, 1, 1).data]))"
-            "(document.createElement('canvas').getContext('2d', {willReadFrequently: true}))" % (self.of, round(x), round(y)))
-
-    def hue(self, name):
-        """A colour of the page's style, as a pixel has it."""
-        return [int(digits, 16) for digits in re.findall("[0-9a-fA-F]{2}", self.page.run(f"colour('{name}')"))] + [255]
-
-
-class Lanes:
-    """The picture of operations over time, with the part of the step that it shows now."""
-
-    def __init__(self, canvas, timeline):
-        self.canvas, self.timeline, self.ops = canvas, timeline, timeline["ops"]
-        self.whats = ["planned", "recorded"] if timeline["recorded"] else ["planned"]
-        self.left = 132 if timeline["recorded"] else 82
-        self.rows = [(lane, what) for lane in range(len(timeline["lanes"])) for what in self.whats]
-        self.last = max(max(self.ops[what + "_end"]) for what in self.whats)
-        self.begin, self.end = 0, self.last
-
-    def span(self, id_, what):
-        return self.ops[what + "_begin"][id_], self.ops[what + "_end"][id_]
-
-    def ids(self, row):
-        lane, what = self.rows[row]
-        ids = [id_ for id_, at in enumerate(self.ops["lane"]) if at == lane and self.span(id_, what)[1] > self.span(id_, what)[0]]
-        return sorted(ids, key=lambda id_: self.span(id_, what)[0] - self.span(id_, what)[1])
-
-    def x(self, time):
-        return self.left + (time - self.begin) / (self.end - self.begin) * (self.canvas.width - LANE_RIGHT - self.left)
-
-    def middle(self, id_, row):
-        return self.x(sum(self.span(id_, self.rows[row][1])) / 2)
-
-    def heights(self, row):
-        """Of a row's tracks, of which there are at most four, each has at least one of these."""
-        return [LANE_TOP + row * (LANE_HEIGHT + LANE_GAP) + LANE_HEIGHT * (2 * quarter + 1) / 8 for quarter in range(4)]
-
-    def beside(self, id_, row):
-        """Operations of the row that run while it does, itself among them. A row shows four at a time, one over the other."""
-        what = self.rows[row][1]
-        begin, end = self.span(id_, what)
-        return [other for other in self.ids(row) if self.span(other, what)[0] < end and begin < self.span(other, what)[1]]
-
-    def width_of(self, id_, row):
-        begin, end = self.span(id_, self.rows[row][1])
-        return self.x(end) - self.x(begin)
-
-    def place(self, id_, row):
-        """Where, in the middle of an operation, the picture tells of it, and what it tells."""
-        for y in self.heights(row):
-            text = self.canvas.tip(self.middle(id_, row), y)
-            if text and text.startswith(f"operation {id_}:"):
-                return y, text
-        return None, None
 
 
 class SlowPage(CommandTest):
@@ -139,9 +42,9 @@ class SlowPage(CommandTest):
         self.page.prefer("light")
 
     def flags(self, **changes):
-        return self.golden.flags(**{"nvme": f"{self.nvme}=64MiB", "optimizer_tier": "nvme", "parameter_tier": "nvme",
-                                    "device_memory": "4MiB", "global_batch_size": 8, "micro_batch_size": 2, "train_iters": 4,
-                                    **changes})
+        small = {"nvme": f"{self.nvme}=64MiB", "optimizer_tier": "nvme", "parameter_tier": "nvme",
+                 "device_memory": "4MiB", "global_batch_size": 8, "micro_batch_size": 2, "train_iters": 4}
+        return self.golden.flags(**{**small, **changes})
 
     def a_run(self):
         return self.train(self.flags(eval_data=self.golden.data, eval_interval=2)).path
@@ -178,21 +81,25 @@ class SlowPage(CommandTest):
     def titles(self):
         return self.page.run("[...document.querySelectorAll('h2')].map((title) => title.textContent)")
 
-    # --- What a page has ----------------------------------------------------------------------------------------------------
+    # --- What a page has ----------------------------------------------------------------------------------------------
 
     def check_elements(self, data):
         """All that the data have, in the order of the page."""
         tiers, lanes = ["Tiers over one step"] * ("tiers" in data), ["Lanes"] * ("timeline" in data)
         self.assertEqual(self.titles(), [curve["title"] for curve in data.get("curves", [])] + tiers + lanes +
                          [table["title"] for table in data["tables"]] + ["Command"] * ("command" in data))
-        self.assertEqual(self.page.run("[document.title, document.querySelector('h1').textContent]"), [data["title"]] * 2)
-        self.assertEqual(self.page.run("[...document.querySelectorAll('.tile')].map((t) => [t.children[1].textContent, t.children[0].textContent])"),
-                         data.get("tiles", []))
-        shown = self.page.run("[...document.querySelectorAll('tbody')].map((body) => [...body.rows].map((row) => [...row.cells].map((cell) => cell.textContent)))")
+        said = self.page.run("[document.title, document.querySelector('h1').textContent]")
+        self.assertEqual(said, [data["title"]] * 2)
+        tiles = self.page.run("[...document.querySelectorAll('.tile')].map((tile) => "
+                              "[...tile.children].map((part) => part.textContent))")
+        self.assertEqual(tiles, [[value, name] for name, value in data.get("tiles", [])])
+        shown = self.page.run("[...document.querySelectorAll('tbody')].map((body) => "
+                              "[...body.rows].map((row) => [...row.cells].map((cell) => cell.textContent)))")
         self.assertEqual(shown, [table["rows"] for table in data["tables"]])
         pictures = len(data.get("curves", [])) + len(data.get("tiers", {"list": []})["list"]) + len(lanes)
         self.assertEqual(self.page.run("document.querySelectorAll('canvas').length"), pictures)
-        self.assertEqual(self.page.run("document.querySelectorAll('img, iframe, object, link, [src], [href]').length"), 0)
+        fetching = self.page.run("document.querySelectorAll('img, iframe, object, link, [src], [href]').length")
+        self.assertEqual(fetching, 0)
 
     def check_curves(self, data):
         for index, curve in enumerate(data["curves"]):
@@ -214,13 +121,15 @@ class SlowPage(CommandTest):
             columns = len(tier["columns"][0])
             for at in (0, columns // 7, columns // 3, columns // 2 + 1):
                 x = TIER_LEFT + (at + 0.5) / columns * wide
-                used = [(name, bytes_[at]) for name, bytes_ in zip(tiers["categories"], tier["columns"]) if bytes_[at] > 0]
+                levels = zip(tiers["categories"], (bytes_[at] for bytes_ in tier["columns"]))
+                used = [(name, count) for name, count in levels if count > 0]
                 said = canvas.tip(x, base - 20).split("\n")
                 self.assertRegex(said[0], r"^at [\d.]+ (us|ms|s)$")
                 self.assertEqual(said[1:], [f"{name}: {size(count)}" for name, count in reversed(used)])
                 # What lies at the bottom is the first category's, where it is thick enough to see.
                 if used and used[0][1] / (tier["peak_bytes"] * 1.06) * (base - 8) > 6 and 0 < at:
-                    self.assertEqual(canvas.pixel(x, base - 3), canvas.hue(f"--c{tiers['categories'].index(used[0][0])}"))
+                    hue = canvas.hue(f"--c{tiers['categories'].index(used[0][0])}")
+                    self.assertEqual(canvas.pixel(x, base - 3), hue)
             self.assertIsNone(canvas.tip(TIER_LEFT - 20, 60))
             self.assertIsNotNone(canvas.tip(TIER_LEFT + 20, 60))
             self.page.point(2, canvas.top + 60)
@@ -233,7 +142,8 @@ class SlowPage(CommandTest):
         for row, (lane, what) in enumerate(lanes.rows):
             name = timeline["lanes"][lane]
             self.assertIn(f"{name} {what}" if timeline["recorded"] else name, texts)
-            seen = [id_ for id_ in lanes.ids(row) if lanes.width_of(id_, row) > 1.5 and len(lanes.beside(id_, row)) <= 4]
+            wide = [id_ for id_ in lanes.ids(row) if lanes.width_of(id_, row) > 1.5]
+            seen = [id_ for id_ in wide if lanes.beside(id_, row) <= 4]
             for id_ in seen[:3]:
                 told_of += 1
                 y, text = lanes.place(id_, row)
@@ -242,8 +152,8 @@ class SlowPage(CommandTest):
                 self.assertEqual(lines[0], f"operation {id_}: {kind}")
                 self.assertEqual([line.split(":")[0] for line in lines[-len(lanes.whats):]], lanes.whats)
                 unit, batch, count = ops["unit"][id_], ops["micro_batch"][id_], ops["bytes"][id_]
-                told = [timeline["units"][unit]] * (unit >= 0) + [f"micro-batch {batch}"] * (batch >= 0) + [size(count)] * (count > 0)
-                self.assertEqual(lines[1:-len(lanes.whats)], told)
+                told = [timeline["units"][unit]] * (unit >= 0) + [f"micro-batch {batch}"] * (batch >= 0)
+                self.assertEqual(lines[1:-len(lanes.whats)], told + [size(count)] * (count > 0))
                 if lanes.width_of(id_, row) > 4:
                     self.assertEqual(canvas.pixel(lanes.middle(id_, row), y), canvas.hue(HUES.get(kind, "--c7")))
                 self.assertTrue(canvas.tip_is_in_the_window())
@@ -254,19 +164,23 @@ class SlowPage(CommandTest):
         kinds = self.page.run("[...document.querySelectorAll('.legend')].pop().textContent")
         self.assertEqual(kinds, "".join(kind for kind in timeline["kinds"] if kind in HUES) + "other")
 
-    # --- What a person does -------------------------------------------------------------------------------------------------
+    # --- What a person does -------------------------------------------------------------------------------------------
 
     def widest(self, lanes, least=0.3, most=0.7):
         """The row and the number of the widest operation whose middle is in this part of all that is shown."""
         def wide(row, id_):
             begin, end = lanes.span(id_, lanes.rows[row][1])
-            return end - begin if least < (begin + end) / 2 / lanes.last < most and len(lanes.beside(id_, row)) <= 4 else 0
-        return max(((row, id_) for row in range(len(lanes.rows)) for id_ in lanes.ids(row)), key=lambda found: wide(*found))
+            central = least < (begin + end) / 2 / lanes.last < most
+            return end - begin if central and lanes.beside(id_, row) <= 4 else 0
+        found = [(row, id_) for row in range(len(lanes.rows)) for id_ in lanes.ids(row)]
+        return max(found, key=lambda place: wide(*place))
 
     def press_button(self, name):
         find = f"[...document.querySelectorAll('button')].find((button) => button.textContent === '{name}')"
-        self.page.click(*self.page.run(f"({find}.scrollIntoView({{block: 'center'}}), (r => [r.left + r.width / 2, r.top + r.height / 2])"
-                                       f"({find}.getBoundingClientRect()))"))
+        self.page.run(f"{find}.scrollIntoView({{block: 'center'}})")
+        rect = f"{find}.getBoundingClientRect()"
+        left, top, width, height = self.page.run(f"(r => [r.left, r.top, r.width, r.height])({rect})")
+        self.page.click(left + width / 2, top + height / 2)
 
     def check_shows(self, lanes, row, id_):
         """The operation is where the part of the step that is shown has it. Returns at which height."""
@@ -314,13 +228,15 @@ class SlowPage(CommandTest):
         lanes.begin, lanes.end = 0, last / 2
         self.check_shows(lanes, *self.widest(lanes, 0.05, 0.45))
         before = canvas.image()
-        # A menu's button moves nothing, nor does what the browser takes over in the middle, as it does to scroll by touch.
+        # A menu's button moves nothing, nor does what the browser takes over, as it does to scroll by touch.
         self.page.run(f"{canvas.of}.setPointerCapture = () => {{}}")  # made-up pointers cannot be captured
-        for events in ((("pointerdown", 2), ("pointermove", -1)), (("pointerdown", 0), ("pointercancel", -1), ("pointermove", -1))):
-            for kind, button in events:
-                px, py = canvas.at(x - (50 if kind == "pointermove" else 0), y)
-                self.page.run(f"{canvas.of}.dispatchEvent(new PointerEvent('{kind}', {{button: {button}, clientX: {px}, clientY: {py}}}))")
-            self.assertEqual(canvas.image(), before, f"moved by {events}")
+        menu, taken = [("pointerdown", 2)], [("pointerdown", 0), ("pointercancel", -1)]
+        for events in (menu, taken):
+            for kind, button in (*events, ("pointermove", -1)):
+                to_x, to_y = canvas.at(x - (50 if kind == "pointermove" else 0), y)
+                made = f"new PointerEvent('{kind}', {{button: {button}, clientX: {to_x}, clientY: {to_y}}})"
+                self.page.run(f"{canvas.of}.dispatchEvent({made})")
+            self.assertEqual(canvas.image(), before, f"moved after {events}")
         self.press_button("whole step")
 
     def check_wheel(self, data):
@@ -359,16 +275,24 @@ class SlowPage(CommandTest):
     def check_narrow(self, data):
         self.page.resize(390, 800)
         self.page.settle()
-        self.assertLessEqual(self.page.run("document.documentElement.scrollWidth"), 390, "the page is wider than the window")
-        for width, client in self.page.run("[...document.querySelectorAll('canvas')].map((c) => [c.width, c.clientWidth])"):
+        wide = self.page.run("document.documentElement.scrollWidth")
+        self.assertLessEqual(wide, 390, "the page is wider than the window")
+        widths = self.page.run("[...document.querySelectorAll('canvas')].map((c) => [c.width, c.clientWidth])")
+        for width, client in widths:
             self.assertEqual(width, client, "a picture is not drawn again for its new width")
             self.assertGreater(client, 250)
         lanes = self.lanes(data)
         row, id_ = self.widest(lanes)
-        y = self.check_shows(lanes, row, id_)
+        self.check_shows(lanes, row, id_)
         self.assertTrue(lanes.canvas.tip_is_in_the_window())
+        marks = [mark[1] for mark in data["timeline"]["marks"]]
+        for index in range(lanes.canvas.index + 1):
+            for text, left, right in Canvas(self.page, index).placed_texts():
+                self.assertGreaterEqual(left, lanes.left if text in marks else 0, f"{text} is cut off")
+                self.assertLessEqual(right, lanes.canvas.width + 1, f"{text} is cut off")
         # What is said far to the right is not squeezed by where the tip was before.
-        widths = []
+        lanes, widths = self.lanes(data), []
+        y = self.check_shows(lanes, row, id_)
         for last in (20, 380, 200):
             self.page.run(f"(tip.style.left = '{last}px')")
             lanes.canvas.tip(lanes.middle(id_, row) + last / 100, y)
@@ -377,7 +301,7 @@ class SlowPage(CommandTest):
         self.page.resize(1280, 800)
         self.page.settle()
 
-    # --- Tests --------------------------------------------------------------------------------------------------------------
+    # --- Tests --------------------------------------------------------------------------------------------------------
 
     def test_the_page_of_a_run(self):
         file = self.report(self.a_run())
@@ -442,11 +366,17 @@ class SlowPage(CommandTest):
 
     def test_how_figures_are_said(self):
         self.open(self.plan_page())
-        for nanoseconds, said in ((0, "0.0 us"), (1234, "1.2 us"), (999_600, "1.00 ms"), (12_345_678, "12.3 ms"), (2.5e9, "2.50 s"),
-                                  (999.7e9, "1000 s"), (1e12, "1000 s"), (12345.4e9, "12345 s"), (1e13, "10000 s")):
+        for nanoseconds, said in ((0, "0.0 us"), (1234, "1.2 us"), (999_600, "1.00 ms"), (12_345_678, "12.3 ms"),
+                                  (2.5e9, "2.50 s"), (999.7e9, "1000 s"), (1e12, "1000 s"), (12345.4e9, "12345 s"),
+                                  (1e13, "10000 s")):
             self.assertEqual(self.page.run(f"seconds({nanoseconds})"), said)
-        for count, said in ((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB"), (1 << 50, "1.0 PiB")):
+        for count, said in ((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB"),
+                            (1 << 50, "1.0 PiB")):
             self.assertEqual(self.page.run(f"size({count})"), said)
+        for values, said in (([0, 5e8, 1e9], ["0", "0.5 s", "1.0 s"]), ([2e6, 4e6], ["2 ms", "4 ms"]), ([0], ["0"]),
+                             ([12_345_600, 12_345_800], ["12.3456 ms", "12.3458 ms"]),
+                             ([200, 400], ["0.2 us", "0.4 us"])):
+            self.assertEqual(self.page.run(f"moments({values})"), said)
         self.assertEqual(self.page.run("ticks(0, 10, 4)"), [0, 5, 10])
         self.assertEqual(self.page.run("ticks(3, 3, 4)"), [3])
         self.check_silent()
@@ -467,13 +397,14 @@ class SlowPage(CommandTest):
             return " ".join(faults)
 
         self.assertEqual(faults_of(good), "")
-        for before, after, said in (("'use strict';", "'use strict'; nowhere();", "nowhere is not defined"),
-                                    ("const hit = (event) => {", "const hit = (event) => { tip.no.such();", "reading 'such'"),
-                                    ("'use strict';", "'use strict'; console.error('a complaint');", "a complaint"),
-                                    ("<noscript>", '<img src="http://127.0.0.1:9/x.png"><noscript>', "http://127.0.0.1:9/x.png"),
-                                    ("'use strict';", "'use strict'; fetch('http://127.0.0.1:9/x').catch(() => 0);", "http://127.0.0.1:9/x")):
+        strict, asked = "'use strict';", "http://127.0.0.1:9/x"
+        for before, planted, said in ((strict, "nowhere();", "nowhere is not defined"),
+                                      ("const hit = (event) => {", "tip.no.such();", "reading 'such'"),
+                                      (strict, "console.error('a complaint');", "a complaint"),
+                                      ('<div id="tip"></div>', f'<img src="{asked}">', asked),
+                                      (strict, f"fetch('{asked}').catch(() => 0);", asked)):
             self.assertIn(before, good)
-            self.assertIn(said, faults_of(good.replace(before, after, 1)))
+            self.assertIn(said, faults_of(good.replace(before, before + planted, 1)))
 
 
 if __name__ == "__main__":

@@ -263,8 +263,9 @@ function lanes(timeline) {
       const x = place(width, time);
       context.fillStyle = colour('--mark');
       context.fillRect(x, 0, 1, height - 22);
-      context.textAlign = x > width - 140 ? 'right' : 'left';
-      context.fillText(name, x + (x > width - 140 ? -4 : 4), 11);
+      const before = x + 4 + context.measureText(name).width > width - 8;
+      context.textAlign = before ? 'right' : 'left';
+      context.fillText(name, x + (before ? -4 : 4), 11);
     }
     context.restore();
   });
