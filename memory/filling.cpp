@@ -261,7 +261,7 @@ std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row].raise_first(trial, counts[row]);
     ++plans;
     const bool fitted = accept(trial, limit);
-    (fitted ? fits : lacks) = {dealt, device_room_, std::move(counts)};
+    (fitted ? fits : lacks) = Point{dealt, device_room_, std::move(counts)};
     return fitted;
   };
   const std::vector<int> none(rows.size(), 0);

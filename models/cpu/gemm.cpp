@@ -1,8 +1,6 @@
 // Matrix products, cut into slices that the pool's threads take: by our kernels for bf16 where the CPU has AVX-512 bf16, else by
 // oneDNN with one library thread a slice, so that no second pool spins beside ours. A single row
 // has a kernel of its own (gemv.h).
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>

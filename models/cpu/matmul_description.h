@@ -1,8 +1,13 @@
-// One way to describe a matrix product to oneDNN 2 (Debian 12) and oneDNN 3 (Ubuntu 24.04, Debian 13).
+// One way to describe a matrix product to oneDNN 2 (Debian 12) and oneDNN 3 (Ubuntu 24.04, Debian 13), and to tell it how many
+// threads it has.
 // Not here: what is multiplied, or how it is cut (gemm.cpp).
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+
+// All that is wanted of OpenMP, with which the library threads. Not from <omp.h>: each compiler's own belongs to a runtime of its
+// own, and it is the library's that must hear it.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace spillway::ops {
 

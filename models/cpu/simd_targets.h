@@ -2,4 +2,5 @@
 // Comes before any Highway header. Not here: the kernels' own choices (bf16 matrix instructions).
 #pragma once
 
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+// The last two are AVX3_SPR and AVX3_ZEN4, which the Highway of Debian 12 has no names for.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | (1LL << 4) | (1LL << 6))

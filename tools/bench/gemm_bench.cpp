@@ -2,7 +2,6 @@
 // `GFLOP/s` is the total; divide by the threads for the share of `peak`. Repetitions are reduced to the best one, because a
 // shared machine only ever makes a product slower.
 #include <benchmark/benchmark.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cstring>

@@ -4,7 +4,6 @@
 // as in a step of one micro-batch. tools/bench/speed_of_light.py sums them up.
 // Usage: step_gemms_bench [MODEL BATCH SEQUENCE [THREADS]] [--benchmark_...]
 #include <benchmark/benchmark.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cstring>

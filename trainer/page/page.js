@@ -33,8 +33,15 @@ function size(bytes) {
 }
 function seconds(ns) {
   const value = Math.abs(ns);
-  if (value >= 999.5e6) return (ns / 1e9).toPrecision(value >= 999.5e9 ? Math.ceil(Math.log10(value / 1e9)) : 3) + ' s';
+  if (value >= 999.5e6) return (value >= 999.5e9 ? Math.round(ns / 1e9) : (ns / 1e9).toPrecision(3)) + ' s';
   return value >= 999.5e3 ? (ns / 1e6).toPrecision(3) + ' ms' : (ns / 1e3).toFixed(1) + ' us';
+}
+// The moments of an axis, all in the unit of the latest and with as many decimals as tell them apart.
+function moments(values) {
+  const [unit, name] = [[1e9, 's'], [1e6, 'ms'], [1e3, 'us']].find(([unit]) => values[values.length - 1] >= unit * 0.9995) || [1e3, 'us'];
+  const step = values.length > 1 ? values[1] - values[0] : values[0];
+  const decimals = Math.min(Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-6)), 6);
+  return values.map((value) => value === 0 ? '0' : (value / unit).toFixed(decimals) + ' ' + name);
 }
 // Round steps of 1, 2 or 5 times a power of ten (of two, for bytes), about `count` of them.
 function ticks(from, to, count, binary) {
@@ -75,12 +82,13 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => pict
 
 function timeAxis(context, left, right, y, from, to, top) {
   context.textAlign = 'center';
-  for (const tick of ticks(from, to, Math.max(2, (right - left) / 110))) {
+  const times = ticks(from, to, Math.max(2, (right - left) / 110)), names = moments(times);
+  for (const [i, tick] of times.entries()) {
     const x = left + (tick - from) / (to - from) * (right - left);
     context.fillStyle = colour('--grid');
     context.fillRect(Math.round(x), top, 1, y - top);
     context.fillStyle = colour('--quiet');
-    context.fillText(tick === 0 ? '0' : seconds(tick), Math.min(Math.max(x, left + 4), right - 14), y + 14);
+    context.fillText(names[i], Math.min(Math.max(x, left + 4), right - 14), y + 14);
   }
 }
 
@@ -174,7 +182,7 @@ function tierPictures(tiers) {
       const at = Math.floor((event.offsetX - left) / (picture.width - 8 - left) * columns);
       if (at < 0 || at >= columns) return hideTip();
       const lines = tiers.categories.map((name, i) => [name, tier.columns[i][at]]).filter(([, bytes]) => bytes > 0).map(([name, bytes]) => `${name}: ${size(bytes)}`);
-      showTip(event, `at ${seconds(at / columns * tiers.step_ns)}\n` + lines.reverse().join('\n'));
+      showTip(event, [`at ${seconds(at / columns * tiers.step_ns)}`, ...lines.reverse()].join('\n'));
     });
   }
 }
@@ -255,8 +263,9 @@ function lanes(timeline) {
       const x = place(width, time);
       context.fillStyle = colour('--mark');
       context.fillRect(x, 0, 1, height - 22);
-      context.textAlign = x > width - 140 ? 'right' : 'left';
-      context.fillText(name, x + (x > width - 140 ? -4 : 4), 11);
+      const before = x + 4 + context.measureText(name).width > width - 8;
+      context.textAlign = before ? 'right' : 'left';
+      context.fillText(name, x + (before ? -4 : 4), 11);
     }
     context.restore();
   });
@@ -284,10 +293,11 @@ function lanes(timeline) {
   const zoom = (factor, centre) => look(centre - (centre - from) * factor, centre + (to - centre) * factor);
   let dragged = null;
   picture.canvas.addEventListener('pointerdown', (event) => {
+    if (event.button !== 0) return;  // a menu's may never be heard to go up
     dragged = {x: event.clientX, from, to};
     picture.canvas.setPointerCapture(event.pointerId);
   });
-  picture.canvas.addEventListener('pointerup', () => { dragged = null; });
+  for (const end of ['pointerup', 'pointercancel']) picture.canvas.addEventListener(end, () => { dragged = null; });
   picture.canvas.addEventListener('pointermove', (event) => {
     if (dragged) {
       const moved = (event.clientX - dragged.x) / (picture.width - 8 - left) * (dragged.to - dragged.from);
@@ -372,7 +382,6 @@ element('h1', data.title, document.body);
 element('p', data.subtitle, document.body);
 document.title = data.title;
 if (data.tiles) tiles(data.tiles);
-for (const made of data.tables_before || []) table(made);
 if (data.curves) curves(data.curves);
 if (data.tiers) tierPictures(data.tiers);
 if (data.timeline) lanes(data.timeline);

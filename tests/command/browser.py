@@ -1,0 +1,163 @@
+"""A page in a real browser: Chromium without a window, told what to do over two pipes by its own protocol (DevTools).
+
+Not here: what is expected of a page (page_test.py). Standard library only. The browser is $SPILLWAY_BROWSER, or the
+first Chromium of the path.
+"""
+import fcntl
+import json
+import os
+import pathlib
+import select
+import shutil
+import subprocess
+import tempfile
+
+from harness import PATIENCE
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+SHIFT, CTRL = 8, 2  # as the protocol counts modifiers
+
+
+def find():
+    return os.environ.get("SPILLWAY_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Browser:
+    """One page. What it did that it should not have is in `faults`: errors, warnings, requests beyond its own file."""
+
+    def __init__(self, program, width=1280, height=2400):
+        self.home = tempfile.mkdtemp(prefix="spillway_browser_")
+        self.answers, self.events, self.faults, self.unread, self.sent, self.own = {}, [], [], b"", 0, None
+        to_browser, self.to = os.pipe()
+        self.from_, from_browser = os.pipe()
+
+        def as_it_wants_them():  # it reads descriptor 3 and writes 4, which either pipe may have now
+            here, there = (fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in (to_browser, from_browser))
+            os.dup2(here, 3)
+            os.dup2(there, 4)
+
+        self.log = open(pathlib.Path(self.home) / "log", "w+b")
+        self.process = subprocess.Popen(
+            [program, "--headless", "--remote-debugging-pipe", f"--user-data-dir={self.home}/profile", "--no-first-run",
+             "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync", "--no-default-browser-check",
+             *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, preexec_fn=as_it_wants_them, close_fds=False,
+            env={**os.environ, "HOME": self.home})
+        os.close(to_browser)
+        os.close(from_browser)
+        self.session = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(domain + ".enable")
+        self.resize(width, height)
+
+    def close(self):
+        for pipe in (self.to, self.from_):
+            os.close(pipe)
+        try:
+            self.process.wait(10)  # it ends when nobody is there to tell it anything
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    # --- The protocol -------------------------------------------------------------------------------------------------
+
+    def call(self, method, **parameters):
+        """Sends and waits for the answer; events that come meanwhile are kept."""
+        self.sent += 1
+        message = {"id": self.sent, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        data = json.dumps(message).encode() + b"\0"
+        while data:
+            data = data[os.write(self.to, data):]
+        while self.sent not in self.answers:
+            self._read()
+        answer = self.answers.pop(self.sent)
+        if "error" in answer:
+            raise AssertionError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def _read(self):
+        if not select.select([self.from_], [], [], 120 * PATIENCE)[0]:
+            raise AssertionError("the browser is silent")
+        part = os.read(self.from_, 1 << 20)
+        if not part:
+            self.log.seek(0)
+            raise AssertionError("the browser has ended: " + self.log.read().decode(errors="replace")[-2000:])
+        *messages, self.unread = (self.unread + part).split(b"\0")
+        for message in map(json.loads, messages):
+            if "id" in message:
+                self.answers[message["id"]] = message
+            else:
+                self.events.append(message["method"])
+                self._judge(message["method"], message["params"])
+
+    def _judge(self, method, event):
+        if method == "Runtime.exceptionThrown":
+            details = event["exceptionDetails"]
+            self.faults.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Runtime.consoleAPICalled":
+            self.faults.append("console: " + " ".join(str(word.get("value")) for word in event["args"]))
+        elif method == "Log.entryAdded" and event["entry"]["level"] in ("warning", "error"):
+            self.faults.append(event["entry"]["text"])
+        elif method == "Network.requestWillBeSent" and event["request"]["url"] != self.own:
+            self.faults.append("request: " + event["request"]["url"])
+
+    # --- What a person does -------------------------------------------------------------------------------------------
+
+    def open(self, path):
+        self.own = pathlib.Path(path).resolve().as_uri()
+        self.events.clear()
+        self.call("Page.navigate", url=self.own)
+        while "Page.loadEventFired" not in self.events:
+            self._read()
+        self.settle()
+
+    def settle(self):
+        """Returns once what is due has been drawn."""
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
+
+    def run(self, expression):
+        """The value of an expression in the page, or of what it promises."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def resize(self, width, height):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def prefer(self, scheme):
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.settle()
+
+    def mouse(self, kind, x, y, **more):
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+        self.settle()
+
+    def point(self, x, y):
+        self.mouse("mouseMoved", x, y)
+
+    def press(self, x, y):
+        self.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+
+    def release(self, x, y):
+        self.mouse("mouseReleased", x, y, button="left", clickCount=1)
+
+    def click(self, x, y):
+        self.press(x, y)
+        self.release(x, y)
+
+    def drag(self, x, y, to):
+        self.press(x, y)
+        for part in range(1, 5):
+            self.mouse("mouseMoved", x + (to - x) * part / 4, y, button="left", buttons=1)
+        self.release(to, y)
+
+    def wheel(self, x, y, turned, modifiers=0):
+        self.mouse("mouseWheel", x, y, deltaX=0, deltaY=turned, modifiers=modifiers)
