@@ -318,6 +318,85 @@ class Plan(CommandTest):
             choices = {name: value for name, value in plan["choices"].items() if name != key}
             self.check_refusal(given({**plan, "choices": choices}), 2, f"choices.{key} is missing")
 
+    # --- --sweep ---
+
+    def sweep(self, sweep, **changes):
+        outcome = run("plan", *arguments({**self.flags(**changes), "sweep": sweep, "format": "json"}))
+        self.assertIn(outcome.code, (0, 3), str(outcome))
+        return json.loads(outcome.out)
+
+    def test_a_sweep_plans_each_value(self):
+        rows = self.sweep("device-memory=64KiB,8MiB,2MiB,4096KiB")
+        self.assertEqual([(row["flag"], row["value"], row["fits"]) for row in rows],
+                         [("device-memory", value, value != "64KiB") for value in ("64KiB", "8MiB", "2MiB", "4MiB")])
+        alone, _ = self.plan(self.flags(device_memory="64KiB"))
+        for key in ("short_tier", "needed_bytes", "budget_bytes", "lacking_bytes"):
+            self.assertEqual(rows[0][key], alone[key])
+        for row in rows[1:]:
+            plan, _ = self.plan(self.flags(device_memory=row["value"]))
+            predicted = plan["predicted"]
+            self.assertEqual([row[key] for key in ("step_s", "tokens_per_s", "bound_s", "binding_lane")],
+                             [predicted[key] for key in ("step_s", "tokens_per_s", "bound_s", "binding_lane")])
+            self.assertEqual(row["peak_bytes"], {tier: plan["tiers"][tier]["peak_bytes"] for tier in plan["tiers"]})
+            self.assertEqual(row["nvme_per_step"], plan["nvme_per_step"])
+            self.assertEqual(row["nvme_written_tb_per_1000_steps"], plan["wear"]["nvme_written_tb_per_1000_steps"])
+        ranks = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1,
+                 "global_batch_size": None, "profile": "h100-node-8", "device_memory": "8GiB",
+                 "nvme": "/not/there=8TiB", "zero_stage": 3}
+        # The batch grows with the ranks where it is not given.
+        rows = self.sweep("ranks=1,2,8", **ranks)
+        self.assertEqual([row["value"] for row in rows], [1, 2, 8])
+        self.assertEqual([round(row["tokens_per_s"] * row["step_s"]) for row in rows], [256, 512, 2048])
+        self.assertEqual([row["value"] for row in self.sweep("global-batch-size=2,4")], [2, 4])
+        self.assertEqual([row["value"] for row in self.sweep("seq-length=16,8")], [16, 8])
+
+    def test_a_sweep_in_words_and_as_a_page(self):
+        flags = self.flags(sweep="device-memory=64KiB,2MiB,8MiB", nvme_tbw="600TB")
+        large = {"model": "llama-2-7b", "tokenizer": "bytes", "dtype": "bf16", "seq_length": 128, "device_memory": None,
+                 "sweep": "device-memory=16KiB,2GiB", "nvme": "/not/there=4TiB", "profile": "laptop"}
+        for changes in ({}, {"nvme_tbw": None}, large):
+            outcome = run("plan", *arguments({**flags, **changes}))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            for line in outcome.out.splitlines()[2:]:
+                self.assertLessEqual(len(line), 100, line)
+            self.assertIn("does not fit: the device tier needs", outcome.out)
+        outcome = run("plan", *arguments(flags))
+        lines = outcome.out.splitlines()
+        rows = [line.split() for line in lines if line.startswith(("2MiB", "8MiB"))]
+        self.assertEqual([row[0] for row in rows], ["2MiB", "8MiB"] * 2)
+        for row in rows[2:]:
+            self.assertRegex(row[2], r"^#+\|?$")
+        file = self.fresh("page")
+        self.assertEqual(run("plan", *arguments({**flags, "format": "html", "out": file})).code, 0)
+        text = file.read_text()
+        self.assertNotRegex(text, r"https?://|url\(|@import")
+        data = json.loads(Page(text).scripts[0])
+        self.assertEqual([bar["name"] for bar in data["bars"]["list"]], ["64KiB", "2MiB", "8MiB"])
+        self.assertEqual([bar["value"] is None for bar in data["bars"]["list"]], [True, False, False])
+        self.assertEqual({len(row) for row in data["tables"][0]["rows"]}, {len(data["tables"][0]["columns"])})
+        outcome = run("plan", *arguments({**flags, "sweep": "device-memory=16KiB,32KiB"}))
+        self.check_refusal(outcome, 3, "none of the 2 values of device-memory fits")
+
+    def test_sweeps_that_are_refused(self):
+        table = [
+            ("rank=1,2", "\"rank\", which is no flag"),
+            ("lr=1,2", "\"lr\", which is not swept"),
+            ("device-memory=", "without values"),
+            ("device-memory", "without values"),
+            ("device-memory=1MiB,,2MiB", "an empty value"),
+            ("", "--sweep"),
+            ("device-memory=1MiB,2MB", "--device-memory: found \"2MB\""),
+            ("device-memory=1MiB,1024KiB", "\"1024KiB\" twice"),
+            ("seq-length=16,100000", "--seq-length: found 100000"),
+            ("ranks=1,3", "--global-batch-size: found 8"),
+            ("global-batch-size=" + ",".join(map(str, range(1, 66))), "at most 64"),
+        ]
+        for sweep, fragment in table:
+            with self.subTest(sweep):
+                self.check_refusal(run("plan", *arguments(self.flags(sweep=sweep))), 2, fragment)
+        self.check_refusal(run("plan", *arguments(self.flags(sweep="seq-length=16", plan="plan.json"))), 2, "--plan")
+        self.check_refusal(run("train", *arguments(self.flags(sweep="seq-length=16"))), 2, "--sweep")
+
     def test_refusals(self):
         for value in ("600", "600tb", "-1TB", "0", "10000PB"):
             outcome = run("plan", *arguments(self.flags(nvme_tbw=value)))
