@@ -28,7 +28,7 @@ void check_distinct(std::span<const StoreDirectory> directories) {
 
 // A cap that the disk has no room for is kept: the file that does not fit is the better message.
 std::vector<Bytes> fresh_caps(std::span<const StoreDirectory> directories) {
-  std::vector<Bytes> caps = available_bytes(directories);
+  std::vector<Bytes> caps = available_bytes(directories, Reserve::taken);
   for (std::size_t i = 0; i < caps.size(); ++i) {
     if (directories[i].cap_bytes > 0) caps[i] = directories[i].cap_bytes;
   }

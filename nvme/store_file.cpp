@@ -21,6 +21,8 @@ namespace {
 // Left free where no cap is given: a disk filled to the last byte breaks other programs.
 constexpr Bytes kLargestReserve = kGiB;
 constexpr Bytes kReserveShare = 50;
+// What a store lays into a directory beside its content: who it is, and the lock.
+constexpr Bytes kBesideContent = kIdentityBytes + kExtentAlignment;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
@@ -47,10 +49,11 @@ void check_store_directory(const std::string& directory) {
   }
 }
 
-std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories) {
+std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories, Reserve reserve) {
   struct FileSystem {
     Bytes free = 0;
     Bytes uncapped = 0;  // directories that share what the capped ones leave
+    Bytes beside = 0;
   };
   std::map<dev_t, FileSystem> systems;
   std::vector<FileSystem*> system_of;  // [directories]
@@ -65,15 +68,19 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories) 
       system.free += static_cast<Bytes>(leftover.st_blocks) * 512;
     }
     if (directory.cap_bytes == 0) ++system.uncapped;
+    if (reserve == Reserve::kept) system.beside += kBesideContent;
     system_of.push_back(&system);
   }
+  for (auto& [device, system] : systems) system.free -= std::min(system.free, system.beside);
   std::vector<Bytes> available(directories.size(), 0);
   for (std::size_t i = 0; i < directories.size(); ++i) {
     if (directories[i].cap_bytes == 0) continue;
     available[i] = std::min(directories[i].cap_bytes, system_of[i]->free);
     system_of[i]->free -= available[i];
   }
-  for (auto& [device, system] : systems) system.free -= std::min(system.free / kReserveShare, kLargestReserve);
+  for (auto& [device, system] : systems) {
+    if (reserve == Reserve::kept) system.free -= std::min(system.free / kReserveShare, kLargestReserve);
+  }
   for (std::size_t i = 0; i < directories.size(); ++i) {
     if (directories[i].cap_bytes == 0) available[i] = system_of[i]->free / system_of[i]->uncapped;
   }

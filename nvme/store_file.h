@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,8 +57,12 @@ class StoreFile {
   pid_t owner_ = 0;
 };
 
-// [directories]: what each has to give: its cap or its free space, whichever is less. Directories on one file system share its
-// free space, those with caps first; files that a killed run left count as free.
-std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories);
+// kept: where no cap is given something is left to others on the disk; taken: what is planned may have all of it, since what
+// else the run has written since it was planned came out of that.
+enum class Reserve : std::uint8_t { kept, taken };
+
+// [directories]: what each has to give to a store's content: its cap or its free space, whichever is less. Directories on one
+// file system share its free space, those with caps first; files that a killed run left count as free.
+std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories, Reserve reserve = Reserve::kept);
 
 }  // namespace spillway

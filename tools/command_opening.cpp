@@ -15,8 +15,9 @@ bool help_was_asked(CLI::App& app, int argc, const char* const* argv) {
   return help.has_value();
 }
 
-std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv) {
-  RawFlags flags;
+std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, RawFlags* typed) {
+  RawFlags own;
+  RawFlags& flags = typed != nullptr ? *typed : own;
   add_run_flags(app, flags);
   if (help_was_asked(app, argc, argv)) return std::nullopt;
   ResolvedOptions resolved = resolve_options(flags);

@@ -17,8 +17,8 @@ namespace spillway {
 bool help_was_asked(CLI::App& app, int argc, const char* const* argv);
 
 // Declares the run flags on `app`, after those that it has, parses and resolves them. None where --help or --print-config was
-// answered: the command is done.
-std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv);
+// answered: the command is done. `typed`: where what was typed is kept, for those who resolve it again with a change.
+std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, RawFlags* typed = nullptr);
 
 // Into the file of `--out` where one was named, else printed.
 void put_out(const std::string& text, const std::string& out);

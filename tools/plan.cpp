@@ -5,14 +5,27 @@
 #include "trainer/plan_file.h"
 #include "trainer/plan_page.h"
 #include "trainer/plan_report.h"
+#include "trainer/plan_sweep.h"
 #include "trainer/prepared_run.h"
 
 namespace spillway {
 
 int plan_command(int argc, const char* const* argv) {
   CLI::App app("Say before anything runs where every byte will live, how long a step will take and why.", "spillway plan");
-  const auto resolved = resolve_run_flags(app, argc, argv);
+  std::string swept;
+  app.add_option("--sweep", swept,
+                 "what the plan costs as one flag grows: a table and a picture; FLAG is ranks, device-memory, seq-length or "
+                 "global-batch-size, and each value is planned in place of the flag's own")
+      ->type_name("FLAG=V,V,...");
+  RawFlags typed;
+  const auto resolved = resolve_run_flags(app, argc, argv, &typed);
   if (!resolved) return 0;
+  if (app.count("--sweep") > 0) {
+    const PlanSweep sweep = plan_sweep(parse_sweep(swept), typed);
+    put_out(sweep_text(sweep), sweep.options.log.out);
+    require_any_fit(sweep);
+    return 0;
+  }
   const RunOptions& options = resolved->options;
   require_model(options);
   const PreparedModel model(options, Where::anywhere);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "memory/peer_layout.h"
 
@@ -109,14 +108,15 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
 
 PeerFigures peer_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const ModelConfig& config = model.model().config;
-  return {peer_state_bytes(parameter_count(config), run.request.sharding),
-          peer_activation_bytes(model.seq_length(), options.batch.micro_batch_size, config.hidden, config.heads)};
-}
-
-double steps_of_rating(const PlanFigures& figures, Bytes rated_bytes, std::size_t directories) {
-  const double written_bytes = static_cast<double>(figures.nvme_written_bytes) + figures.durable_bytes;
-  if (written_bytes == 0) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(rated_bytes) * static_cast<double>(std::max<std::size_t>(1, directories)) / written_bytes;
+  const std::int64_t parameters = parameter_count(config);
+  PeerFigures peer;
+  peer.state_bytes = peer_state_bytes(parameters, run.request.sharding);
+  Sharding sharding = run.request.sharding;
+  for (sharding.stage = 0; sharding.stage < std::ssize(peer.state_bytes_of_stage); ++sharding.stage)
+    peer.state_bytes_of_stage[static_cast<std::size_t>(sharding.stage)] = peer_state_bytes(parameters, sharding);
+  peer.activation_bytes_per_layer =
+      peer_activation_bytes(model.seq_length(), options.batch.micro_batch_size, config.hidden, config.heads);
+  return peer;
 }
 
 }  // namespace spillway

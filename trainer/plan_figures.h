@@ -2,6 +2,7 @@
 // Not here: how they are printed (plan_report.h, plan_file.h, plan_page.h), the prediction itself (memory/simulate.h).
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -40,16 +41,13 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model);
 
 // What a rank takes in the layout of other trainers, with the same batch and sharding (memory/peer_layout.h).
 struct PeerFigures {
-  double state_bytes = 0;                 // weights, gradients, fp32 master and moments
-  double activation_bytes_per_layer = 0;  // of a micro-batch, without recomputation
+  double state_bytes = 0;                        // weights, gradients, fp32 master and moments
+  std::array<double, 4> state_bytes_of_stage{};  // the same under each ZeRO stage, with as many ranks
+  double activation_bytes_per_layer = 0;         // of a micro-batch, without recomputation
 };
 PeerFigures peer_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
 
 // Of the model's own arithmetic, forward and backward.
 double flops_per_token(const PreparedModel& model);
-
-// Steps until a drive has been written as often as it is rated for, where the directories are a drive each. Infinite where
-// nothing is written.
-double steps_of_rating(const PlanFigures& figures, Bytes rated_bytes, std::size_t directories);
 
 }  // namespace spillway

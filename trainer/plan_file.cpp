@@ -14,6 +14,7 @@
 #include "memory/waits.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
+#include "trainer/disk_figures.h"
 #include "trainer/host.h"
 #include "trainer/json_place.h"
 #include "trainer/plan_choices.h"
@@ -166,6 +167,16 @@ Json durability_json(const PlannedRun& run, const RunOptions& options) {
   return json;
 }
 
+Json disk_json(const DiskFigures& disk) {
+  return {{"nvme_bytes", disk.nvme_bytes}, {"checkpoint_bytes", disk.checkpoint_bytes}, {"checkpoints", disk.checkpoints}};
+}
+
+Json wear_json(const DiskFigures& disk) {
+  return {{"nvme_written_bytes_per_step", disk.written_bytes},
+          {"nvme_written_tb_per_1000_steps", terabytes_in_1000_steps(disk.written_bytes)},
+          {"checkpoint_written_tb_per_1000_steps", terabytes_in_1000_steps(disk.checkpointed_bytes)}};
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -180,7 +191,9 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
                    {"dtype", name_of(graph.dtype)},
                    {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
   const PeerFigures peer = peer_figures_of(run, model, options);
+  json["active_parameters"] = active_parameter_count(model.model().config);
   json["as_others_store_it"] = {{"state_bytes", peer.state_bytes},
+                                {"state_bytes_by_zero_stage", peer.state_bytes_of_stage},
                                 {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
@@ -189,7 +202,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
     json["needed_bytes"] = run.outcome.needed;
     json["budget_bytes"] = run.outcome.budget;
     json["lacking_bytes"] = run.outcome.needed - run.outcome.budget;
-    json["would_fit"] = run.would_fit;
+    json["would_fit"] = run.would_fit.lists;
     return json.dump(1) + "\n";
   }
   const Plan& plan = *run.outcome.plan;
@@ -205,9 +218,12 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
       {"model_flops_utilization", figures.model_flops_utilization},
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
-  if (options.log.nvme_tbw && figures.nvme_written_bytes > 0) {
+  const DiskFigures disk = disk_figures_of(run, model, options, figures);
+  json["disk"] = disk_json(disk);
+  json["wear"] = wear_json(disk);
+  if (options.log.nvme_tbw && disk.written_bytes > 0) {
     json["nvme_rating"] = {{"bytes_per_drive", *options.log.nvme_tbw},
-                           {"steps", steps_of_rating(figures, *options.log.nvme_tbw, options.memory.nvme.size())}};
+                           {"steps", steps_of_rating(disk, *options.log.nvme_tbw, options.memory.nvme.size())}};
   }
   json["durability"] = durability_json(run, options);
   json["flags"] = fmt::format("{}", fmt::join(plan_flags(run, model, options), " "));

@@ -15,6 +15,7 @@
 #include "trainer/progress.h"
 #include "trainer/quantity.h"
 #include "trainer/tier_picture.h"
+#include "trainer/would_fit.h"
 
 namespace spillway {
 namespace {
@@ -111,13 +112,11 @@ Json tiers_table(const PlannedRun& run) {
 std::string plan_page(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   Json page = {{"title", fmt::format("Plan of {}", options.model.model)}};
   if (!run.outcome.plan) {
-    const PlanOutcome& outcome = run.outcome;
-    page["subtitle"] = fmt::format("It does not fit: the {} tier needs {} and has {}.", name_of(outcome.short_tier),
-                                   rounded_size(outcome.needed), rounded_size(outcome.budget));
+    page["subtitle"] = fmt::format("It does not fit: {}.", lacks(run.outcome));
     std::vector<std::vector<std::string>> rows;
-    for (const std::string& flags : run.would_fit) rows.push_back({flags});
-    page["tables"] = {table_data("Would fit", rows.empty() ? "Nothing that was tried." : "Each was planned.",
-                                 std::array<std::string_view, 1>{"flags"}, rows)};
+    for (const FlagList& flags : run.would_fit.lists) rows.push_back({fmt::format("{}", fmt::join(flags, " "))});
+    const std::string words = words_of(run.would_fit);  // what heads the flags, or says that there are none
+    page["tables"] = {table_data("Would fit", words.substr(0, words.find('\n')), std::array<std::string_view, 1>{"flags"}, rows)};
     return html_page(page);
   }
   const PlanFigures figures = figures_of(run, model);

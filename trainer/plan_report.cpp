@@ -6,10 +6,12 @@
 #include <cmath>
 
 #include "models/strict_json.h"
+#include "trainer/disk_figures.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
 #include "trainer/progress.h"
 #include "trainer/quantity.h"
+#include "trainer/would_fit.h"
 
 namespace spillway {
 namespace {
@@ -83,8 +85,14 @@ std::string ranks_of(const Sharding& sharding, const PlanFigures& figures) {
 }
 
 std::string as_others_store_it(const PeerFigures& peer, const Sharding& sharding) {
+  std::string stages;
+  if (sharding.ranks > 1) {
+    for (const double bytes : peer.state_bytes_of_stage)
+      stages += fmt::format("{}{}", stages.empty() ? " a rank (ZeRO 0 to 3: " : ", ", rounded_size(std::llround(bytes)));
+    stages += ")";
+  }
   return fmt::format("{} of weights, gradients and Adam state{}, and {} of activations a layer without recomputation",
-                     rounded_size(std::llround(peer.state_bytes)), sharding.ranks > 1 ? " a rank" : "",
+                     rounded_size(std::llround(peer.state_bytes)), stages,
                      rounded_size(std::llround(peer.activation_bytes_per_layer)));
 }
 
@@ -113,14 +121,6 @@ std::string binding_of_compute(const PlanFigures& figures) {
                      with_commas(std::llround(figures.tokens_per_step)));
 }
 
-std::string wear(const PlanFigures& figures, const RunOptions& options) {
-  const std::size_t drives = options.memory.nvme.size();
-  const double steps = steps_of_rating(figures, *options.log.nvme_tbw, drives);
-  return fmt::format("; {} rated for {}B written last{} {} steps ({})", drives > 1 ? "drives each" : "a drive",
-                     rounded_count(static_cast<double>(*options.log.nvme_tbw)), drives > 1 ? "" : "s",
-                     with_commas(static_cast<std::int64_t>(std::min(steps, 1e15))), rounded_time(steps * figures.step_s));
-}
-
 Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFigures& figures, const RunOptions& options) {
   Facts facts = {
       {"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s),
@@ -133,10 +133,12 @@ Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFi
     const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable",
                                                                         rounded_size(std::llround(figures.durable_bytes)))
                                                           : "";
-    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}{}", rounded_size(figures.nvme_read_bytes),
-                                           rounded_size(figures.nvme_written_bytes), durable,
-                                           options.log.nvme_tbw && figures.nvme_written_bytes > 0 ? wear(figures, options) : ""));
+    facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}", rounded_size(figures.nvme_read_bytes),
+                                           rounded_size(figures.nvme_written_bytes), durable));
   }
+  const DiskFigures disk = disk_figures_of(run, model, options, figures);
+  facts.emplace_back("disk", disk_words(disk, options));
+  facts.emplace_back("wear", wear_words(disk, figures.step_s, options));
   facts.emplace_back("kept", durability_summary(options, run.outcome, run.durability));
   if (run.request.sharding.ranks > 1) facts.emplace_back("ranks", ranks_of(run.request.sharding, figures));
   facts.emplace_back("others", as_others_store_it(peer_figures_of(run, model, options), run.request.sharding));
@@ -210,8 +212,13 @@ std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& ru
   return facts;
 }
 
+std::string lacks(const PlanOutcome& outcome) {
+  return fmt::format("the {} tier needs {} and has {}: {} bytes too few", name_of(outcome.short_tier),
+                     rounded_size(outcome.needed), rounded_size(outcome.budget), with_commas(outcome.needed - outcome.budget));
+}
+
 std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
-  if (!run.outcome.plan) return {};
+  if (!run.outcome.plan) return fmt::format("does not fit: {}\n{}\n", lacks(run.outcome), words_of(run.would_fit));
   const PlanFigures figures = figures_of(run, model);
   return fmt::format("{}\n{}\n{}\n{}\n{}", lines_of(choice_facts(run, model, options)), tier_lines(run), lane_lines(figures),
                      lines_of(step_facts(run, model, figures, options)), command_lines(plan_flags(run, model, options)));

@@ -14,6 +14,7 @@
 #include "trainer/probe.h"
 #include "trainer/profile_file.h"
 #include "trainer/progress.h"
+#include "trainer/would_fit.h"
 
 namespace spillway {
 namespace {
@@ -124,8 +125,6 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options) {
   return budgets;
 }
 
-Bytes whole_mib(Bytes bytes) { return round_up(bytes, kMiB); }
-
 }  // namespace
 
 PreparedModel::PreparedModel(const RunOptions& options, Where where)
@@ -177,6 +176,11 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
     budgets.nvme += *directory.size;
   }
   return budgets;
+}
+
+Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
+  const bool known = names_known_machine(options.memory.profile);
+  return budgets_of_rank(known ? budgets_of(machine, options) : budgets_for(options, where), options);
 }
 
 void refuse_known_machine(const RunOptions& options) {
@@ -240,56 +244,24 @@ void at_once(const std::function<void()>& first, const std::function<void()>& se
   beside.get();
 }
 
-// What is offered is planned first: a larger budget on the tier that lacks, a directory for what spills, smaller state.
-std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedModel& model) {
-  std::vector<std::string> fit;
-  const bool lacks_disk = run.outcome.short_tier == Tier::nvme;
-  PlanRequest wanted = run.request;
-  wanted.goal = Goal::any;
-  PlanRequest larger = wanted;
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    Bytes& budget = lacks_disk ? larger.budgets.nvme : larger.budgets.device;
-    budget = std::max(whole_mib(attempt == 0 ? run.outcome.needed : budget + budget / 4), budget);
-    if (!make_plan(model.graphs(), run.machine, larger).plan) continue;
-    fit.push_back(lacks_disk ? fmt::format("--nvme with {} MiB free", budget / kMiB)
-                             : fmt::format("--device-memory {}MiB", budget / kMiB));
-    break;
-  }
-  if (wanted.budgets.nvme == 0 && !lacks_disk) {
-    PlanRequest spilling = wanted;
-    spilling.budgets.nvme = Bytes{1} << 50;
-    MachineProfile with_disk = run.machine;  // of a disk that is not there yet only the room matters
-    with_disk.nvme_read_bytes = with_disk.nvme_write_bytes = 2e9;
-    with_disk.nvme_mixed_read_bytes = with_disk.nvme_mixed_write_bytes = 1e9;
-    const PlanOutcome outcome = make_plan(model.graphs(), with_disk, spilling);
-    if (outcome.plan)
-      fit.push_back(
-          fmt::format("--nvme DIR with {} MiB free", whole_mib(outcome.plan->peak[static_cast<int>(Tier::nvme)]) / kMiB));
-  }
-  if (wanted.form == StateForm::exact) {
-    PlanRequest compact = wanted;
-    compact.form = StateForm::compact;
-    if (make_plan(model.graphs(), run.machine, compact).plan) fit.emplace_back("--state compact");
-  }
-  return fit;
-}
-
 }  // namespace
 
 PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where) {
-  // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
-  constexpr std::int64_t most_micro_batches = 2048;
-  if (options.micro_batches() > most_micro_batches) {
+  PlannedRun run = plan_run_on(profile_for(options, model.pool()), options, model, where);
+  if (!run.outcome.plan) run.would_fit = flags_that_fit(run, model, options);
+  return run;
+}
+
+PlannedRun plan_run_on(const MachineProfile& machine, const RunOptions& options, const PreparedModel& model, Where where) {
+  if (options.micro_batches() > kMostMicroBatches) {
     throw InputError(
         fmt::format("--global-batch-size {} with --micro-batch-size {} makes {} micro-batches a step; at most {} can be planned",
-                    options.batch.global_batch_size, options.batch.micro_batch_size, options.micro_batches(), most_micro_batches),
+                    options.batch.global_batch_size, options.batch.micro_batch_size, options.micro_batches(), kMostMicroBatches),
         "Use a larger --micro-batch-size.");
   }
   PlannedRun run;
-  run.machine = machine_of_rank(profile_for(options, model.pool()), static_cast<int>(options.parallel.ranks));
-  const bool known = names_known_machine(options.memory.profile);
-  run.request =
-      plan_request(options, budgets_of_rank(known ? budgets_of(run.machine, options) : budgets_for(options, where), options));
+  run.machine = machine_of_rank(machine, static_cast<int>(options.parallel.ranks));
+  run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   const FreedMemoryKept freed_memory;
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
@@ -305,20 +277,15 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   }
   run.durability = durability_of(options, run.request, run.outcome,
                                  run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
-  if (run.outcome.plan) return run;
-  run.would_fit = flags_that_fit(run, model);
   return run;
 }
 
 void throw_does_not_fit(const PlannedRun& run) {
   const PlanOutcome& outcome = run.outcome;
-  std::string help;
-  for (const std::string& flags : run.would_fit) help += (help.empty() ? "These fit: " : ", or ") + flags;
-  if (help.empty()) help = "Use shorter sequences, smaller micro-batches or --state compact";
   throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few",
                                 name_of(outcome.short_tier), outcome.needed, rounded_size(outcome.needed), outcome.budget,
                                 rounded_size(outcome.budget), outcome.needed - outcome.budget),
-                    help + ".");
+                    words_of(run.would_fit));
 }
 
 }  // namespace spillway

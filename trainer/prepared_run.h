@@ -51,22 +51,38 @@ Budgets budgets_for(const RunOptions& options, Where where = Where::here);
 // Of a known machine that is not this one: its own device memory, and the sizes of --nvme, whose directories need not be there.
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options);
 
+// What one rank has: of a known machine by its profile, else of this one. Ranks of a host share its memory and its directories.
+Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where);
+
 // InputError where the options name a machine that need not be this one: of those who run and not only plan.
 void refuse_known_machine(const RunOptions& options);
 
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets);
+
+// As typed, and quoted for a shell where that must be: "--device-memory 512MiB".
+using FlagList = std::vector<std::string>;
+
+struct WouldFit {
+  std::vector<FlagList> lists;  // each was planned and fits
+  Where where = Where::here;    // anywhere: only on a machine with more memory or disk than the one planned for
+};
 
 struct PlannedRun {
   MachineProfile machine;
   PlanRequest request;
   PlanOutcome outcome;
   std::optional<DurabilityPlan> durability;  // of a run that is given --save
-  // Where nothing fits: flags that do, each of which was planned.
-  std::vector<std::string> would_fit;
+  WouldFit would_fit;                        // where the plan does not
 };
 
 // Plans, or takes --plan FILE. InputError where a forced combination cannot be exact.
 PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here);
+
+// The same for a machine whose profile is at hand; where nothing fits, what would is not looked for.
+PlannedRun plan_run_on(const MachineProfile& machine, const RunOptions& options, const PreparedModel& model, Where where);
+
+// A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
+inline constexpr std::int64_t kMostMicroBatches = 2048;
 
 // The error of a run that does not fit: the tier, what lacks, what would fit.
 [[noreturn]] void throw_does_not_fit(const PlannedRun& run);

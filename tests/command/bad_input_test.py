@@ -307,10 +307,11 @@ class Refusals(CommandTest):
                 least = self.smallest_budget(flags)
                 for budget in (1, least - 4096):
                     outcome = self.refuse(3, "device", device_memory=budget, **changes)
-                    offered = [word.rstrip(".,") for word in outcome.err.split() if word.endswith(("MiB.", "MiB,"))]
-                    self.assertTrue(offered, outcome.err)
-                    self.train({**flags, "device_memory": offered[0]})
                     plan, _ = self.plan({**flags, "device_memory": budget})
+                    (offered,) = plan["would_fit"][0]
+                    self.assertIn(offered, outcome.err)
+                    self.assertTrue(offered.startswith("--device-memory "))
+                    self.train({**flags, "device_memory": offered.split()[1]})
                     self.assertFalse(plan["fits"])
                     self.assertEqual(plan["short_tier"], "device")
                     self.assertGreater(plan["lacking_bytes"], 0)

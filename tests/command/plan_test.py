@@ -3,9 +3,11 @@ import html.parser
 import json
 import shlex
 import shutil
+import signal
 import unittest
 
-from harness import GOLDEN, MIB, CommandTest, Golden, arguments, run
+from harness import (GOLDEN, MIB, CommandTest, Golden, Run, arguments, begin, finish, has_ended, run, send_signal,
+                     wait_for_steps)
 
 
 class Page(html.parser.HTMLParser):
@@ -28,6 +30,13 @@ class Page(html.parser.HTMLParser):
     def handle_data(self, data):
         if self.open_script:
             self.scripts[-1] += data
+
+
+def shape(value):
+    """The keys of an object, at every depth; of a list those of its first entry."""
+    if isinstance(value, dict):
+        return {key: shape(entry) for key, entry in value.items()}
+    return [shape(entry) for entry in value[:1]] if isinstance(value, list) else None
 
 
 class Plan(CommandTest):
@@ -60,7 +69,16 @@ class Plan(CommandTest):
         self.assertIn(predicted["binding_lane"], [lane["name"] for lane in plan["lanes"]])
         written = plan["nvme_per_step"]["written_bytes"]
         self.assertEqual(written, sum(op.get("bytes", 0) for op in plan["ops"] if op["kind"] == "write"))
-        self.assertAlmostEqual(plan["nvme_rating"]["steps"] * (written + plan["durability"]["written_bytes_per_step"]) / 600e12, 1)
+        worn = written + plan["durability"]["written_bytes_per_step"]
+        self.assertAlmostEqual(plan["nvme_rating"]["steps"] * worn / 600e12, 1)
+        self.assertAlmostEqual(plan["wear"]["nvme_written_tb_per_1000_steps"] / (worn * 1000 / 1e12), 1)
+        self.assertEqual(plan["active_parameters"], plan["model"]["parameters"])
+        self.assertEqual(plan["as_others_store_it"]["state_bytes_by_zero_stage"],
+                         [16 * plan["model"]["parameters"]] * 4)
+        self.assertGreaterEqual(plan["disk"]["nvme_bytes"], plan["tiers"]["nvme"]["peak_bytes"])
+        self.assertLessEqual({"fits", "model", "tiers", "process_overhead_bytes", "lanes", "predicted", "nvme_per_step",
+                              "durability", "active_parameters", "as_others_store_it", "flags", "choices", "ops"},
+                             set(plan))
         self.assertEqual([op["id"] for op in plan["ops"]], list(range(len(plan["ops"]))))
         for lacking in ("16KiB", "1MiB"):
             plan, outcome = self.plan(self.flags(device_memory=lacking, nvme=None, optimizer_tier=None))
@@ -164,6 +182,10 @@ class Plan(CommandTest):
         parameters = whole["model"]["parameters"]
         self.assertEqual(whole["as_others_store_it"]["state_bytes"], 16 * parameters)
         self.assertEqual(parts["as_others_store_it"]["state_bytes"], 2 * parameters)
+        # 2 + 2 + 12 bytes, of which the stages share the last, the second and the first.
+        for plan in (whole, parts):
+            self.assertEqual(plan["as_others_store_it"]["state_bytes_by_zero_stage"],
+                             [parameters * each for each in (16, 2 + 2 + 12 / 8, 2 + 14 / 8, 16 / 8)])
         self.assertEqual(whole["tiers"]["nvme"]["budget_bytes"], 1 << 40)
         self.assertEqual(whole["model"]["tokens_per_step"], 16 * 256)
         kinds = [{op["kind"] for op in plan["ops"] if op["lane"] == "network"} for plan in (whole, parts)]
@@ -180,6 +202,200 @@ class Plan(CommandTest):
         self.assertEqual((plan["model"]["parameters"], plan["model"]["active_parameters"]), (46702792704, 12879925248))
         self.assertIn("layer 31 expert 7", {op.get("unit") for op in plan["ops"]})
         self.check_refusal(run("train", *arguments(self.flags(**flags))), 2, "plans but does not run")
+
+    def would_fit(self, flags):
+        """The offers for a command line that does not fit, each of which fits when it is pasted."""
+        plan, outcome = self.plan(flags)
+        self.assertEqual((plan["fits"], outcome.code), (False, 3), str(outcome))
+        table = run("plan", *arguments(flags))
+        for offer in plan["would_fit"]:
+            pasted = dict(flags)
+            for word in offer:
+                name, value = shlex.split(word)
+                self.assertEqual(name[:2], "--")
+                key = name[2:].replace("-", "_")
+                pasted[key] = [value] if pasted.get(key) is flags.get(key) else [*pasted[key], value]
+            self.assertTrue(self.plan(pasted)[0]["fits"], (offer, str(outcome)))
+            for text in (outcome.err, table.out, table.err):
+                self.assertIn("\n  " + " ".join(offer) + "\n", text)
+        return plan["would_fit"]
+
+    def test_what_would_fit_can_be_pasted(self):
+        names = lambda offers: [{word.split()[0] for word in offer} for offer in offers]
+        for durability in (None, "step"):
+            small = self.flags(device_memory="64KiB", durability=durability)
+            self.assertIn({"--device-memory"}, names(self.would_fit(small)))
+        in_core = self.flags(device_memory="2MiB", nvme=None, optimizer_tier=None)
+        offers = self.would_fit(in_core)
+        self.assertEqual(names(offers)[:2], [{"--device-memory"}, {"--nvme"}])
+        little_room = self.flags(device_memory="2900KiB", nvme=f"{self.nvme}=64KiB", optimizer_tier=None)
+        self.assertEqual(names(self.would_fit(little_room))[:2], [{"--device-memory"}, {"--nvme"}])
+        # A directory that is there: what --save lies in, or the one that the user is in.
+        self.assertTrue(offers[1][0].startswith("--nvme .="), offers)
+        offers = self.would_fit({**in_core, "save": self.directory / "not" / "there"})
+        self.assertTrue(offers[1][0].startswith(f"--nvme {self.directory}="), offers)
+
+    def test_the_users_own_directories_with_the_room_that_is_needed(self):
+        odd = self.fresh_directory("it's a disk")
+        flags = self.flags(nvme=[f"{odd}=64KiB", f"{self.nvme}=64KiB"], parameter_tier="nvme")
+        offers = self.would_fit(flags)
+        self.assertEqual([shlex.split(word)[1].rpartition("=")[0] for word in offers[0]], [str(odd), str(self.nvme)])
+        for nvme in ("/not/there=64KiB", f"{self.nvme}=64KiB", f"{self.nvme}=256KiB"):
+            offers = self.would_fit(self.flags(nvme=nvme, parameter_tier="nvme"))
+            self.assertEqual([word.rpartition("=")[0] for word in offers[0]], ["--nvme " + nvme.rpartition("=")[0]])
+        machine = {"profile": "rtx-4090-desktop", "model": "llama-3.1-8b", "tokenizer": "bytes", "seq_length": 256,
+                   "dtype": "bf16", "device_memory": None, "optimizer_tier": None, "micro_batch_size": 1,
+                   "global_batch_size": 1}
+        for nvme in (None, "/not/there=20GiB"):
+            offers = self.would_fit(self.flags(**machine, nvme=nvme))
+            self.assertEqual([shlex.split(word)[0] for word in offers[0]], ["--nvme"], "the machine has no more memory")
+
+    def test_micro_batches_that_are_too_large(self):
+        flags = {"model": "smollm2-135m", "tokenizer": "bytes", "dtype": "bf16", "seq_length": 512,
+                 "micro_batch_size": 1024, "global_batch_size": None, "optimizer_tier": None, "profile": "laptop",
+                 "device_memory": "4GiB"}
+        (offer,) = self.would_fit(self.flags(**flags, nvme="/not/there=64GiB", activation_tier="device"))
+        self.assertEqual(offer, ["--micro-batch-size 1", "--global-batch-size 1024"])
+
+    def test_the_disk_that_a_run_takes(self):
+        nvme = self.fresh_directory("nvme")
+        flags = {**self.flags(nvme=f"{nvme}=64MiB", durability="step", save_interval=2), "train_iters": 100000}
+        save = self.fresh()
+        plan, _ = self.plan({**flags, "save": save, "keep_last": 3})
+        self.assertEqual(plan["disk"]["checkpoints"], 4)
+        words = " ".join(run("plan", *arguments({**flags, "save": save, "keep_last": 3})).out.split())
+        for part in ("in --nvme while the run lasts; ", "in --save for up to 4 checkpoints",
+                     "TB written to NVMe in 1,000 steps, and", "TB of checkpoints"):
+            self.assertIn(part, words)
+        process = begin("train", *arguments({**flags, "save": save}))
+        wait_for_steps(save, 6, process)
+        self.assertFalse(has_ended(process))
+        send_signal(process, signal.SIGKILL)
+        finish(process)
+        self.assertEqual((nvme / "spillway-store.bin").stat().st_size, plan["disk"]["nvme_bytes"])
+        state = Run(save).state_file(2).stat().st_size
+        self.assertLess(plan["disk"]["checkpoint_bytes"], state)
+        self.assertGreater(plan["disk"]["checkpoint_bytes"], 0.9 * state - 64 * 1024)
+        # Wear is said where nothing is written, too.
+        in_core = run("plan", *arguments(self.flags(nvme=None, optimizer_tier=None, device_memory="64MiB")))
+        self.assertIn("wear     0 TB written to NVMe in 1,000 steps", in_core.out)
+
+    def test_the_run_directory_has_what_the_contract_lists(self):
+        flags = self.flags(eval_data=self.golden.data, eval_interval=2)
+        save = self.fresh()
+        trained = self.train({**flags, "save": save, "train_iters": 5})
+        names = {path.name for path in save.iterdir()}
+        self.assertLessEqual({"run.json", "plan.json", "log.jsonl", "checkpoints"}, names)
+        always = {"step", "loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "device_peak_bytes",
+                  "host_peak_bytes", "nvme_read_bytes", "nvme_written_bytes", "bound_s", "binding_lane",
+                  "overlap_efficiency"}
+        predicted = trained.plan["predicted"]
+        for record in trained.log:
+            evaluated = {"eval_loss"} if record["step"] in (2, 4, 5) else set()
+            self.assertEqual(set(record), always | evaluated)
+            self.assertEqual(record["overlap_efficiency"], record["bound_s"] / record["step_s"])
+            for name in ("bound_s", "binding_lane"):
+                self.assertEqual(record[name], predicted[name])
+        printed, _ = self.plan({**flags, "save": save, "train_iters": 5})
+        self.assertEqual(shape(printed), shape(trained.plan))
+        self.assertEqual(printed["choices"], trained.plan["choices"])
+
+    def test_a_saved_plan_is_taken_or_refused_by_name(self):
+        flags = self.flags()
+        plan, _ = self.plan(flags)
+        file = self.fresh("plan")
+
+        def given(changed):
+            file.write_text(json.dumps(changed))
+            return run("plan", *arguments({**flags, "plan": file, "format": "json"}))
+
+        self.assertEqual(json.loads(given(plan).out)["choices"], plan["choices"])
+        # What is only told of a plan may lack, as it does in files of older versions; what it is made of is named.
+        told = ("active_parameters", "as_others_store_it", "disk", "wear", "lanes", "predicted", "durability",
+                "resident", "buffers", "profile")
+        self.assertEqual(given({key: value for key, value in plan.items() if key not in told}).code, 0)
+        for key in plan["choices"]:
+            choices = {name: value for name, value in plan["choices"].items() if name != key}
+            self.check_refusal(given({**plan, "choices": choices}), 2, f"choices.{key} is missing")
+
+    # --- --sweep ---
+
+    def sweep(self, sweep, **changes):
+        outcome = run("plan", *arguments({**self.flags(**changes), "sweep": sweep, "format": "json"}))
+        self.assertIn(outcome.code, (0, 3), str(outcome))
+        return json.loads(outcome.out)
+
+    def test_a_sweep_plans_each_value(self):
+        rows = self.sweep("device-memory=64KiB,8MiB,2MiB,4096KiB")
+        self.assertEqual([(row["flag"], row["value"], row["fits"]) for row in rows],
+                         [("device-memory", value, value != "64KiB") for value in ("64KiB", "8MiB", "2MiB", "4MiB")])
+        alone, _ = self.plan(self.flags(device_memory="64KiB"))
+        for key in ("short_tier", "needed_bytes", "budget_bytes", "lacking_bytes"):
+            self.assertEqual(rows[0][key], alone[key])
+        for row in rows[1:]:
+            plan, _ = self.plan(self.flags(device_memory=row["value"]))
+            predicted = plan["predicted"]
+            self.assertEqual([row[key] for key in ("step_s", "tokens_per_s", "bound_s", "binding_lane")],
+                             [predicted[key] for key in ("step_s", "tokens_per_s", "bound_s", "binding_lane")])
+            self.assertEqual(row["peak_bytes"], {tier: plan["tiers"][tier]["peak_bytes"] for tier in plan["tiers"]})
+            self.assertEqual(row["nvme_per_step"], plan["nvme_per_step"])
+            self.assertEqual(row["nvme_written_tb_per_1000_steps"], plan["wear"]["nvme_written_tb_per_1000_steps"])
+        ranks = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1,
+                 "global_batch_size": None, "profile": "h100-node-8", "device_memory": "8GiB",
+                 "nvme": "/not/there=8TiB", "zero_stage": 3}
+        # The batch grows with the ranks where it is not given.
+        rows = self.sweep("ranks=1,2,8", **ranks)
+        self.assertEqual([row["value"] for row in rows], [1, 2, 8])
+        self.assertEqual([round(row["tokens_per_s"] * row["step_s"]) for row in rows], [256, 512, 2048])
+        self.assertEqual([row["value"] for row in self.sweep("global-batch-size=2,4")], [2, 4])
+        self.assertEqual([row["value"] for row in self.sweep("seq-length=16,8")], [16, 8])
+
+    def test_a_sweep_in_words_and_as_a_page(self):
+        flags = self.flags(sweep="device-memory=64KiB,2MiB,8MiB", nvme_tbw="600TB")
+        large = {"model": "llama-2-7b", "tokenizer": "bytes", "dtype": "bf16", "seq_length": 128, "device_memory": None,
+                 "sweep": "device-memory=16KiB,2GiB", "nvme": "/not/there=4TiB", "profile": "laptop"}
+        for changes in ({}, {"nvme_tbw": None}, large):
+            outcome = run("plan", *arguments({**flags, **changes}))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            for line in outcome.out.splitlines()[2:]:
+                self.assertLessEqual(len(line), 100, line)
+            self.assertIn("does not fit: the device tier needs", outcome.out)
+        outcome = run("plan", *arguments(flags))
+        lines = outcome.out.splitlines()
+        rows = [line.split() for line in lines if line.startswith(("2MiB", "8MiB"))]
+        self.assertEqual([row[0] for row in rows], ["2MiB", "8MiB"] * 2)
+        for row in rows[2:]:
+            self.assertRegex(row[2], r"^#+\|?$")
+        file = self.fresh("page")
+        self.assertEqual(run("plan", *arguments({**flags, "format": "html", "out": file})).code, 0)
+        text = file.read_text()
+        self.assertNotRegex(text, r"https?://|url\(|@import")
+        data = json.loads(Page(text).scripts[0])
+        self.assertEqual([bar["name"] for bar in data["bars"]["list"]], ["64KiB", "2MiB", "8MiB"])
+        self.assertEqual([bar["value"] is None for bar in data["bars"]["list"]], [True, False, False])
+        self.assertEqual({len(row) for row in data["tables"][0]["rows"]}, {len(data["tables"][0]["columns"])})
+        outcome = run("plan", *arguments({**flags, "sweep": "device-memory=16KiB,32KiB"}))
+        self.check_refusal(outcome, 3, "none of the 2 values of device-memory fits")
+
+    def test_sweeps_that_are_refused(self):
+        table = [
+            ("rank=1,2", "\"rank\", which is no flag"),
+            ("lr=1,2", "\"lr\", which is not swept"),
+            ("device-memory=", "without values"),
+            ("device-memory", "without values"),
+            ("device-memory=1MiB,,2MiB", "an empty value"),
+            ("", "--sweep"),
+            ("device-memory=1MiB,2MB", "--device-memory: found \"2MB\""),
+            ("device-memory=1MiB,1024KiB", "\"1024KiB\" twice"),
+            ("seq-length=16,100000", "--seq-length: found 100000"),
+            ("ranks=1,3", "--global-batch-size: found 8"),
+            ("global-batch-size=" + ",".join(map(str, range(1, 66))), "at most 64"),
+        ]
+        for sweep, fragment in table:
+            with self.subTest(sweep):
+                self.check_refusal(run("plan", *arguments(self.flags(sweep=sweep))), 2, fragment)
+        self.check_refusal(run("plan", *arguments(self.flags(sweep="seq-length=16", plan="plan.json"))), 2, "--plan")
+        self.check_refusal(run("train", *arguments(self.flags(sweep="seq-length=16"))), 2, "--sweep")
 
     def test_refusals(self):
         for value in ("600", "600tb", "-1TB", "0", "10000PB"):

@@ -95,6 +95,19 @@ TEST_F(StoreDirectories, a_full_disk_names_what_is_needed_and_leaves_nothing) {
   EXPECT_EQ(first_wrong(all), -1);
 }
 
+// What is planned for a disk with hardly any room can be made there, with its lock and with the pages that say whose it is.
+TEST_F(StoreDirectories, all_that_a_small_disk_is_said_to_have_can_be_taken) {
+  for (const std::string size : {"64k", "256k", "1m"}) {
+    StoreOptions given = options(1, kMiB);
+    const Mount mount(given.directories[0].path, "size=" + size);
+    if (!mount.mounted()) GTEST_SKIP() << "no right to mount a file system here";
+    given.bytes = store_capacity(given.directories);
+    ASSERT_GT(given.bytes, 0) << size;
+    given.identity = StoreIdentity{.store_id = 7, .records_begin = 0, .place_bytes = kExtentAlignment, .run_directory = "/run"};
+    EXPECT_NO_THROW(Store store(given)) << size;
+  }
+}
+
 TEST_F(StoreDirectories, caps_that_are_too_small_are_a_budget_error) {
   StoreOptions given = options(2, 10 * kMiB);
   for (StoreDirectory& directory : given.directories) directory.cap_bytes = 4 * kMiB;

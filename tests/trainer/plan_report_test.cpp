@@ -8,6 +8,7 @@
 
 #include "memory/error.h"
 #include "tests/trainer/temporary_directory.h"
+#include "trainer/disk_figures.h"
 #include "trainer/page.h"
 #include "trainer/plan_flags.h"
 #include "trainer/plan_page.h"
@@ -58,9 +59,40 @@ TEST_F(PlanReport, FiguresAreThoseOfThePlan) {
   EXPECT_LT(figures.flops_per_token, 6.5 * parameters);
   ASSERT_TRUE(run.durability);
   EXPECT_DOUBLE_EQ(figures.durable_bytes, run.durability->bytes_per_step());
-  const Bytes ten_steps = 10 * figures.nvme_written_bytes + std::llround(10 * figures.durable_bytes);
-  EXPECT_NEAR(steps_of_rating(figures, ten_steps, 1), 10, 1e-6);
-  EXPECT_NEAR(steps_of_rating(figures, ten_steps, 2), 20, 1e-6);
+}
+
+TEST_F(PlanReport, WhatDisksTakeAndWear) {
+  options_.checkpoint = {.save = directory_.path() + "/run", .load = {}, .save_interval = 2, .keep_last = 0};
+  options_.batch.train_iters = 7;
+  const PreparedModel model(options_);
+  const PlannedRun run = plan_run(options_, model);
+  ASSERT_TRUE(run.outcome.plan && run.durability);
+  const PlanFigures figures = figures_of(run, model);
+  const DiskFigures disk = disk_figures_of(run, model, options_, figures);
+  EXPECT_EQ(disk.nvme_bytes, run.durability->layout.store_bytes + 2 * kExtentAlignment);
+  EXPECT_GE(disk.checkpoint_bytes, 12 * model.tiled().graph.parameters);
+  EXPECT_EQ(disk.checkpoints, 4) << "of steps 2, 4, 6 and 7";
+  EXPECT_DOUBLE_EQ(disk.written_bytes, static_cast<double>(figures.nvme_written_bytes) + figures.durable_bytes);
+  EXPECT_DOUBLE_EQ(disk.checkpointed_bytes, static_cast<double>(disk.checkpoint_bytes) / 2);
+  const Bytes ten_steps = std::llround(10 * disk.written_bytes);
+  EXPECT_NEAR(steps_of_rating(disk, ten_steps, 1), 10, 1e-6);
+  EXPECT_NEAR(steps_of_rating(disk, ten_steps, 2), 20, 1e-6);
+  options_.checkpoint.keep_last = 1;
+  EXPECT_EQ(disk_figures_of(run, model, options_, figures).checkpoints, 2) << "the next is written before the last goes";
+  options_.checkpoint.save_interval = 0;
+  EXPECT_EQ(disk_figures_of(run, model, options_, figures).checkpoints, 1);
+  options_.checkpoint.save.clear();
+  EXPECT_EQ(disk_figures_of(run, model, options_, figures).checkpoints, 0);
+}
+
+TEST(DiskFigures, Terabytes) {
+  EXPECT_DOUBLE_EQ(terabytes_in_1000_steps(123e9), 123);
+  EXPECT_EQ(rounded_terabytes(123.4), "123 TB");
+  EXPECT_EQ(rounded_terabytes(12.34), "12.3 TB");
+  EXPECT_EQ(rounded_terabytes(0.1304), "0.13 TB");
+  EXPECT_EQ(rounded_terabytes(0.0123), "0.012 TB");
+  EXPECT_EQ(rounded_terabytes(0.0001), "less than 0.001 TB");
+  EXPECT_EQ(rounded_terabytes(0), "0 TB");
 }
 
 // With as many tokens a step as it says, compute has the most work; with half as many it has not.

@@ -378,10 +378,41 @@ function curves(list) {
   }
 }
 
+// A bar a row; `mark` is a line beside it. A row without a value says why in words.
+function bars({title, note, list}) {
+  const section = element('section', null, document.body);
+  element('h2', title, section);
+  if (note) element('p', note, section);
+  const rowHeight = 26, left = 110, right = 90, most = Math.max(...list.map(({value, mark}) => Math.max(value || 0, mark || 0)), 1e-30);
+  const picture = new Picture(section, list.length * rowHeight, (context, width) => {
+    const place = (value) => left + value / most * (width - left - right);
+    context.textAlign = 'left';
+    list.forEach(({name, value, mark, text}, row) => {
+      const y = row * rowHeight;
+      context.fillStyle = colour('--text');
+      context.fillText(name, 0, y + 17, left - 8);
+      context.fillStyle = colour('--c0');
+      if (value != null) context.fillRect(left, y + 4, place(value) - left, rowHeight - 8);
+      context.fillStyle = colour('--mark');
+      if (mark != null) context.fillRect(place(mark), y + 2, 1.5, rowHeight - 4);
+      context.fillStyle = colour('--quiet');
+      context.fillText(text, place(Math.max(value || 0, mark || 0)) + 6, y + 17);
+    });
+  });
+  picture.canvas.setAttribute('role', 'img');
+  picture.canvas.setAttribute('aria-label', title);
+  picture.canvas.addEventListener('pointermove', (event) => {
+    const bar = list[Math.floor(event.offsetY / rowHeight)];
+    showTip(event, bar ? `${bar.name}: ${bar.text}` : '');
+  });
+}
+
 element('h1', data.title, document.body);
 element('p', data.subtitle, document.body);
 document.title = data.title;
 if (data.tiles) tiles(data.tiles);
+for (const made of data.tables_before || []) table(made);
+if (data.bars) bars(data.bars);
 if (data.curves) curves(data.curves);
 if (data.tiers) tierPictures(data.tiers);
 if (data.timeline) lanes(data.timeline);
