@@ -202,11 +202,13 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   SPILLWAY_CHECK((settings.clip > 0) == impl.plan.choices.clip, "clipping at {} under a plan made {} it", settings.clip,
                  impl.plan.choices.clip ? "with" : "without");
   impl.acknowledge();
-  Run& run = impl.next_step(settings);
+  // Filled before anything else is said of the step: where that throws, there was none.
+  const int token_slot = impl.runner->next().index;
   for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
-    fill(mb, impl.operations.tokens(run.token_slot, mb), impl.operations.targets(run.token_slot, mb));
+    fill(mb, impl.operations.tokens(token_slot, mb), impl.operations.targets(token_slot, mb));
   }
-  impl.operations.note_tokens(run.token_slot);
+  impl.operations.note_tokens(token_slot);
+  Run& run = impl.next_step(settings);
   impl.runner->begin(run, impl.bound_step);
   // A step that may be taken back is not committed before it is certain.
   if (impl.updates_in(run) && !run.speculates) impl.schedule_commit(run);
