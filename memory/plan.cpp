@@ -1,6 +1,7 @@
 #include "memory/plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "memory/access_map.h"
@@ -153,12 +154,13 @@ void check_disjoint(const Plan& plan, const Program& program) {
   }
 }
 
-void check_operands(const Plan& plan, const Program& program, const UnitGraph& graph) {
+// `units` and `micro_batches`: how many the program may name.
+void check_operands(const Plan& plan, const Program& program, const UnitGraph& graph, std::size_t units, int micro_batches) {
   const int ops = static_cast<int>(program.ops.size());
   for (int id = 0; id < ops; ++id) {
     const Op& op = program.ops[id];
-    if (op.unit >= static_cast<int>(graph.units.size()) || op.block >= static_cast<int>(graph.blocks.size()) ||
-        op.micro_batch >= plan.choices.micro_batches) {
+    if (op.unit >= static_cast<std::ptrdiff_t>(units) || op.block >= static_cast<int>(graph.blocks.size()) ||
+        op.micro_batch >= micro_batches) {
       refuse(fmt::format("operation {} names unit {}, block {}, micro-batch {}", id, op.unit, op.block, op.micro_batch));
     }
     for (const Operand& operand : op.operands) {
@@ -227,12 +229,18 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
 }  // namespace
 
 void validate(const Plan& plan, const UnitGraph& graph) {
-  for (const Program* program : {&plan.step, &plan.flush}) {
-    check_operands(plan, *program, graph);
-    check_buffers(plan, *program);
-    check_disjoint(plan, *program);
-    check_waits(plan, *program, program == &plan.step);
-  }
+  // An evaluation's units are those of the graph with a tiled head, which may be another; they are looked up by number when the
+  // program is bound, and one that is not there is refused then.
+  constexpr std::size_t any = std::numeric_limits<int>::max();
+  const auto check = [&](const Program& program, std::size_t units, int micro_batches, bool repeats) {
+    check_operands(plan, program, graph, units, micro_batches);
+    check_buffers(plan, program);
+    check_disjoint(plan, program);
+    check_waits(plan, program, repeats);
+  };
+  check(plan.step, graph.units.size(), plan.choices.micro_batches, true);
+  check(plan.flush, graph.units.size(), plan.choices.micro_batches, false);
+  check(plan.evaluate, any, 1, false);
 }
 
 }  // namespace spillway

@@ -1,7 +1,6 @@
 #include "nvme/directory_lock.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +29,15 @@ std::string describe_self() {
   return fmt::format("process {} on host {}", getpid(), host.data());
 }
 
+// Of the whole file, by whoever has it open, as flock is; but one can ask about it without taking it. It belongs to the open file
+// and not to the process: two of one process exclude each other, and closing another descriptor of the file does not drop it.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 bool same_file(int fd, const std::string& path) {
   struct stat by_descriptor {
   }, by_path{};
@@ -51,17 +59,18 @@ DirectoryLock::DirectoryLock(const std::string& directory) : path_(lock_path(dir
       throw IoError(fmt::format("--nvme {}: cannot write there: {}", directory, std::generic_category().message(error)),
                     "Give --nvme a directory on a local disk that this user may write to.");
     }
-    if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    struct flock lock = whole_file();
+    if (fcntl(file_.get(), F_OFD_SETLK, &lock) != 0) {
       const int error = errno;
       if (error == EINTR) continue;
-      if (error != EWOULDBLOCK) {
+      if (error != EAGAIN && error != EACCES) {
         throw IoError(fmt::format("--nvme {}: cannot lock {}: {}", directory, path_, std::generic_category().message(error)),
                       "Give --nvme a directory on a local disk.");
       }
       throw IoError(fmt::format("--nvme {} is in use by {}", directory, owner_in(file_.get())),
                     "Wait for that run to end, or give this one a directory of its own.");
     }
-    // The owner before may have removed the file between open and flock: then this lock is worth nothing.
+    // The owner before may have removed the file between open and lock: then this lock is worth nothing.
     if (same_file(file_.get(), path_)) break;
   }
   dead_owner_ = owner_in(file_.get());
@@ -94,7 +103,9 @@ DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
 
 bool DirectoryLock::in_use(const std::string& directory) {
   const Descriptor file(open(lock_path(directory).c_str(), O_RDONLY | O_CLOEXEC));
-  return file.get() >= 0 && flock(file.get(), LOCK_SH | LOCK_NB) != 0;
+  if (file.get() < 0) return false;
+  struct flock lock = whole_file();
+  return fcntl(file.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 }  // namespace spillway

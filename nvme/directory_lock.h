@@ -37,7 +37,7 @@ class DirectoryLock {
   // "process 12 on host x", where the previous owner died without cleaning up; else empty.
   const std::string& dead_owner() const noexcept { return dead_owner_; }
 
-  // Whether another owner has the directory now.
+  // Whether an owner has the directory now. Takes nothing: who wants to own it meanwhile does not notice.
   static bool in_use(const std::string& directory);
 
  private:

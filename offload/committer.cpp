@@ -54,20 +54,23 @@ int Committer::resume() {
     const auto extents = static_cast<std::ptrdiff_t>(array.extents());
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
     const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
-    const int known = home.tier == Tier::device ? 0 : array.slot;
-    std::copy(hash, hash + extents, extents_.hashes(index, known).begin());
-    std::ranges::fill(extents_.known(index, known), std::uint8_t{1});
-    // What the other slot holds is nobody's; it is written before it is read.
-    std::ranges::fill(extents_.known(index, 1 - known), std::uint8_t{array.begin[0] == array.begin[1]});
-    hash += extents;
+    const auto take_hashes = [&](int known) {
+      std::copy(hash, hash + extents, extents_.hashes(index, known).begin());
+      std::ranges::fill(extents_.known(index, known), std::uint8_t{1});
+    };
+    take_hashes(array.slot);
     if (home.tier != Tier::device) {
+      // What the other slot holds is nobody's; it is written before it is read.
+      std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
       slot = array.slot;
-      continue;
+    } else {
+      const std::span<std::byte> content = on_device(array, buffer);
+      const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)], content.data(), array.bytes};
+      log_.read({&segment, 1});
+      extents_.check(buffer, array.slot, 0, content);
+      take_hashes(0);  // from here on it is what the device has
     }
-    const std::span<std::byte> content = on_device(array, buffer);
-    const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)], content.data(), array.bytes};
-    log_.read({&segment, 1});
-    extents_.check(buffer, 0, 0, content);
+    hash += extents;
   }
   return slot;
 }

@@ -36,6 +36,7 @@ class Committer {
     std::int64_t step = 0;
     int slot = 0;
     std::uint32_t updates = 0, writes = 0;  // operations that the lanes will have completed
+    std::int64_t run = -1;  // whose gradients were the last to be applied; -1: the state is known to be good
   };
   // What the committer asks of the lanes, on its own thread.
   struct Lanes {

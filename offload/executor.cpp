@@ -80,7 +80,8 @@ struct Executor::Impl {
     schedule_commit({.step = step,
                      .slot = run.slot_after,
                      .updates = run.base[static_cast<int>(Lane::update)] + run.program->updates,
-                     .writes = run.base[static_cast<int>(Lane::nvme_write)] + run.program->state_writes});
+                     .writes = run.base[static_cast<int>(Lane::nvme_write)] + run.program->state_writes,
+                     .run = run.updates_of});
   }
   void schedule_commit(const Committer::Request& request) {
     last_commit = committer->schedule(request);
@@ -95,6 +96,7 @@ struct Executor::Impl {
     run.known_factor.reset();
     run.evaluates = run.speculates = run.pending = false;
     run.logits.reset();
+    run.updates_of = run.number;
     run.slot_before = run.slot_after = slot;
     run.after_commit = last_commit;
     run.token_slot = 0;
@@ -109,12 +111,14 @@ struct Executor::Impl {
     run.speculates = speculates(plan.choices);
     run.pending = defers_any(plan.choices) && update_waits;
     if (defers_any(plan.choices)) run.update_settings = waiting_settings;
+    if (defers_all(plan.choices) && run.pending) run.updates_of = waiting_run;
     if (updates_in(run)) run.slot_after = slot_to_write();
     run.token_slot = run.index;
     slot = run.slot_after;
     if (defers_any(plan.choices)) {
       update_waits = true;
       waiting_settings = settings;
+      waiting_run = run.number;
     }
     return run;
   }
@@ -182,6 +186,7 @@ struct Executor::Impl {
   int slot = 0;                     // that the next run reads state from
   bool update_waits = false;        // a step's gradients have not been applied
   StepSettings waiting_settings;
+  std::int64_t waiting_run = -1;    // the run of that step
 
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
@@ -197,11 +202,13 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   SPILLWAY_CHECK((settings.clip > 0) == impl.plan.choices.clip, "clipping at {} under a plan made {} it", settings.clip,
                  impl.plan.choices.clip ? "with" : "without");
   impl.acknowledge();
-  Run& run = impl.next_step(settings);
+  // Filled before anything else is said of the step: where that throws, there was none.
+  const int token_slot = impl.runner->next().index;
   for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
-    fill(mb, impl.operations.tokens(run.token_slot, mb), impl.operations.targets(run.token_slot, mb));
+    fill(mb, impl.operations.tokens(token_slot, mb), impl.operations.targets(token_slot, mb));
   }
-  impl.operations.note_tokens(run.token_slot);
+  impl.operations.note_tokens(token_slot);
+  Run& run = impl.next_step(settings);
   impl.runner->begin(run, impl.bound_step);
   // A step that may be taken back is not committed before it is certain.
   if (impl.updates_in(run) && !run.speculates) impl.schedule_commit(run);
@@ -247,6 +254,7 @@ void Executor::flush() {
   impl.runner->check_idle("flush");
   if (!impl.update_waits) return;
   Run& run = impl.next_run(impl.waiting_settings);
+  run.updates_of = impl.waiting_run;
   run.slot_after = impl.slot_to_write();
   impl.runner->begin(run, impl.bound_flush);
   impl.schedule_commit(run);

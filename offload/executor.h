@@ -73,7 +73,8 @@ class Executor {
   void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data);
   void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data);
 
-  // Starts a step and returns once its tokens are filled; up to two steps may be under way.
+  // Starts a step and returns once its tokens are filled; up to two steps may be under way. What `fill` throws comes out, here as
+  // below, and nothing has begun.
   void submit(const StepSettings& settings, const FillTokens& fill);
   // Returns when the oldest step under way is complete (its writes, too, are with the device). Throws what a lane threw; then
   // nothing more runs. Where the plan defers the update, that of this step has not run yet.

@@ -47,10 +47,14 @@ LaneRunner::~LaneRunner() {
 
 Run& LaneRunner::next() {
   SPILLWAY_CHECK(submitted_ - waited_ < kRunsUnderWay, "{} steps are under way already", kRunsUnderWay);
-  return runs_[submitted_++ % kRunsUnderWay];
+  Run& run = runs_[submitted_ % kRunsUnderWay];
+  run.number = submitted_;
+  return run;
 }
 
 void LaneRunner::begin(Run& run, const BoundProgram& program) {
+  SPILLWAY_CHECK(run.number == submitted_, "run {} begins in place of run {}", run.number, submitted_);
+  ++submitted_;
   run.program = &program;
   run.follows = last_program_ == &program;
   last_program_ = &program;
@@ -91,7 +95,7 @@ void LaneRunner::throw_if_failed() const {
 bool LaneRunner::wait_for_state(const Committer::Request& request) const {
   progress_.wait(Lane::update, request.updates);
   progress_.wait(Lane::nvme_write, request.writes);
-  return !failed_.load(std::memory_order_acquire) && stopped_run_.load(std::memory_order_acquire) == nullptr;
+  return !failed_.load(std::memory_order_acquire) && !is_void(request.run);
 }
 
 void LaneRunner::check_idle(const char* what) const {
@@ -199,9 +203,9 @@ void LaneRunner::wait_until_state_may_change(const Run& run) const {
 }
 
 bool LaneRunner::skipped(const Run& run, const BoundOp& op) const {
-  const Run* stopped = stopped_run_.load(std::memory_order_acquire);
+  // The run that was stopped goes on, and its updates change nothing (operations.h); those behind it do not.
   return failed_.load(std::memory_order_acquire) || (op.op->condition == Condition::pending && !run.pending) ||
-         (stopped != nullptr && stopped != &run);
+         is_void(run.number - 1);
 }
 
 void LaneRunner::hold([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
@@ -227,7 +231,7 @@ void LaneRunner::stop(Run& run, std::string reason) {
   const std::lock_guard lock(end_mutex_);
   if (run.stopped.empty()) run.stopped = std::move(reason);
   run.is_stopped.store(true, std::memory_order_release);
-  stopped_run_.store(&run, std::memory_order_release);
+  stopped_run_.store(std::min(stopped_run_.load(), run.number), std::memory_order_release);
 }
 
 double LaneRunner::seconds_now() const {

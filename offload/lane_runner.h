@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,14 +40,15 @@ class LaneRunner {
   LaneRunner(const LaneRunner&) = delete;
   LaneRunner& operator=(const LaneRunner&) = delete;
 
-  // The run to fill in next: it counts as under way from here on.
+  // The run to fill in next, the same until it has begun: it is under way from then on.
   Run& next();
   void begin(Run& run, const BoundProgram& program);
   // Returns the oldest run under way when it is complete, to be read until next() comes round to it. Throws what a lane threw;
   // then nothing more runs.
   Run& wait_for_oldest();
   void check_idle(const char* what) const;
-  // Returns once the run's state is updated and written, from any thread; false where that is not to be, or of no use.
+  // Returns once the run's state is updated and written, from any thread; false where that is not to be, or of no use:
+  // all has failed, or a run that the state comes of was stopped, which is known before the last of its updates is made.
   bool wait_for_state(const Committer::Request& request) const;
   // Ends all runs with this; from any thread. wait_for_oldest() and throw_if_failed() throw it.
   void fail(std::exception_ptr error);
@@ -69,6 +71,8 @@ class LaneRunner {
   void wait_until_ready(const Run& run, const BoundOp& op) const;
   void wait_until_state_may_change(const Run& run) const;
   bool skipped(const Run& run, const BoundOp& op) const;
+  // Whether a run, or one before it, was stopped. What came before the one that stopped is good, however late it is.
+  bool is_void(std::int64_t run) const { return stopped_run_.load(std::memory_order_acquire) <= run; }
   static void hold(const Run& run, const BoundOp& op);
   static void release(const Run& run, const BoundOp& op);
   static void note_peak(Run& run, Lane lane, const BoundOp& op);
@@ -91,7 +95,8 @@ class LaneRunner {
   std::mutex end_mutex_;
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
-  std::atomic<const Run*> stopped_run_{nullptr};
+  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> stopped_run_{kNone};  // the oldest that was stopped
 
   std::array<std::unique_ptr<Stream>, kLanes> streams_;  // last: their threads end before what they use
 };

@@ -18,6 +18,8 @@ namespace spillway {
 struct Run {
   const BoundProgram* program = nullptr;
   int index = 0;                        // of the runs that may be under way
+  std::int64_t number = 0;              // in the order of runs, over all of them
+  std::int64_t updates_of = 0;          // the run whose gradients its updates apply: itself, or the one that left them to it
   bool evaluates = false;               // the loss alone, which may then be of any value
   std::optional<LogitsRequest> logits;  // wanted of an evaluation
   bool follows = false;                 // the run before was of the same program: waits on it mean something

@@ -51,6 +51,7 @@ Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budg
                                         : fmt::format("Give more of it, {}.", purpose.smaller));
   }
   derive_waits(plan);
+  validate(plan, graph);
   return plan;
 }
 

@@ -5,75 +5,11 @@
 
 #include "memory/error.h"
 #include "tests/memory/compiled_plan.h"
+#include "tests/memory/every_choice.h"
 #include "tests/memory/toy_graph.h"
 
 namespace spillway {
 namespace {
-
-std::string name_of_case(const Choices& c, bool tied, bool fused) {
-  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {} "
-                     "deferred {} early room {}",
-                     name_of(c.order), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]),
-                     static_cast<int>(c.form), c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows,
-                     std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes), c.early_room);
-}
-
-// But those that are looked up.
-std::vector<Deferred> every_other_block(const UnitGraph& graph) {
-  std::vector<Deferred> deferred;
-  for (const ParameterBlock& block : graph.blocks)
-    deferred.push_back(!block.looked_up && deferred.size() % 2 == 0 ? Deferred::yes : Deferred::no);
-  return deferred;
-}
-
-template <typename Visit>
-void for_every_choice(Visit&& visit) {
-  for (const bool tied : {false, true}) {
-    for (const bool fused : {false, true}) {
-      const UnitGraph graph = toy_graph({.tied = tied, .fused = fused});
-      for (const Tier tier : {Tier::device, Tier::nvme}) {
-        for (const Order order : {Order::horizontal, Order::vertical}) {
-          for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
-            for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
-              for (const int micro_batches : {1, 3}) {
-                for (const int lookahead : {0, 1, 3}) {
-                  Choices choices = toy_choices(graph, tier);
-                  choices.order = order;
-                  choices.update = update;
-                  choices.micro_batches = micro_batches;
-                  choices.lookahead = lookahead;
-                  choices.update_spread = (lookahead + 1) / 2;
-                  choices.slots = lookahead == 1 ? 2 : 1;
-                  choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
-                  choices.update_chunk = 48 * 1024;
-                  choices.saved.assign(graph.units.size(), saved);
-                  if (saved == Saved::spill || micro_batches == 3)
-                    choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
-                  if (tier == Tier::device && saved == Saved::spill) continue;
-                  choices.clip = update != UpdateTime::in_backward;
-                  for (const bool fetches_rows : {false, true}) {
-                    if (fetches_rows && !may_fetch_rows(graph, choices)) continue;
-                    choices.fetches_rows = fetches_rows;
-                    for (const bool defers : {false, true}) {
-                      if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
-                      choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
-                      for (const Bytes early_room : {0 * kMiB, 3 * kMiB}) {
-                        if (early_room > 0 && (tier == Tier::device || lookahead == 3)) continue;
-                        choices.early_room = early_room;
-                        SCOPED_TRACE(name_of_case(choices, tied, fused));
-                        visit(graph, choices);
-                      }
-                    }
-                  }
-                }
-              }
-            }
-          }
-        }
-      }
-    }
-  }
-}
 
 TEST(Schedule, EveryCombinationIsValid) {
   int plans = 0;
@@ -206,6 +142,40 @@ TEST(Validate, RefusesWhatTheExecutorCouldNotRun) {
       bad.step.ops[op].waits.erase(bad.step.ops[op].waits.begin() + static_cast<std::ptrdiff_t>(wait));
       EXPECT_THROW(validate(bad, graph), Error) << op << " " << wait;
     }
+  }
+}
+
+// The programs that run now and then are programs like any other.
+TEST(Validate, RefusesTheSameOfAFlushAndOfAnEvaluation) {
+  const UnitGraph graph = toy_graph({});
+  Choices choices = toy_choices(graph, Tier::nvme);
+  choices.update = UpdateTime::in_next_forward;
+  Plan good = build_schedule(graph, choices);
+  good.evaluate = build_evaluation(graph, good);
+  pack(good);
+  derive_waits(good);
+  ASSERT_NO_THROW(validate(good, graph));
+  for (Program Plan::*program : {&Plan::flush, &Plan::evaluate}) {
+    const auto refused = [&](auto&& spoil) {
+      Plan bad = good;
+      ASSERT_FALSE((bad.*program).ops.empty());
+      spoil(bad, bad.*program);
+      EXPECT_THROW(validate(bad, graph), Error);
+    };
+    refused([](Plan&, Program& bad) { bad.ops.back().block = 1000; });
+    refused([](Plan& plan, Program& bad) { bad.ops.back().micro_batch = plan.choices.micro_batches; });
+    refused([](Plan&, Program& bad) { bad.ops.back().waits.push_back({static_cast<int>(bad.ops.size()) - 1, 0}); });
+    refused([](Plan&, Program& bad) { bad.ops.front().operands.front().bytes += kGiB; });
+    refused([](Plan&, Program& bad) { bad.buffers.front().offset += 64; });
+    refused([](Plan& plan, Program& bad) { bad.buffers.front().offset = plan.peak[static_cast<int>(Tier::device)]; });
+    refused([](Plan&, Program& bad) {
+      const auto moved = std::find_if(bad.buffers.begin(), bad.buffers.end(), [&](const Buffer& buffer) {
+        return &buffer != &bad.buffers.front() && buffer.tier == bad.buffers.front().tier && buffer.bytes > 0 &&
+               buffer.first_op <= bad.buffers.front().last_op && buffer.last_op >= bad.buffers.front().first_op;
+      });
+      ASSERT_NE(moved, bad.buffers.end());
+      moved->offset = bad.buffers.front().offset;
+    });
   }
 }
 

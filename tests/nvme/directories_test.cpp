@@ -4,8 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <csignal>
 #include <fstream>
+#include <thread>
 
+#include "nvme/directory_lock.h"
 #include "nvme/store.h"
 #include "tests/nvme/store_fixture.h"
 
@@ -158,6 +163,64 @@ TEST_F(StoreDirectories, a_second_store_is_refused_in_this_process_and_in_anothe
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_FALSE(empty(given.directories[0].path));
+}
+
+// Asked without end by others, of this process and of another, an owner comes and goes as if it were alone.
+TEST_F(StoreDirectories, who_asks_is_in_no_owners_way) {
+  const std::string place = directory("d0");
+  EXPECT_FALSE(DirectoryLock::in_use(place));
+  EXPECT_TRUE(empty(place)) << "asking leaves nothing";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(120);  // should its parent not come to end it
+    while (true) (void)DirectoryLock::in_use(place);
+  }
+  {
+    std::atomic<bool> over{false};
+    std::vector<std::jthread> askers;
+    for (int i = 0; i < 3; ++i) {
+      askers.emplace_back([&] {
+        while (!over) (void)DirectoryLock::in_use(place);
+      });
+    }
+    EXPECT_NO_THROW({
+      for (int start = 0; start < 3000; ++start) {
+        const DirectoryLock owner(place);
+        if (!DirectoryLock::in_use(place)) ADD_FAILURE() << "an owner is not noticed";
+      }
+    });
+    over = true;
+  }
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(DirectoryLock::in_use(place));
+}
+
+TEST_F(StoreDirectories, an_owner_of_another_process_is_noticed_until_it_is_killed) {
+  const std::string place = directory("d0");
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const DirectoryLock owner(place);
+    alarm(120);
+    (void)!write(ready[1], "x", 1);
+    pause();
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(DirectoryLock::in_use(place));
+  EXPECT_TRUE(DirectoryLock::in_use(place)) << "asking again";
+  EXPECT_THAT(message_of<IoError>([&] { const DirectoryLock second(place); }),
+              HasSubstr("in use by process " + std::to_string(child)));
+  EXPECT_TRUE(DirectoryLock::in_use(place)) << "nor does one who was refused take it away";
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(DirectoryLock::in_use(place));
+  const DirectoryLock next(place);
+  EXPECT_THAT(next.dead_owner(), HasSubstr("process " + std::to_string(child)));
+  for (const int end : ready) close(end);
 }
 
 TEST_F(StoreDirectories, what_a_killed_run_left_is_reclaimed_and_told) {

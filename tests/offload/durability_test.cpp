@@ -356,6 +356,47 @@ TEST_F(Durability, a_flipped_bit_is_named_and_the_step_before_stays) {
   EXPECT_GT(flipped, 50);
 }
 
+// What rests on the device is read out of a copy of it, in this slot or that: damage is where it was read.
+TEST_F(Durability, a_flipped_bit_of_a_copy_is_named_where_it_is) {
+  const Case of = {"all on the device", Tier::device, Tier::device};
+  const Plan plan = plan_for(of);
+  std::set<int> slots;
+  for (const std::int64_t steps : {0, 1}) {
+    Begun run(*this, of, plan, 1, DirectIo::off);
+    if (steps == 1) {
+      run.small.submit(1);
+      run.small.executor().wait();
+      run.small.executor().hold_state(1);
+    }
+    run.durability.from = CommitLog(run.store, run.durability.identity).newest();
+    ASSERT_EQ(run.durability.from.value().step, steps);
+    for (const DurableArray& array : run.durability.from->arrays) {
+      const Bytes at = array.bytes - 1, extent = at / array.extent_bytes * array.extent_bytes;
+      const Bytes begin = array.begin[static_cast<std::size_t>(array.slot)];
+      slots.insert(array.slot);
+      const auto flip = [&] {
+        const StorePlace place = run.store.place_of(begin + at);
+        std::fstream file(place.file, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekg(place.offset);
+        const auto byte = static_cast<char>(file.get() ^ 4);
+        file.seekp(place.offset);
+        file.put(byte);
+      };
+      flip();
+      const StorePlace damage = run.store.place_of(begin + extent);
+      EXPECT_THAT([&] { SmallTraining(model_, plan, run.store, run.durability); },
+                  ::testing::ThrowsMessage<IoError>(::testing::HasSubstr(
+                      fmt::format("{}: damaged: bytes {} to {}, at offset {} of {}, have", array.name, extent,
+                                  std::min(extent + array.extent_bytes, array.bytes), damage.offset, damage.file))));
+      flip();
+      if (HasFailure()) return;
+    }
+    SmallTraining whole(model_, plan, run.store, run.durability);
+    EXPECT_EQ(digest(whole.state()), states(of).at(static_cast<std::size_t>(steps)));
+  }
+  EXPECT_EQ(slots.size(), 2U);
+}
+
 TEST_F(Durability, power_lost_at_any_request) { lose_power(1, 200); }
 
 TEST_F(Durability, SlowPowerLostManyTimes) { lose_power(1000, 10'000); }

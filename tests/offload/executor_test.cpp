@@ -238,6 +238,50 @@ TEST_F(ExecutorTest, ALossThatIsNotFiniteIsNotApplied) {
   }
 }
 
+// Data that cannot be read end what asked for them, and nothing else: what is under way is finished, and the same step may be
+// submitted again.
+TEST_F(ExecutorTest, TokensThatCannotBeFilledBeginNothing) {
+  struct NoTokens {};
+  for (const UpdateTime update : kUpdates) {
+    const bool clip = update != UpdateTime::in_backward;
+    SmallTraining small(model_, plan_of(model_, choices(Tier::nvme, update, clip), true), directory_);
+    small.load_weights();
+    // The first micro-batch is there, the second is not.
+    const auto fails = [&](std::int64_t step) {
+      const FillTokens whole = small.data().of_step(step - 1);
+      small.executor().submit(small.settings(step), [=](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+        if (mb == 1) throw NoTokens();
+        whole(mb, targets, tokens);
+      });
+    };
+    EXPECT_THROW(fails(1), NoTokens);
+    Result result;
+    const auto wait = [&] {
+      const StepOutcome outcome = small.executor().wait();
+      EXPECT_EQ(outcome.step, std::ssize(result.losses) + 1);
+      result.losses.push_back(outcome.loss);
+      result.norms.push_back(outcome.grad_norm);
+    };
+    small.submit(1);
+    EXPECT_THROW(fails(2), NoTokens) << "while another is under way";
+    wait();
+    EXPECT_THROW(small.executor().wait(), Error) << "no step is under way";
+    EXPECT_THROW(fails(2), NoTokens);
+    EXPECT_THROW(small.executor().evaluate([](int, auto, auto) { throw NoTokens(); }), NoTokens);
+    small.submit(2);
+    small.submit(3);
+    wait();
+    wait();
+    EXPECT_THROW(fails(4), NoTokens);
+    result.state = small.state();
+    SmallTraining plain(model_, plan_of(model_, choices(Tier::device, UpdateTime::after, clip)), directory_);
+    plain.load_weights();
+    EXPECT_TRUE(plain.train(3) == result) << name_of(update);
+    small.submit(4);
+    EXPECT_THROW(fails(5), NoTokens) << "and the executor goes, with a step under way";
+  }
+}
+
 // Some operation's request fails, each in turn: the error names what failed, comes out of wait(), and nothing hangs.
 TEST_F(ExecutorTest, ADiskThatFails) {
   for (const UpdateTime update : kUpdates) {

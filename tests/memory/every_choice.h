@@ -1,0 +1,82 @@
+// Every combination of choices that changes what a schedule of one rank looks like, on toy graphs.
+// Not here: ranks (sharding_test.cpp).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/memory/toy_graph.h"
+
+namespace spillway {
+
+inline std::string name_of_case(const Choices& c, bool tied, bool fused) {
+  return fmt::format(
+      "{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {} "
+      "deferred {} early room {}",
+      name_of(c.order), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form),
+      c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows,
+      std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes), c.early_room);
+}
+
+// But those that are looked up.
+inline std::vector<Deferred> every_other_block(const UnitGraph& graph) {
+  std::vector<Deferred> deferred;
+  for (const ParameterBlock& block : graph.blocks)
+    deferred.push_back(!block.looked_up && deferred.size() % 2 == 0 ? Deferred::yes : Deferred::no);
+  return deferred;
+}
+
+template <typename Visit>
+void for_every_choice(Visit&& visit, int layers = 4) {
+  for (const bool tied : {false, true}) {
+    for (const bool fused : {false, true}) {
+      const UnitGraph graph = toy_graph({.layers = layers, .tied = tied, .fused = fused});
+      for (const Tier tier : {Tier::device, Tier::nvme}) {
+        for (const Order order : {Order::horizontal, Order::vertical}) {
+          for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+            for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
+              for (const int micro_batches : {1, 3}) {
+                for (const int lookahead : {0, 1, 3}) {
+                  Choices choices = toy_choices(graph, tier);
+                  choices.order = order;
+                  choices.update = update;
+                  choices.micro_batches = micro_batches;
+                  choices.lookahead = lookahead;
+                  choices.update_spread = (lookahead + 1) / 2;
+                  choices.slots = lookahead == 1 ? 2 : 1;
+                  choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
+                  choices.update_chunk = 48 * 1024;
+                  choices.saved.assign(graph.units.size(), saved);
+                  if (saved == Saved::spill || micro_batches == 3)
+                    choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
+                  if (tier == Tier::device && saved == Saved::spill) continue;
+                  choices.clip = update != UpdateTime::in_backward;
+                  for (const bool fetches_rows : {false, true}) {
+                    if (fetches_rows && !may_fetch_rows(graph, choices)) continue;
+                    choices.fetches_rows = fetches_rows;
+                    for (const bool defers : {false, true}) {
+                      if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
+                      choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
+                      for (const Bytes early_room : {0 * kMiB, 3 * kMiB}) {
+                        if (early_room > 0 && (tier == Tier::device || lookahead == 3)) continue;
+                        choices.early_room = early_room;
+                        SCOPED_TRACE(name_of_case(choices, tied, fused));
+                        visit(graph, choices);
+                      }
+                    }
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace spillway
