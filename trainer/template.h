@@ -4,13 +4,12 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-namespace spillway {
+#include "trainer/template_value.h"
 
-using TemplateValue = nlohmann::ordered_json;  // "discarded" is Jinja's undefined
+namespace spillway {
 
 struct TemplateBody;
 
@@ -23,7 +22,7 @@ class Template {
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  // `variables` is an object. An InputError where the template refuses them, or asks of a value what it cannot do.
+  // `variables` is a dictionary of names. An InputError where the template refuses them, or asks of a value what it cannot do.
   std::string render(const TemplateValue& variables) const;
 
  private:

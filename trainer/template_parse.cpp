@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <initializer_list>
-#include <optional>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "memory/error.h"
+#include "trainer/template_call.h"
+#include "trainer/template_lexer.h"
 #include "trainer/template_syntax.h"
 
 namespace spillway {
@@ -14,188 +16,10 @@ namespace {
 
 using Expression = TemplateExpression;
 using Statement = TemplateStatement;
+using Token = TemplateToken;
 
-constexpr int kDeepest = 200;  // of expressions and statements within each other
-
-struct Token {
-  enum class Kind : std::uint8_t { text, begin_block, end_block, begin_output, end_output, name, string, number, symbol, end };
-  Kind kind = Kind::end;
-  std::string text;
-  int line = 1;
-};
-
-bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v'; }
-
-// Cuts the source as Jinja does with trim_blocks and lstrip_blocks: the newline after a block and the spaces before one are not
-// text.
-class Lexer {
- public:
-  Lexer(std::string_view source, const std::string& origin) : source_(source), origin_(origin) {
-    if (source_.ends_with('\n')) source_.remove_suffix(1);
-    if (source_.ends_with('\r')) source_.remove_suffix(1);
-  }
-
-  std::vector<Token> run() {
-    while (at_ < source_.size()) {
-      const std::size_t open = next_open();
-      text(source_.substr(at_, open - at_), open);
-      if (open == source_.size()) break;
-      at_ = open + 2;
-      const char kind = source_[open + 1];
-      if (at_ < source_.size() && (source_[at_] == '-' || source_[at_] == '+')) ++at_;
-      if (kind == '#')
-        comment();
-      else
-        code(kind == '%');
-    }
-    add(Token::Kind::end, "");
-    return std::move(tokens_);
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& found) const {
-    throw InputError(fmt::format("{}: line {}: {}", origin_, line_, found));
-  }
-  void add(Token::Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
-  void pass(std::size_t to) {
-    line_ += static_cast<int>(
-        std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_), source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
-    at_ = to;
-  }
-  std::size_t next_open() const {
-    for (std::size_t i = at_; i + 1 < source_.size(); ++i) {
-      if (source_[i] == '{' && (source_[i + 1] == '%' || source_[i + 1] == '{' || source_[i + 1] == '#')) return i;
-    }
-    return source_.size();
-  }
-  void text(std::string_view text, std::size_t open) {
-    const std::size_t end = at_ + text.size();
-    if (trims_all_) {
-      while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-    } else if (trims_newline_) {
-      if (text.starts_with("\r\n"))
-        text.remove_prefix(2);
-      else if (text.starts_with('\n'))
-        text.remove_prefix(1);
-    }
-    if (open < source_.size()) {
-      const char mark = open + 2 < source_.size() ? source_[open + 2] : ' ';
-      if (mark == '-') {
-        while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-      } else if (mark != '+' && source_[open + 1] != '{') {
-        // Only where nothing but spaces stands before the block on its line.
-        std::size_t begin = text.size();
-        while (begin > 0 && (text[begin - 1] == ' ' || text[begin - 1] == '\t')) --begin;
-        const bool at_line = begin > 0 ? text[begin - 1] == '\n' : is_at_line_start(end - text.size());
-        if (at_line) text = text.substr(0, begin);
-      }
-    }
-    if (!text.empty()) add(Token::Kind::text, std::string(text));
-    pass(end);
-    trims_all_ = trims_newline_ = false;
-  }
-  bool is_at_line_start(std::size_t at) const { return at == 0 || source_[at - 1] == '\n'; }
-  void comment() {
-    const std::size_t close = source_.find("#}", at_);
-    if (close == source_.npos) refuse("found no #} for a {#");
-    trims_all_ = close > at_ && source_[close - 1] == '-';
-    trims_newline_ = true;
-    pass(close + 2);
-  }
-  void code(bool is_block) {
-    add(is_block ? Token::Kind::begin_block : Token::Kind::begin_output, "");
-    const std::string_view close = is_block ? "%}" : "}}";
-    int braces = 0;  // an object within {{ }} ends with the same sign
-    for (;;) {
-      while (at_ < source_.size() && is_space(source_[at_])) pass(at_ + 1);
-      if (at_ >= source_.size()) refuse(fmt::format("found no {} for a {}", close, is_block ? "{%" : "{{"));
-      const std::string_view rest = source_.substr(at_);
-      const bool has_mark = (rest[0] == '-' || rest[0] == '+') && rest.substr(1).starts_with(close);
-      if (braces == 0 && (has_mark || rest.starts_with(close))) {
-        trims_all_ = has_mark && rest[0] == '-';
-        trims_newline_ = is_block && !(has_mark && rest[0] == '+');
-        pass(at_ + (has_mark ? 3 : 2));
-        add(is_block ? Token::Kind::end_block : Token::Kind::end_output, "");
-        return;
-      }
-      if (rest[0] == '{') ++braces;
-      if (rest[0] == '}') --braces;
-      item(rest);
-    }
-  }
-  void item(std::string_view rest) {
-    if (is_name_start(rest[0])) {
-      std::size_t end = 1;
-      while (end < rest.size() && (is_name_start(rest[end]) || is_digit(rest[end]))) ++end;
-      add(Token::Kind::name, std::string(rest.substr(0, end)));
-      return pass(at_ + end);
-    }
-    if (is_digit(rest[0])) {
-      std::size_t end = 1;
-      while (end < rest.size() && (is_digit(rest[end]) || (rest[end] == '.' && end + 1 < rest.size() && is_digit(rest[end + 1]))))
-        ++end;
-      add(Token::Kind::number, std::string(rest.substr(0, end)));
-      return pass(at_ + end);
-    }
-    if (rest[0] == '\'' || rest[0] == '"') return string(rest);
-    for (const std::string_view symbol : {"==", "!=", "<=", ">=", "//", "**"}) {
-      if (!rest.starts_with(symbol)) continue;
-      add(Token::Kind::symbol, std::string(symbol));
-      return pass(at_ + 2);
-    }
-    if (std::string_view("+-*/%~|.,:()[]{}<>=").find(rest[0]) == std::string_view::npos)
-      refuse(fmt::format("found {}",
-                         nlohmann::json(std::string(1, rest[0])).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
-    add(Token::Kind::symbol, std::string(1, rest[0]));
-    pass(at_ + 1);
-  }
-  void string(std::string_view rest) {
-    std::string value;
-    std::size_t i = 1;
-    for (; i < rest.size() && rest[i] != rest[0]; ++i) {
-      if (rest[i] != '\\' || i + 1 == rest.size()) {
-        value += rest[i];
-        continue;
-      }
-      const char c = rest[++i];
-      if (c == 'x' || c == 'u' || c == 'U' || is_digit(c))
-        refuse(fmt::format("found \\{} in a string, allowed: \\n, \\r, \\t, quotes", c));
-      switch (c) {
-        case 'n':
-          value += '\n';
-          break;
-        case 'r':
-          value += '\r';
-          break;
-        case 't':
-          value += '\t';
-          break;
-        case '\n':
-          break;
-        case '\\':
-        case '\'':
-        case '"':
-          value += c;
-          break;
-        default:
-          value += '\\', value += c;
-      }
-    }
-    if (i == rest.size()) refuse("found a string without an end");
-    add(Token::Kind::string, value);
-    pass(at_ + i + 1);
-  }
-
-  std::string_view source_;
-  const std::string& origin_;
-  std::vector<Token> tokens_;
-  std::size_t at_ = 0;
-  int line_ = 1;
-  bool trims_all_ = false;      // white space that follows
-  bool trims_newline_ = false;  // one newline that follows
-};
+constexpr int kDeepest = 200;            // of expressions and statements within each other, as they are written
+constexpr int kDeepestExpression = 400;  // of operations on the results of others: 1 + 1 + 1 is two
 
 class Parser {
  public:
@@ -264,10 +88,6 @@ class Parser {
       } else if (token.kind == Token::Kind::begin_block) {
         if (std::ranges::find(ends, after().text) != ends.end()) break;
         ++at_;
-        if (take_word("generation") || take_word("endgeneration")) {  // marks what an assistant said; nothing is made of it
-          need(Token::Kind::end_block);
-          continue;
-        }
         body.statements.push_back(block());
       } else {
         break;
@@ -286,6 +106,7 @@ class Parser {
     if (take_word("if")) return branches();
     if (take_word("for")) return loop();
     if (take_word("set")) return set();
+    if (take_word("generation")) return generation();
     for (const auto& [word, kind] :
          {std::pair("break", Statement::Kind::break_loop), std::pair("continue", Statement::Kind::continue_loop)}) {
       if (!take_word(word)) continue;
@@ -294,6 +115,16 @@ class Parser {
       return {.kind = kind};
     }
     refuse_kind("{% " + now().text + " %}");
+  }
+  // Marks what an assistant said. Nothing is made of that here, but that variables set within end with it.
+  Statement generation() {
+    Statement statement{.kind = Statement::Kind::scope};
+    need(Token::Kind::end_block);
+    const int loops = std::exchange(loops_, 0);
+    statement.bodies.push_back(statements({"endgeneration"}));
+    loops_ = loops;
+    end_block("endgeneration");
+    return statement;
   }
   Statement branches() {
     Statement statement{.kind = Statement::Kind::branches};
@@ -359,9 +190,16 @@ class Parser {
   }
 
   Expression make(Expression::Kind kind, std::string name, std::vector<Expression> parts) const {
-    return {.kind = kind, .line = now().line, .name = std::move(name), .parts = std::move(parts)};
+    Expression made{.kind = kind, .line = now().line, .name = std::move(name)};
+    for (Expression& part : parts) add(made, std::move(part));
+    return made;
   }
-  Expression undefined() const { return {.line = now().line, .value = TemplateValue(TemplateValue::value_t::discarded)}; }
+  void add(Expression& to, Expression part) const {
+    if (part.depth >= kDeepestExpression) refuse("found an expression that is too deep");
+    to.depth = std::max(to.depth, part.depth + 1);
+    to.parts.push_back(std::move(part));
+  }
+  Expression undefined() const { return {.line = now().line}; }
 
   // Jinja's order, from the loosest: if, or, and, not, comparisons, + -, ~, * / // %, unary, then filters and tests.
   Expression expression() {
@@ -429,8 +267,9 @@ class Parser {
     }
   }
   Expression signed_value() {
-    if (take_symbol("-")) return make(Expression::Kind::minus, "", {postfix(primary())});
+    const bool is_negative = take_symbol("-");
     Expression value = postfix(primary());
+    if (is_negative) value = make(Expression::Kind::minus, "", {std::move(value)});
     for (;;) {
       if (take_symbol("|")) {
         value = filter(std::move(value));
@@ -441,20 +280,36 @@ class Parser {
       }
     }
   }
+  void check_call(const TemplateSignature& signature, const Expression& call) const {
+    const std::string problem = problem_of_call(signature, call.parts.size() - 1, call.names);
+    if (!problem.empty()) refuse(fmt::format("found {}", problem));
+  }
   Expression filter(Expression value) {
     std::string name = need_name();
-    if (!is_template_filter(name)) refuse_kind("the filter " + name);
+    const TemplateSignature* const signature = find_template_filter(name);
+    if (signature == nullptr) refuse_kind("the filter " + name);
     Expression made = make(Expression::Kind::filter, std::move(name), {std::move(value)});
     if (take_symbol("(")) arguments(made);
-    return postfix(std::move(made));
+    check_call(*signature, made);
+    return made;
   }
   Expression test(Expression value) {
     const bool is_negated = take_word("not");
     std::string name = need_name();
-    if (!is_template_test(name)) refuse_kind("the test " + name);
+    const TemplateSignature* const signature = find_template_test(name);
+    if (signature == nullptr) refuse_kind("the test " + name);
     Expression made = make(Expression::Kind::test, std::move(name), {std::move(value)});
-    if (take_symbol("(")) arguments(made);
+    if (take_symbol("("))
+      arguments(made);
+    else if (begins_argument())
+      add(made, postfix(primary()));
+    check_call(*signature, made);
     return is_negated ? make(Expression::Kind::negation, "", {std::move(made)}) : made;
+  }
+  // Of a test, without parentheses: `is equalto 1`.
+  bool begins_argument() const {
+    if (now().kind == Token::Kind::name) return !is_word("else") && !is_word("or") && !is_word("and");
+    return now().kind == Token::Kind::string || now().kind == Token::Kind::number || is_symbol("[") || is_symbol("{");
   }
   void arguments(Expression& call) {
     while (!take_symbol(")")) {
@@ -462,8 +317,11 @@ class Parser {
         call.names.push_back(need_name());
         ++at_;
         call.named.push_back(expression());
+        call.depth = std::max(call.depth, call.named.back().depth + 1);
       } else {
-        call.parts.push_back(expression());
+        if (!call.names.empty()) refuse("found an argument without a name behind one with a name");
+        if (is_symbol("*") || is_symbol("**")) refuse_kind("a call with " + now().text);
+        add(call, expression());
       }
       if (!is_symbol(")")) need_symbol(",");
     }
@@ -484,20 +342,16 @@ class Parser {
     }
   }
   Expression subscript(Expression value) {
-    std::array<Expression, 3> bounds = {undefined(), undefined(), undefined()};
-    std::size_t colons = 0;
-    while (!is_symbol("]")) {
-      if (is_symbol(":")) {
-        if (++colons > 2) refuse("found a third : in a slice");
-        ++at_;
-      } else {
-        bounds[colons] = expression();
-      }
-    }
-    ++at_;
-    if (colons == 0) return make(Expression::Kind::index, "", {std::move(value), std::move(bounds[0])});
-    return make(Expression::Kind::slice, "",
-                {std::move(value), std::move(bounds[0]), std::move(bounds[1]), std::move(bounds[2])});
+    const auto none = [&] { return Expression{.line = now().line, .value = nullptr}; };
+    const auto bound = [&] { return is_symbol(":") || is_symbol("]") ? none() : expression(); };
+    if (is_symbol("]")) refuse("found ], allowed: a value");
+    Expression first = bound();
+    if (take_symbol("]")) return make(Expression::Kind::index, "", {std::move(value), std::move(first)});
+    need_symbol(":");
+    Expression last = bound();
+    Expression step = take_symbol(":") ? bound() : none();
+    need_symbol("]");
+    return make(Expression::Kind::slice, "", {std::move(value), std::move(first), std::move(last), std::move(step)});
   }
   Expression primary() {
     const Token& token = now();
@@ -511,11 +365,12 @@ class Parser {
     if (token.kind == Token::Kind::number) return number();
     if (token.kind == Token::Kind::name) return word();
     if (take_symbol("(")) {
+      if (take_symbol(")")) return make(Expression::Kind::tuple, "", {});
       Expression value = expression();
       if (is_symbol(",")) {
-        value = make(Expression::Kind::list, "", {std::move(value)});
+        value = make(Expression::Kind::tuple, "", {std::move(value)});
         while (take_symbol(",")) {
-          if (!is_symbol(")")) value.parts.push_back(expression());
+          if (!is_symbol(")")) add(value, expression());
         }
       }
       need_symbol(")");
@@ -524,7 +379,7 @@ class Parser {
     if (take_symbol("[")) {
       Expression value = make(Expression::Kind::list, "", {});
       while (!take_symbol("]")) {
-        value.parts.push_back(expression());
+        add(value, expression());
         if (!is_symbol("]")) need_symbol(",");
       }
       return value;
@@ -532,9 +387,9 @@ class Parser {
     if (take_symbol("{")) {
       Expression value = make(Expression::Kind::object, "", {});
       while (!take_symbol("}")) {
-        value.parts.push_back(expression());
+        add(value, expression());
         need_symbol(":");
-        value.parts.push_back(expression());
+        add(value, expression());
         if (!is_symbol("}")) need_symbol(",");
       }
       return value;
@@ -545,6 +400,7 @@ class Parser {
     Expression value = make(Expression::Kind::literal, "", {});
     const std::string& text = tokens_[at_++].text;
     const char* const end = text.data() + text.size();
+    if (text.size() > 1 && text[0] == '0' && text[1] != '.') refuse(fmt::format("found the number {}", text));
     if (text.find('.') == text.npos) {
       std::int64_t whole = 0;
       if (const auto [stop, error] = std::from_chars(text.data(), end, whole); error != std::errc() || stop != end)
@@ -584,7 +440,7 @@ class Parser {
 }  // namespace
 
 TemplateBody parse_template(std::string_view source, const std::string& origin) {
-  return Parser(Lexer(source, origin).run(), origin).whole();
+  return Parser(cut_template(source, origin), origin).whole();
 }
 
 }  // namespace spillway

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/template.h"
+#include "trainer/template_value.h"
 
 namespace spillway {
 
@@ -25,13 +25,15 @@ struct TemplateExpression {
     binary,
     conditional,
     list,
+    tuple,
     object
   };
   Kind kind = Kind::literal;
   int line = 0;
+  int depth = 1;
   std::string name;     // of a variable, member, filter, test; a binary operator
   TemplateValue value;  // literal
-  // What it works on, then arguments. slice: what, from, to, step (literal undefined where not given). conditional: then, if,
+  // What it works on, then arguments. slice: what, from, to, step (literal none where not given). conditional: then, if,
   // else.
   std::vector<TemplateExpression> parts;
   std::vector<std::string> names;  // of arguments by name
@@ -45,7 +47,7 @@ struct TemplateBody {
 };
 
 struct TemplateStatement {
-  enum class Kind : std::uint8_t { text, output, branches, loop, set, set_body, break_loop, continue_loop };
+  enum class Kind : std::uint8_t { text, output, branches, loop, scope, set, set_body, break_loop, continue_loop };
   Kind kind = Kind::text;
   std::string text;
   std::vector<std::string> names;  // targets of a loop; of set: the variable, and the member of it
@@ -56,9 +58,5 @@ struct TemplateStatement {
 };
 
 TemplateBody parse_template(std::string_view source, const std::string& origin);
-
-// Filters and tests that are known, so that others are refused when the template is read.
-bool is_template_filter(std::string_view name);
-bool is_template_test(std::string_view name);
 
 }  // namespace spillway

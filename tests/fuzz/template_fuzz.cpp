@@ -1,12 +1,14 @@
 // Chat templates, rendered with a conversation.
 #include "tests/fuzz/fuzz.h"
 #include "trainer/template.h"
+#include "trainer/template_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace spillway;
-  const TemplateValue message = {{"role", "user"}, {"content", "text"}};
-  const TemplateValue variables = {
-      {"messages", TemplateValue::array({message, message})}, {"tools", nullptr}, {"bos_token", "<s>"}};
+  static const TemplateValue variables = read_template_json(R"({
+      "messages": [{"role": "user", "content": "te\u3000xt "},
+                   {"role": "tool", "content": [{"n": 1.5, "big": 99999999999999999999}]}],
+      "tools": null, "bos_token": "<s>"})");
   refuse_or_accept([&] { Template(text_of(data, size), "template").render(variables); });
   return 0;
 }

@@ -1,25 +1,112 @@
-"""Writes tests/data/chat/gold.json: conversations, and what transformers makes of them by the templates beside it (and by one that it
-refuses them with). Usage: chat_cases.py (jinja2 and transformers installed)"""
+#!/usr/bin/env python3
+"""Conversations, and what transformers makes of them: writes tests/data/chat/gold.json, or compares a program with it.
+
+usage: chat_cases.py                        writes gold.json (transformers and jinja2 installed)
+       chat_cases.py --against SPILLWAY     renders by `spillway tokenize` too; exit code 1 where a text differs
+       chat_cases.py --against SPILLWAY --random N [--seed S]      N random templates besides
+
+A case is a template and a row. Where transformers refuses, the text is null. A program may refuse what transformers
+renders (those are counted and shown with --verbose); it may not render anything else.
+"""
+import argparse
+import collections
 import json
 import pathlib
+import subprocess
+import sys
+import tempfile
 
-from transformers.utils.chat_template_utils import render_jinja_template
+from chat_templates import CASES, ROWS, SPECIAL, random_template
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 place = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "chat"
-tools = [{"type": "function", "function": {"name": "weather", "description": "Weather – now", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
-call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Łódź", "n": 3, "f": 1.5, "b": True}}}
-rows = [
-    {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nHello!"}]},
-    {"messages": [{"role": "system", "content": "  Be short. "}, {"role": "user", "content": " Hi\n"}, {"role": "assistant", "content": "Yo 🙂"},
-                  {"role": "user", "content": "bye"}, {"role": "assistant", "content": "x", "thought": "deep"}]},
-    {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "weather?"},
-                  {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "sunny"},
-                  {"role": "tool", "content": "windy"}, {"role": "assistant", "content": "It's sunny."}], "tools": tools},
-    {"messages": [{"role": "hidden", "content": "psst"}, {"role": "user", "content": ""}, {"role": "assistant", "content": "<|im_start|>nested<|im_end|>"}]},
-]
-special = {"bos_token": "<s>", "eos_token": "<|im_end|>"}
-texts = {}
-for template in sorted(place.glob("*.jinja")):
-    texts[template.name] = [render_jinja_template([row["messages"]], tools=row.get("tools"), chat_template=template.read_text(), **special)[0][0] for row in rows]
-(place / "gold.json").write_text(json.dumps({"rows": rows, "special": special, "texts": texts}, ensure_ascii=False, indent=1) + "\n")
+
+
+def tokenizer_of_bytes():
+    """A token for each byte, so that ids are text."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    names = {byte: chr(byte) for byte in visible} | {byte: chr(256 + n) for n, byte in enumerate(hidden)}
+    made = Tokenizer(models.BPE({names[byte]: byte for byte in range(256)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+bytes_tokenizer = tokenizer_of_bytes()
+reference = PreTrainedTokenizerFast(tokenizer_object=bytes_tokenizer, **SPECIAL)
+
+
+def text_of_reference(template, row):
+    try:
+        tools = row.get("tools")
+        text = reference.apply_chat_template(row["messages"], tools=tools, chat_template=template, tokenize=False)
+        text.encode()  # half a surrogate pair is no text
+        return text
+    except Exception:  # whatever a template raises is a refusal
+        return None
+
+
+class Program:
+    def __init__(self, command, folder):
+        self.command, self.folder = command, pathlib.Path(folder)
+        bytes_tokenizer.save(str(self.folder / "tokenizer.json"))
+
+    def text_of(self, template, row):
+        """The text, or None and why."""
+        (self.folder / "tokenizer_config.json").write_text(json.dumps({**SPECIAL, "chat_template": template}))
+        (self.folder / "row.jsonl").write_text(json.dumps(row) + "\n")
+        command = [self.command, "tokenize", "--format", "ids", "--threads", "1", "--tokenizer", str(self.folder)]
+        command += ["--out", str(self.folder / "ids.json"), str(self.folder / "row.jsonl")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 2:
+            return None, done.stderr.strip().splitlines()[0]
+        if done.returncode != 0:
+            return f"exit code {done.returncode}", ""
+        ids = json.loads((self.folder / "ids.json").read_text().splitlines()[0])
+        return bytes(ids).decode(), ""
+
+
+def compare(program, cases, verbose):
+    found = collections.Counter()
+    for template, row in cases:
+        expected = text_of_reference(template, row)
+        text, why = program.text_of(template, row)
+        if text == expected:
+            kind = "equal" if text is not None else "both refuse"
+        elif text is None:
+            kind = "refused, transformers renders"
+        else:
+            kind = "rendered, transformers refuses" if expected is None else "DIFFERENT"
+        found[kind] += 1
+        if kind in ("DIFFERENT", "rendered, transformers refuses") or (verbose and kind.startswith("refused")):
+            print(f"{kind}: {template!r}\n  transformers {expected!r}\n  spillway     {text!r} {why}")
+    print(", ".join(f"{kind} {count}" for kind, count in sorted(found.items())))
+    return found["DIFFERENT"] > 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--against")
+    parser.add_argument("--random", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    files = {path.name: path.read_text() for path in sorted(place.glob("*.jinja"))}
+    cases = [(text, row) for text in files.values() for row in ROWS]
+    cases += [(template, ROWS[row]) for template, row in CASES]
+    if options.against:
+        cases += [random_template(options.seed + n) for n in range(options.random)]
+        with tempfile.TemporaryDirectory() as folder:
+            sys.exit(compare(Program(options.against, folder), cases, options.verbose))
+    texts = {name: [text_of_reference(text, row) for row in ROWS] for name, text in files.items()}
+    small = [{"template": template, "row": row, "text": text_of_reference(template, ROWS[row])}
+             for template, row in CASES]
+    rows = [json.dumps(row, ensure_ascii=False) for row in ROWS]  # as text: some numbers are beyond what readers keep
+    gold = {"rows": rows, "special": SPECIAL, "texts": texts, "cases": small}
+    (place / "gold.json").write_text(json.dumps(gold, ensure_ascii=False, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
