@@ -36,13 +36,16 @@ Bytes row_window(Bytes row_bytes) {
 }
 
 bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block) {
-  const bool apart = choices.fetches_rows && graph.blocks[static_cast<std::size_t>(block)].looked_up;
-  return choices.update == UpdateTime::in_backward && !defers(choices, block) && !apart && choices.form != StateForm::compact &&
-         choices.slots == 1 && choices.sharding.ranks == 1;
+  return choices.update == UpdateTime::in_backward && !defers(choices, block) && !keeps_rows_apart(graph, choices, block) &&
+         choices.form != StateForm::compact && choices.slots == 1 && choices.sharding.ranks == 1;
+}
+
+bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices, int block) {
+  return choices.fetches_rows && graph.blocks[static_cast<std::size_t>(block)].looked_up;
 }
 
 bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block) {
-  if (!choices.fetches_rows || !graph.blocks[static_cast<std::size_t>(block)].looked_up) return true;
+  if (!keeps_rows_apart(graph, choices, block)) return true;
   return std::any_of(graph.units.begin(), graph.units.end(), [&](const Unit& unit) {
     return unit.lookup.rows == 0 &&
            std::find(unit.gradient_blocks.begin(), unit.gradient_blocks.end(), block) != unit.gradient_blocks.end();
@@ -66,6 +69,7 @@ bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
   for (const Unit& unit : graph.units) {
     if (unit.lookup.rows == 0) continue;
     any = true;
+    if (unit.lookup.row_elements % kSquareLeaf != 0) return false;
     const int block = unit.blocks.front();
     for (const auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) {
       if ((*tiers)[block] != Tier::nvme) return false;
@@ -75,6 +79,13 @@ bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
     }
   }
   return any;
+}
+
+std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices) {
+  std::vector<std::int64_t> begin(1, 0);
+  for (const ParameterBlock& block : graph.blocks)
+    begin.push_back(begin.back() + (choices.sharding.shards_optimizer() ? square_nodes_of_part(block.elements) : 1));
+  return begin;
 }
 
 Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form) {

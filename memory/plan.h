@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "memory/sharding.h"
+#include "memory/square_tree.h"
 #include "memory/types.h"
 #include "memory/unit.h"
 
@@ -245,8 +246,11 @@ constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
 // where state is hashed.
 bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block);
 
-// Whether a block has a gradient of all its rows. Where rows are fetched, one that is only looked up has none: rows that no token
-// takes have a gradient of zeros, and those of the others are kept apart.
+// Whether the gradients of the rows of a block that a step's tokens touch are kept apart from it, and updated apart: it is looked
+// up, and rows are fetched.
+bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices, int block);
+// Whether a block has a gradient of all its rows. One that keeps rows apart and is only looked up has none: that of the others is
+// of zeros.
 bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block);
 // The first unit that is no lookup and has a gradient for a block that one takes rows of; else the last unit.
 int first_sharing_unit(const UnitGraph& graph);
@@ -257,7 +261,7 @@ struct TouchedRow {
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);
 // Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than
-// a row's window, and where rows are updated after their blocks, the state has no second slot for a step that is taken back.
+// a row's window, a row is whole leaves of the tree of squares, and where rows are updated after their blocks, the state has no second slot for a step that is taken back.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 // Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
@@ -270,6 +274,11 @@ inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBl
 }
 Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form);  // of all its arrays
 
+// The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block has
+// one, its sum of squares; where ranks have parts of it, the nodes of its tree that a part is, of which all ranks' make the sum.
+// Open are the nodes of the block whose updates take its squares, from one of its updates to the next.
+std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices);
+
 struct Plan {
   Choices choices;
   std::vector<Buffer> resident;
@@ -279,12 +288,12 @@ struct Plan {
   std::vector<int> gradient_buffer;
   // Buffers of control words, resident on the device tier.
   int loss_buffer = -1;                 // double [micro_batches + 1]: sums of each micro-batch; the step's loss
-  int norm_buffer = -1;                 // double [pieces]: sums of squares, in the order of blocks and pieces
+  int norm_buffer = -1;                 // double: sums of squares, as norm_words() says
   int factor_buffer = -1;               // double [2]: global norm, clip factor
   // Where rows are fetched. The first two where updates wait for the next step, which takes them.
   int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients that wait, each at its token's first place
   int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
-  int row_norm_buffer = -1;             // double [V]: sums of squares of all rows
+  int row_norm_buffer = -1;             // double: sums of squares of the nodes of rows: of all, or of those that a step touches
   int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next
   int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1

@@ -34,17 +34,18 @@ int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan
 
 void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
-  int pieces = 0;
-  for (const ParameterBlock& block : graph.blocks) pieces += static_cast<int>(block.pieces.size());
   const Bytes word = sizeof(double);
   plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
-  plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device, pieces * word, 1);
+  plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device,
+                                  (norm_words(graph, choices).back() + kSquareNodesFromBegin) * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
   plan.token_buffer =
       add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
   if (choices.fetches_rows) {
     std::int64_t vocabulary = 0, row_elements = 0;
+    bool any_is_tied = false;
     for (const Unit& unit : graph.units) {
+      if (unit.lookup.rows > 0) any_is_tied |= has_dense_gradient(graph, choices, unit.blocks.front());
       vocabulary += unit.lookup.rows;
       row_elements = std::max(row_elements, unit.lookup.row_elements);
     }
@@ -55,7 +56,8 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
       plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device,
                                          (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
     }
-    plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device, vocabulary * word, 1);
+    plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device,
+                                        (any_is_tied ? vocabulary : tokens) * (row_elements / row_node(row_elements)) * word, 1);
   }
   if (choices.gives_logits)
     plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);

@@ -28,7 +28,7 @@ class Builder {
     for (int unit = static_cast<int>(graph.units.size()) - 1; unit >= 0; --unit) {
       for (const int block : graph.units[unit].gradient_blocks) gradient_users_[block].push_back(unit);
     }
-    first_tensor_piece_ = graph.first_pieces();
+    norm_words_ = norm_words(graph, choices_);
   }
 
   TaskList step() {
@@ -210,7 +210,7 @@ class Builder {
     list_.operands.back().kind = kind;
   }
 
-  bool is_apart(int block) const { return choices_.fetches_rows && graph_.blocks[block].looked_up; }
+  bool is_apart(int block) const { return keeps_rows_apart(graph_, choices_, block); }
   // Where rows are apart, their blocks' gradients are those of the head that shares them, if there is one.
   bool is_tied(int block) const { return graph_.units[gradient_users_[block].front()].lookup.rows == 0; }
 
@@ -250,8 +250,8 @@ class Builder {
     use(task, Role::gradient, Access::read, sum);
     if (rounds) use(task, Role::gradient, Access::write, waiting);
     use(task, Role::value, first ? Access::write : Access::update, rows);
-    constexpr Bytes word = sizeof(double);
-    resident(task, Role::value, Access::write, plan_.row_norm_buffer, lookup.first * word, lookup.rows * word);
+    const Bytes row_bytes = row_elements() / row_node(row_elements()) * static_cast<Bytes>(sizeof(double));
+    resident(task, Role::value, Access::write, plan_.row_norm_buffer, lookup.first * row_bytes, lookup.rows * row_bytes);
   }
 
   // The gradients of the touched rows, and the blocks' sums of squares with them. What the next step
@@ -261,7 +261,7 @@ class Builder {
     task.op.work.bytes = 20.0 * static_cast<double>(step_rows() * row_elements());
     use(task, Role::gradient, Access::update, row_sums_object_);
     if (whole_rows_object_ >= 0) use(task, Role::gradient, Access::read, whole_rows_object_);
-    resident(task, Role::value, Access::update, plan_.row_norm_buffer);
+    resident(task, Role::value, whole_rows_object_ >= 0 ? Access::update : Access::write, plan_.row_norm_buffer);
     if (defers_all(choices_)) {
       resident(task, Role::value, Access::write, plan_.row_gradient_buffer);
       resident(task, Role::value, Access::write, plan_.touched_buffer);
@@ -273,7 +273,7 @@ class Builder {
                         .bytes = step_rows() * row_elements() * gradient_bytes_per_element(choices_.form)});
       use(task, Role::value, Access::write, touched_gradient_object_);
     }
-    control(task, Access::update, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
+    for (const int unit : lookups_) write_squares(task, graph_.units[unit].blocks.front());
   }
 
   // Where blocks have been updated without the rows that the step touches: these are read once that is written, so that what lies
@@ -500,7 +500,7 @@ class Builder {
   void queue_pending_updates() {
     for (int unit = 0; unit < units(); ++unit) {
       for (const int block : graph_.units[unit].blocks) {
-        const bool late = choices_.fetches_rows && graph_.blocks[block].looked_up;
+        const bool late = is_apart(block);
         if (!defers(choices_, block) || updated_[block] || (late && graph_.units[unit].lookup.rows > 0)) continue;
         queue_update(late ? late_ : queue_, block, Condition::pending, unit + 1);
       }
@@ -576,17 +576,19 @@ class Builder {
     if (rounds) use(task, Role::gradient, Access::write, waiting);
     write_squares(task, block);
   }
-  void write_squares(Task& task, int block) {
+  void use_norm_words(Task& task, Access access, std::int64_t begin, std::int64_t end) {
     constexpr Bytes word = sizeof(double);
-    const Bytes begin = first_tensor_piece_[block] * word, end = first_tensor_piece_[block + 1] * word;
-    control(task, Access::update, plan_.norm_buffer, begin, end - begin);
+    control(task, access, plan_.norm_buffer, begin * word, (end - begin) * word);
+  }
+  void write_squares(Task& task, int block) {
+    use_norm_words(task, Access::write, norm_words_[block], norm_words_[block + 1]);
   }
 
   void norm() {
-    if (sharding().shards_optimizer())
-      reduce_control(plan_.norm_buffer, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
+    const std::int64_t end = norm_words_.back();
+    if (sharding().shards_optimizer()) reduce_control(plan_.norm_buffer, end * static_cast<Bytes>(sizeof(double)));
     Task& task = add(OpKind::norm, Lane::update);
-    control(task, Access::read, plan_.norm_buffer, 0, first_tensor_piece_.back() * static_cast<Bytes>(sizeof(double)));
+    use_norm_words(task, Access::read, 0, end);
     control(task, Access::write, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
   }
 
@@ -643,10 +645,10 @@ class Builder {
     for (const int object : moved) use(task, Role::state, Access::update, object);
     const bool takes_squares = squares_with_update(graph_, choices_, chunk.block);
     const std::int64_t block_elements = elements_at_rest(sharding(), graph_.blocks[chunk.block], StateKind::m);
-    // Squares are summed in stretches, of which the last may go on behind the update's elements.
-    const std::int64_t read = takes_squares ? block_elements - chunk.begin : elements;
     if (gradient_of_block >= 0)
-      use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, read * gradient_bytes);
+      use(task, Role::gradient, Access::read, gradient_of_block, chunk.begin * gradient_bytes, elements * gradient_bytes);
+    if (takes_squares && elements < block_elements)
+      use_norm_words(task, Access::update, norm_words_.back(), norm_words_.back() + kSquareNodesFromBegin);
     if (takes_squares && chunk.end == block_elements) write_squares(task, chunk.block);
     if (is_apart(chunk.block) && defers_all(choices_)) read_waiting_rows(task);
     read_settled_loss(task);
@@ -683,7 +685,7 @@ class Builder {
   };
   std::vector<Gathered> gathered_;                 // a block whose weights are sharded
   std::vector<std::vector<int>> gradient_users_;   // units that add to a block's gradient, in the order of the backward
-  std::vector<int> first_tensor_piece_;            // place of a block's first piece among all pieces
+  std::vector<std::int64_t> norm_words_;           // where a block's begin; at last the open nodes
   std::deque<Chunk> queue_;                        // updates that are due, by phase
   std::deque<Chunk> late_;                         // of blocks that are looked up, where nothing else waits for them
   std::vector<char> updated_;                      // blocks whose update of the step has been issued

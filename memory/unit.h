@@ -22,7 +22,7 @@ enum class FileLayout : std::uint8_t { as_stored, transposed };
 struct TensorPiece {
   std::string tensor;                      // name in the model file
   std::vector<std::int64_t> file_shape;    // shape of the whole tensor in the file
-  int tensor_index = 0;                    // place of the tensor in the model's canonical order; norms are added in it
+  int tensor_index = 0;                    // place of the tensor in the model's canonical order
   FileLayout layout = FileLayout::as_stored;
   Decay decay = Decay::applied;            // by the rank of the file's tensor: two or more dimensions decay
   std::int64_t row_begin = 0, column_begin = 0;
@@ -113,13 +113,6 @@ struct UnitGraph {
   int tensors = 0;                         // number of distinct tensor_index
   Bytes token_bytes = 0;                   // inputs and targets of one micro-batch
   Bytes logits_bytes = 0;                  // of one row over the whole vocabulary, fp32
-
-  // A block: the place of its first piece among those of all blocks; and at last the number of pieces.
-  std::vector<int> first_pieces() const {
-    std::vector<int> first(1, 0);
-    for (const ParameterBlock& block : blocks) first.push_back(first.back() + static_cast<int>(block.pieces.size()));
-    return first;
-  }
 };
 
 }  // namespace spillway

@@ -170,7 +170,7 @@ void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, cons
 template <typename E>
 void gelu_backward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h);
 
-// ---- Element-wise helpers and reductions (models/cpu/pointwise.cpp, models/cpu/reduce.cpp) ---------------------------------
+// ---- Element-wise helpers and reductions (models/cpu/pointwise.cpp, reduce.cpp, squares.cpp) ----------------------------------
 
 template <typename E>
 void add(const ThreadPool& pool, std::int64_t elements, const E* a, const E* b, E* sum);     // sum may be a or b
@@ -187,23 +187,13 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data);
 template <typename E>
 bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x);
 
-// Chunks of 64 Ki elements, each from its first stretch of 1 Ki to its last: a stretch in fp32, their sum in double. Chunks are
-// added along a fixed tree.
-inline constexpr std::int64_t kSquareChunk = 64 << 10, kSquareStretch = 1 << 10;
-Bytes sum_of_squares_scratch_bytes(std::int64_t elements);
+// Sums of squares of the nodes (memory/square_tree.h) that x is made of, by the calling thread: sums[i] of the i-th `node`
+// elements, a power of two from kSquareLeaf to kSquareStretch. What the last lacks counts as zeros.
 template <typename E>
-double sum_of_squares(const ThreadPool& pool, std::int64_t elements, const E* x, std::byte* scratch);
-// The sum of a chunk so far with what follows of it, by the calling thread; x begins with a stretch of the chunk.
+void square_nodes(std::int64_t elements, std::int64_t node, const E* x, double* sums /*[ceil(elements / node)]*/);
+// cast_from_float() to y and square_nodes() of y, in one pass over memory.
 template <typename E>
-double add_squares(double sum, std::int64_t elements, const E* x);
-// sums[row] of x [rows, columns], each as sum_of_squares() takes it of a chunk.
-template <typename E>
-void row_squares(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const E* x, double* sums);
-// cast_from_float() to y and the sums of squares of y, in one pass over memory.
-template <typename E>
-double round_and_square(const ThreadPool& pool, std::int64_t elements, const float* x, E* y, std::byte* scratch);
-template <typename E>
-void round_and_square_rows(const ThreadPool& pool, std::int64_t rows, std::int64_t columns, const float* x, E* y, double* sums);
+void round_and_square_nodes(std::int64_t elements, std::int64_t node, const float* x, E* y, double* sums);
 // The sum along the fixed tree that every reduction here uses. Destroys `values`.
 double tree_sum(std::span<double> values);
 

@@ -46,7 +46,7 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::gradient_finish:
       if (!bound.values.empty()) {
         if (row_ops_.keep_apart(bound, run.token_slot)) return {};
-      } else if (optimizer_.finish_gradient(bound, piece_sums())) {
+      } else if (optimizer_.finish_gradient(bound, norm_words())) {
         return {};
       }
       return gradient_not_finite(op.block);
@@ -62,7 +62,7 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
       row_ops_.add_rows(bound, run.token_slot);
       return {};
     case OpKind::finish_rows:
-      if (row_ops_.finish_rows(bound, run.token_slot, piece_sums())) return {};
+      if (row_ops_.finish_rows(bound, run.token_slot, norm_words())) return {};
       return "a gradient of the embedding is not finite";
     case OpKind::update_touched:
       update_touched(run, bound);
@@ -116,7 +116,7 @@ std::string Operations::sum_losses(Run& run) const {
 }
 
 std::string Operations::take_norm(Run& run) {
-  const double norm = optimizer_.norm(piece_sums());
+  const double norm = optimizer_.norm(norm_words());
   run.grad_norm = norm;
   factor()[0] = norm;
   // As PyTorch's clip_grad_norm_, in fp32 as there.
@@ -154,11 +154,11 @@ bool Operations::update(Run& run, const BoundOp& bound) {
   const StepSettings& step = waited ? run.update_settings : run.settings;
   if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before, run.slot_after, step.step);
   TouchedRows apart;
-  if (plan_.choices.fetches_rows && graph_.blocks[bound.op->block].looked_up) {
+  if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
     apart = bound.values.empty() ? row_ops_.touched(run.token_slot) : row_ops_.waiting(bound);
   }
   if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
-    return optimizer_.square_and_update(bound, settings_of(run, step), piece_sums());
+    return optimizer_.square_and_update(bound, settings_of(run, step), norm_words());
   optimizer_.update(bound, settings_of(run, step), apart, hashes_);
   return true;
 }

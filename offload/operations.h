@@ -37,7 +37,7 @@ class Operations {
  private:
   std::byte* resident(int buffer) const { return device_ + plan_.resident[buffer].offset; }
   double* losses() const { return reinterpret_cast<double*>(resident(plan_.loss_buffer)); }
-  double* piece_sums() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
+  double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
   std::span<std::int32_t> token_rows(int token_slot, int micro_batch, int which) const;
 

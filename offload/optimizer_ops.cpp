@@ -2,29 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
-#include "memory/bfloat16.h"
 #include "models/ops.h"
+#include "offload/block_squares.h"
 #include "offload/host_adamw.h"
 
 namespace spillway {
+
 OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
-    : graph_(graph), rows_(graph), form_(form), pool_(threads, PoolPriority::high), first_piece_(graph.first_pieces()) {
-  Bytes scratch = 0;
-  for (const ParameterBlock& block : graph.blocks) {
-    for (const TensorPiece& piece : block.pieces)
-      scratch = std::max(
-          {scratch, ops::sum_of_squares_scratch_bytes(piece.elements()), piece.rows * static_cast<Bytes>(sizeof(double))});
-  }
-  std::int64_t chunks = 0;
-  for (const ParameterBlock& block : graph.blocks) {
-    square_tasks_.push_back(square_tasks_of(block));
-    for (const SquareTask& task : square_tasks_.back())
-      chunks = std::max(chunks, task.first_sum + (task.end - task.begin + task.chunk - 1) / task.chunk);
-  }
-  chunk_sums_.resize(static_cast<std::size_t>(chunks));
-  tensor_sums_.resize(static_cast<std::size_t>(graph.tensors));
-  scratch_.resize(static_cast<std::size_t>(scratch));
+    : graph_(graph), rows_(graph), form_(form), pool_(threads, PoolPriority::high) {
+  std::int64_t nodes = 0;
+  for (const ParameterBlock& block : graph.blocks) nodes = std::max(nodes, SquareCut(0, block.elements, kSquareTask).size());
+  // A part that begins anywhere has smaller ones at both ends.
+  node_sums_.resize(static_cast<std::size_t>(nodes + square_nodes_of_part(kSquareTask)));
   zeros_.resize(static_cast<std::size_t>(std::max(kAdamWChunk, rows_.row_elements()) * gradient_bytes_per_element(form)));
 }
 
@@ -35,107 +26,46 @@ void OptimizerOps::add_gradients(const BoundOp& op) const {
     ops::accumulate(pool_, piece.elements(), second + piece.begin, first + piece.begin);
 }
 
-bool OptimizerOps::finish_gradient(const BoundOp& op, double* sums) {
-  const auto* gradient = reinterpret_cast<const float*>(op.gradient[0]);
-  auto* rounded = reinterpret_cast<BFloat16*>(op.gradient[1]);
-  bool finite = true;
-  int place = first_piece_[op.op->block];
-  for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces) {
-    double& sum = sums[place++];
-    sum = sum_of_squares(op.op->block, piece, gradient + piece.begin,
-                         form_ == StateForm::compact ? rounded + piece.begin : nullptr);
-    finite &= std::isfinite(sum);
-  }
-  return finite;
+bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
+  const ParameterBlock& block = graph_.blocks[op.op->block];
+  const SquaredGradient gradient{
+      .exact = reinterpret_cast<const float*>(op.gradient[0]),
+      .rounded = form_ == StateForm::compact ? reinterpret_cast<BFloat16*>(op.gradient[1]) : nullptr};
+  const SquareCut cut(0, block.elements, kSquareTask);
+  pool_.parallel_for(cut.size(), [&](std::int64_t task, int) { node_sums_[task] = square_node(block, cut[task], gradient); });
+  SquareTree tree;
+  tree.add(cut, node_sums_.data());
+  return is_finite_sum(norm_words[op.op->block] = tree.sum());
 }
 
-// Of what is looked up row by row: plans that keep touched rows apart know these last.
-double OptimizerOps::sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded) {
-  if (!graph_.blocks[block].looked_up) {
-    return form_ == StateForm::compact ? ops::round_and_square(pool_, piece.elements(), gradient, rounded, scratch_.data())
-                                       : ops::sum_of_squares(pool_, piece.elements(), gradient, scratch_.data());
-  }
-  auto* sums = reinterpret_cast<double*>(scratch_.data());
-  square_rows(piece.rows, piece.columns, gradient, rounded, sums);
-  return ops::tree_sum({sums, static_cast<std::size_t>(piece.rows)});
-}
-
-void OptimizerOps::square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded,
-                               double* sums) const {
-  if (form_ == StateForm::compact) {
-    ops::round_and_square_rows(pool_, rows, columns, gradient, rounded, sums);
-  } else {
-    ops::row_squares(pool_, rows, columns, gradient, sums);
-  }
-}
-
-// As sum_of_squares() has them.
-std::vector<OptimizerOps::SquareTask> OptimizerOps::square_tasks_of(const ParameterBlock& block) const {
-  std::vector<SquareTask> tasks;
-  std::int64_t sum = 0;
-  for (const TensorPiece& piece : block.pieces) {
-    const std::int64_t chunk = block.looked_up ? piece.columns : ops::kSquareChunk,
-                       together = std::max<std::int64_t>(1, ops::kSquareChunk / chunk), end = piece.begin + piece.elements();
-    for (std::int64_t begin = piece.begin; begin < end; begin += together * chunk) {
-      tasks.push_back({begin, std::min(end, begin + together * chunk), chunk, sum});
-      sum += (tasks.back().end - begin + chunk - 1) / chunk;
-    }
-  }
-  return tasks;
-}
-
-bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, double* sums) {
-  const int block = op.op->block;
+bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, double* norm_words) {
+  const ParameterBlock& block = graph_.blocks[op.op->block];
   const std::int64_t begin = op.op->element_begin, end = op.op->element_end;
-  const std::vector<SquareTask>& tasks = square_tasks_[static_cast<std::size_t>(block)];
-  const auto from = [&](std::int64_t element) { return std::ranges::lower_bound(tasks, element, {}, &SquareTask::begin); };
-  const auto first = from(begin), last = from(end);
-  // What the update before this one has squared and left.
-  const std::int64_t left = first == tasks.end() ? end : std::min(end, first->begin);
-  pool_.parallel_for(1 + (last - first), [&](std::int64_t index, int) {
-    if (index > 0) return square_and_update(op, settings, first[index - 1], end);
-    for (std::int64_t at = begin; at < left; at += kAdamWChunk)
-      update_elements(op, settings, {}, at, std::min(left, at + kAdamWChunk));
+  const SquaredGradient gradient{.exact = reinterpret_cast<const float*>(op.gradient[0]) - begin};
+  const SquareCut cut(begin, end, kSquareTask);
+  // As much as fits a cache: squared, then updated.
+  pool_.parallel_for(cut.size(), [&](std::int64_t task, int) {
+    const SquareNode node = cut[task];
+    std::array<double, kSquareTask / kAdamWChunk> sums;
+    std::size_t count = 0;
+    for (std::int64_t at = node.begin; at < node.end(); at += kAdamWChunk) {
+      const std::int64_t elements = std::min(kAdamWChunk, node.elements);
+      sums[count++] = square_node(block, {.begin = at, .elements = elements}, gradient);
+      update_elements(op, settings, {}, at, at + elements);
+    }
+    node_sums_[task] = ops::tree_sum({sums.data(), count});
   });
-  if (end < graph_.blocks[static_cast<std::size_t>(block)].elements) return true;
-  bool finite = true;
-  int place = first_piece(block);
-  auto task = tasks.begin();
-  for (const TensorPiece& piece : graph_.blocks[static_cast<std::size_t>(block)].pieces) {
-    const std::int64_t piece_end = piece.begin + piece.elements(), first_sum = task->first_sum,
-                       chunks = (piece.elements() + task->chunk - 1) / task->chunk;
-    while (task != tasks.end() && task->begin < piece_end) ++task;
-    double& sum = sums[place++];
-    sum = ops::tree_sum({chunk_sums_.data() + first_sum, static_cast<std::size_t>(chunks)});
-    finite &= std::isfinite(sum);
-  }
-  return finite;
+  double* const open = norm_words + graph_.blocks.size();
+  SquareTree tree;
+  tree.add(SquareCut(0, begin), open);
+  tree.add(cut, node_sums_.data());
+  if (end == block.elements) return is_finite_sum(norm_words[op.op->block] = tree.sum());
+  std::ranges::transform(tree.nodes(), open, &SquareNode::sum);
+  return true;
 }
 
-// Whole chunks, or a part of one, as much as fits a cache: squared, then updated as far as the operation goes.
-void OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, const SquareTask& task,
-                                     std::int64_t until) {
-  const auto* gradient = reinterpret_cast<const float*>(op.gradient[0]) - op.op->element_begin;
-  const std::int64_t whole_chunks = kAdamWChunk / task.chunk * task.chunk;
-  for (std::int64_t at = task.begin, stop; at < task.end; at = stop) {
-    double* sum = chunk_sums_.data() + task.first_sum + (at - task.begin) / task.chunk;
-    const std::int64_t in_chunk = (at - task.begin) % task.chunk;
-    stop = std::min(task.end, at + (whole_chunks > 0 ? whole_chunks : std::min(kAdamWChunk, task.chunk - in_chunk)));
-    for (std::int64_t from = at; from < stop; from += task.chunk)
-      *sum = ops::add_squares(from == at && in_chunk > 0 ? *sum : 0, std::min(stop - from, task.chunk), gradient + from), ++sum;
-    if (at < until) update_elements(op, settings, {}, at, std::min(stop, until));
-  }
-}
-
-double OptimizerOps::norm(const double* sums) {
-  std::fill(tensor_sums_.begin(), tensor_sums_.end(), 0.0);
-  int place = 0;
-  for (const ParameterBlock& block : graph_.blocks) {
-    for (const TensorPiece& piece : block.pieces) tensor_sums_[static_cast<std::size_t>(piece.tensor_index)] += sums[place++];
-  }
-  double total = 0;
-  for (const double sum : tensor_sums_) total += sum;
-  return std::sqrt(total);
+double OptimizerOps::norm(const double* norm_words) const {
+  return std::sqrt(std::accumulate(norm_words, norm_words + graph_.blocks.size(), 0.0));
 }
 
 namespace {

@@ -1,5 +1,8 @@
 // The operations of the update lane: gradients are finished, their norm is taken, state is updated.
-// Not here: AdamW's arithmetic (host_adamw.h), when they run (executor.h).
+// Not here: AdamW's arithmetic (host_adamw.h), squares (block_squares.h), when they run (executor.h).
+//
+// Memory beside the plan: 8 bytes for each 64 Ki elements of the largest block. Of Llama 3.1 405B that is an attention block of
+// 570 M elements: 70 KB.
 #pragma once
 
 #include <array>
@@ -9,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "memory/bfloat16.h"
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "offload/bound_program.h"
@@ -32,17 +34,19 @@ class OptimizerOps {
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
-  // Sums of squares of the block's pieces into `sums` [pieces of all blocks]; in compact form the gradient is rounded to bf16
-  // first, and the sums are those of the rounded one. False where a sum is not finite.
-  bool finish_gradient(const BoundOp& op, double* sums);
-  // sqrt of the sum over tensors, in the model's canonical order, of the sums of their pieces in the order of blocks.
-  double norm(const double* sums);
+  // The block's sum of squares, into its word of `norm_words` (Plan::norm_buffer); in compact form the gradient is rounded to bf16
+  // first, and the sum is that of the rounded one. False where it is not finite.
+  bool finish_gradient(const BoundOp& op, double* norm_words);
+  // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, as the order within a
+  // block is (memory/square_tree.h): the norm depends neither on the plan nor on the threads, nor will it on the ranks.
+  double norm(const double* norm_words) const;
   // Of a range of a block: `apart` rows by their own gradients, or left as they are where these follow. With hashes of the state
   // where it is durable: they have begun.
   void update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
-  // Where squares_with_update(). A block's updates come in order, none of another block between them; the last leaves what
-  // finish_gradient() does. False where a sum is not finite.
-  bool square_and_update(const BoundOp& op, const UpdateSettings& settings, double* sums);
+  // Where squares_with_update(). A block's updates come in order, none of another block between them: what they have of its
+  // tree goes from one to the next in the open nodes of `norm_words`. The last leaves what finish_gradient() does. False where it
+  // is not finite.
+  bool square_and_update(const BoundOp& op, const UpdateSettings& settings, double* norm_words);
 
   // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in
   // place. No gradient is one of zeros.
@@ -54,39 +58,19 @@ class OptimizerOps {
   // AdamW on elements [begin, begin + count) of a piece of a block, a row or kAdamWChunk at most, by the calling thread.
   void step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
 
-  // sums[row] of squares of the gradient [rows, columns]; in compact form of its rounding, which goes to `rounded`.
-  void square_rows(std::int64_t rows, std::int64_t columns, const float* gradient, BFloat16* rounded, double* sums) const;
-
   const ThreadPool& pool() const { return pool_; }
-  int first_piece(int block) const {
-    return first_piece_[static_cast<std::size_t>(block)];
-  }  // its place among all blocks' pieces
 
  private:
-  // Chunks of a piece whose squares one task sums.
-  struct SquareTask {
-    std::int64_t begin = 0, end = 0, chunk = 0;  // elements of the block, of a chunk
-    std::int64_t first_sum = 0;                  // the first chunk's, among those of the block
-  };
-  std::vector<SquareTask> square_tasks_of(const ParameterBlock& block) const;
-  void square_and_update(const BoundOp& op, const UpdateSettings& settings, const SquareTask& task, std::int64_t until);
-
   void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first,
                        std::int64_t last) const;
-  // Of the gradient, or in compact form of its rounding, which goes to `rounded`.
-  double sum_of_squares(int block, const TensorPiece& piece, const float* gradient, BFloat16* rounded);
 
   const UnitGraph& graph_;
   const FetchedRows rows_;
   const StateForm form_;
   // The lane's own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;
-  std::vector<int> first_piece_;     // [blocks + 1]
-  std::vector<std::vector<SquareTask>> square_tasks_;  // [blocks]; by ascending `begin`
-  std::vector<double> chunk_sums_;   // of the block that is updated: [chunks]
-  std::vector<double> tensor_sums_;  // [tensors]
-  std::vector<std::byte> scratch_;   // partial sums of the largest piece
-  std::vector<std::byte> zeros_;     // gradients of as many elements as step() is ever given
+  std::vector<double> node_sums_;  // what the tasks of an operation have squared
+  std::vector<std::byte> zeros_;   // gradients of as many elements as step() is ever given
 };
 
 }  // namespace spillway

@@ -1,9 +1,7 @@
 #include "offload/row_ops.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "memory/bfloat16.h"
 #include "models/ops.h"
 
 namespace spillway {
@@ -15,7 +13,8 @@ RowOps::RowOps(const UnitGraph& graph, const Choices& choices, const OptimizerOp
   for (auto& places : places_) places.resize(tokens);
   for (auto& touched : touched_) touched.reserve(tokens);
   first_place_.assign(static_cast<std::size_t>(rows_.rows()), -1);
-  row_sums_.resize(static_cast<std::size_t>(rows_.rows()));
+  node_ = row_node(rows_.row_elements());
+  row_nodes_ = rows_.row_elements() / node_;
 }
 
 void RowOps::note_tokens(int slot, int micro_batch, std::span<const std::int32_t> tokens) {
@@ -87,8 +86,17 @@ bool RowOps::keep_apart(const BoundOp& op, int slot) const {
     std::copy_n(gradient + (row.token - lookup.first) * H, H, reinterpret_cast<float*>(op.values[0]) + row.place * H);
   }
   auto* squares = reinterpret_cast<double*>(op.values[1]);
-  optimizer_.square_rows(lookup.rows, H, gradient, reinterpret_cast<BFloat16*>(op.gradient[1]), squares);
-  return std::all_of(squares, squares + lookup.rows, [](double square) { return std::isfinite(square); });
+  const SquaredGradient squared_gradient = squared(gradient, op.gradient[1]);
+  const std::int64_t elements = lookup.rows * H;
+  optimizer_.pool().parallel_for((elements + kSquareTask - 1) / kSquareTask, [&](std::int64_t task, int) {
+    const std::int64_t begin = task * kSquareTask;
+    square_nodes(std::min(kSquareTask, elements - begin), node_, squared_gradient.from(begin), squares + begin / node_);
+  });
+  return std::all_of(squares, squares + elements / node_, is_finite_sum);
+}
+
+SquaredGradient RowOps::squared(const float* gradient, std::byte* rounded) const {
+  return {.exact = gradient, .rounded = choices_.form == StateForm::compact ? reinterpret_cast<BFloat16*>(rounded) : nullptr};
 }
 
 namespace {
@@ -121,32 +129,45 @@ void RowOps::add_rows(const BoundOp& op, int slot) const {
   }
 }
 
-bool RowOps::finish_rows(const BoundOp& op, int slot, double* sums) {
+bool RowOps::finish_rows(const BoundOp& op, int slot, double* norm_words) const {
   const std::int64_t H = rows_.row_elements();
   auto* added = reinterpret_cast<float*>(op.gradient[0]);
   const auto* by_head = reinterpret_cast<const float*>(op.gradient[1]);
-  auto* squares = reinterpret_cast<double*>(op.values[0]);
   const auto& touched = touched_[static_cast<std::size_t>(slot)];
-  if (by_head == nullptr) std::fill_n(squares, row_sums_.size(), 0.0);
-  for (const TouchedRow& row : touched) {
-    float* sum = added + row.place * H;
-    if (by_head != nullptr) ops::accumulate(optimizer_.pool(), H, by_head + row.place * H, sum);
-    std::byte* const waiting = op.values[1] + row.place * H * gradient_bytes_per_element(choices_.form);
-    optimizer_.square_rows(1, H, sum, reinterpret_cast<BFloat16*>(waiting), &squares[row.token]);
+  // Of all rows where a head adds to them; else of those that the step touches, by token.
+  auto* squares = reinterpret_cast<double*>(op.values[0]);
+  const auto squares_of = [&](std::int64_t i) {
+    return squares + (by_head != nullptr ? touched[static_cast<std::size_t>(i)].token : i) * row_nodes_;
+  };
+  optimizer_.pool().parallel_for(std::ssize(touched), [&](std::int64_t i, int) {
+    const std::int64_t begin = touched[static_cast<std::size_t>(i)].place * H;
+    float* sum = added + begin;
+    for (std::int64_t c = 0; by_head != nullptr && c < H; ++c) sum[c] += by_head[begin + c];
+    std::byte* const waiting = op.values[1] + begin * gradient_bytes_per_element(choices_.form);
+    square_nodes(H, node_, squared(sum, waiting), squares_of(i));
     if (choices_.form != StateForm::compact) std::copy_n(sum, H, reinterpret_cast<float*>(waiting));
-  }
+  });
   if (op.values.size() > 2) {
     auto* kept = reinterpret_cast<TouchedRow*>(op.values[2]);
     kept[0] = {0, static_cast<std::int32_t>(touched.size())};
     std::copy(touched.begin(), touched.end(), kept + 1);
   }
   bool finite = true;
-  std::copy_n(squares, row_sums_.size(), row_sums_.data());
   for (const Unit& unit : graph_.units) {
-    if (unit.lookup.rows == 0) continue;
-    double& sum = sums[optimizer_.first_piece(unit.blocks.front())];
-    sum = ops::tree_sum({row_sums_.data() + unit.lookup.first, static_cast<std::size_t>(unit.lookup.rows)});
-    finite &= std::isfinite(sum);
+    const RowLookup& lookup = unit.lookup;
+    if (lookup.rows == 0) continue;
+    double& sum = norm_words[unit.blocks.front()];
+    if (by_head != nullptr) {
+      sum = ops::tree_sum({squares + lookup.first * row_nodes_, static_cast<std::size_t>(lookup.rows * row_nodes_)});
+    } else {
+      SquareTree tree;
+      for (std::int64_t i = 0; i < std::ssize(touched); ++i) {
+        const std::int64_t row = touched[static_cast<std::size_t>(i)].token - lookup.first;
+        if (0 <= row && row < lookup.rows) tree.add(SquareCut(row * H, (row + 1) * H, node_), squares_of(i));
+      }
+      sum = tree.sum();
+    }
+    finite &= is_finite_sum(sum);
   }
   return finite;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "memory/plan.h"
+#include "offload/block_squares.h"
 #include "offload/bound_program.h"
 #include "offload/fetched_rows.h"
 #include "offload/optimizer_ops.h"
@@ -28,13 +29,13 @@ class RowOps {
   // The weights [n,H] of fetched rows: as they are, or as the update that waits will leave them.
   void copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const;
   void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const;
-  // Of a block's gradient, complete but for what lookups add: the rows that the step touches, and all rows' sums of squares.
-  // False where one is not finite.
+  // Of a block's gradient, complete but for what lookups add: the rows that the step touches, and the sums of squares of all
+  // rows' nodes. False where one is not finite.
   bool keep_apart(const BoundOp& op, int slot) const;
   void add_rows(const BoundOp& op, int slot) const;
-  // Adds both, rounds the sums as they wait for their update, and completes the blocks' sums of squares in `sums` [pieces of all
-  // blocks]. False where one is not finite.
-  bool finish_rows(const BoundOp& op, int slot, double* sums);
+  // Adds both, rounds the sums as they wait for their update, and leaves the blocks' sums of squares in `norm_words`
+  // (Plan::norm_buffer): the very bits that they have where gradients are whole, zeros and all. False where one is not finite.
+  bool finish_rows(const BoundOp& op, int slot, double* norm_words) const;
   // The state in the windows [N, window] of the step's tokens. Where windows share bytes, all of them have the updated ones.
   void update_touched(const BoundOp& op, int slot, const UpdateSettings& settings) const;
   // The rows that an update of a block takes apart: with the gradients that waited, or without, for update_touched() to see to.
@@ -47,6 +48,7 @@ class RowOps {
   };
   const std::vector<Place>& places(int slot) const { return places_[static_cast<std::size_t>(slot)]; }
   void share_windows(std::byte* windows, Bytes each, int slot) const;
+  SquaredGradient squared(const float* gradient, std::byte* rounded) const;
 
   const UnitGraph& graph_;
   const Choices& choices_;
@@ -55,7 +57,8 @@ class RowOps {
   std::array<std::vector<Place>, 2> places_;  // [N] by slot; of a step that is under way
   std::array<std::vector<TouchedRow>, 2> touched_;  // by slot: the first places of its tokens, by token
   std::vector<std::int32_t> first_place_;     // [V]: of a token in the step whose tokens are being noted
-  std::vector<double> row_sums_;              // [V]
+  // A row's squares are summed in nodes of so many elements, the same for every row; so many make a row.
+  std::int64_t node_ = 0, row_nodes_ = 0;
 };
 
 }  // namespace spillway

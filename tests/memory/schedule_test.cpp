@@ -54,6 +54,56 @@ TEST(Schedule, EachBlockIsUpdatedOnceAndCompletely) {
   });
 }
 
+// The sum of a block's squares has one writer, which comes before the norm; what goes from one update of a block to the next is
+// touched by the updates of that block alone until its sum is there; and updates read the gradient of their own elements, no more.
+TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
+  std::size_t in_parts = 0;
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    const Plan plan = compiled(graph, choices);
+    const std::vector<std::int64_t> words = norm_words(graph, choices);
+    ASSERT_EQ(words.back(), std::ssize(graph.blocks));
+    ASSERT_EQ(plan.resident[plan.norm_buffer].bytes,
+              round_up((words.back() + kSquareNodesFromBegin) * static_cast<Bytes>(sizeof(double)), kExtentAlignment));
+    std::vector<int> writers(graph.blocks.size());
+    int open_block = -1;
+    bool has_norm = false;
+    for (const Op& op : plan.step.ops) {
+      bool touches_open = false, writes_own = false;
+      for (const Operand& operand : op.operands) {
+        if (op.kind == OpKind::update && operand.role == Role::gradient && operand.buffer >= 0) {
+          const Bytes each = gradient_bytes_per_element(choices.form);
+          ASSERT_EQ(operand.bytes, (op.element_end - op.element_begin) * each);
+        }
+        if (operand.buffer != plan.norm_buffer) continue;
+        const auto first = operand.begin / static_cast<Bytes>(sizeof(double));
+        if (op.kind == OpKind::norm) {
+          has_norm = true;
+          ASSERT_EQ(operand.bytes, words.back() * static_cast<Bytes>(sizeof(double)));
+        } else if (first == words.back()) {
+          touches_open = true;
+        } else {
+          ASSERT_FALSE(has_norm);
+          ++writers[static_cast<std::size_t>(first)];
+          writes_own |= first == op.block;
+        }
+      }
+      if (op.kind != OpKind::update || op.condition == Condition::pending || !squares_with_update(graph, choices, op.block)) {
+        ASSERT_FALSE(touches_open);
+        continue;
+      }
+      const std::int64_t elements = graph.blocks[op.block].elements;
+      ASSERT_EQ(touches_open, op.element_end - op.element_begin < elements);
+      ASSERT_EQ(writes_own, op.element_end == elements);
+      ASSERT_EQ(op.element_begin > 0 ? op.block : -1, open_block);
+      open_block = writes_own ? -1 : op.block;
+      in_parts += touches_open;
+    }
+    ASSERT_EQ(writers, std::vector<int>(graph.blocks.size(), 1));
+    ASSERT_TRUE(has_norm);
+  });
+  EXPECT_GT(in_parts, 0);
+}
+
 TEST(Schedule, TrafficOfStateIsWhatTheFormSays) {
   // In the backward the weights are at hand: an update reads low, m and v, and writes all four arrays.
   const UnitGraph graph = toy_graph({.tied = false, .fused = true});

@@ -35,43 +35,6 @@ TYPED_TEST(ReduceTest, ColumnSums) {
   }
 }
 
-TYPED_TEST(ReduceTest, SumOfSquares) {
-  for (const std::int64_t count : {1, 1000, 65536, 65537, 300001}) {
-    const auto x = random_vector<TypeParam>(count, 1);
-    double expected = 0;
-    for (const TypeParam value : x) expected += static_cast<double>(to_float(value)) * static_cast<double>(to_float(value));
-    double first = 0;
-    for (const int threads : kPools) {
-      const ThreadPool pool(threads);
-      Scratch scratch(ops::sum_of_squares_scratch_bytes(count));
-      const double sum = ops::sum_of_squares<TypeParam>(pool, count, x.data(), scratch.data());
-      if (threads == 1) first = sum;
-      EXPECT_EQ(sum, first);
-      EXPECT_NEAR(sum, expected, expected * 16 * epsilon_of<float>());  // stretches of 1024 over at least 4 lanes of 4 sums
-    }
-  }
-}
-
-TYPED_TEST(ReduceTest, RoundingAndSquaringAreTheTwoOneAfterTheOther) {
-  const ThreadPool pool(2);
-  for (const std::int64_t rows : {1, 65, 301}) {
-    const std::int64_t columns = 997, count = rows * columns;
-    const auto x = random_vector<float>(count, 1);
-    std::vector<TypeParam> rounded(x.size()), y(x.size());
-    ops::cast_from_float(pool, count, x.data(), rounded.data());
-    Scratch scratch(ops::sum_of_squares_scratch_bytes(count));
-    EXPECT_EQ(ops::round_and_square(pool, count, x.data(), y.data(), scratch.data()),
-              ops::sum_of_squares(pool, count, rounded.data(), scratch.data()));
-    expect_same_bits(y, rounded, "rounded");
-    std::vector<double> expected(static_cast<std::size_t>(rows)), sums(expected.size());
-    std::vector<TypeParam> by_rows(x.size());
-    ops::row_squares(pool, rows, columns, rounded.data(), expected.data());
-    ops::round_and_square_rows(pool, rows, columns, x.data(), by_rows.data(), sums.data());
-    expect_same_bits(by_rows, rounded, "rounded by rows");
-    EXPECT_EQ(sums, expected);
-  }
-}
-
 TYPED_TEST(ReduceTest, AllFinite) {
   const ThreadPool pool(2);
   for (const std::int64_t count : {1, 130, 200000}) {

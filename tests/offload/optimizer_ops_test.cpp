@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <string>
 #include <tuple>
+
+#include "memory/bfloat16.h"
 
 namespace spillway {
 namespace {
@@ -48,59 +50,154 @@ ParameterBlock block_of(std::initializer_list<std::array<std::int64_t, 2>> shape
   return block;
 }
 
-class SquareAndUpdate : public testing::TestWithParam<std::tuple<StateForm, std::int64_t>> {};
-
-// Chunks of squares begin where pieces do, updates at any multiple of their own size: most chunks are cut by updates, and the
-// other way round; here also rows that are longer than what is updated at a time.
-TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
-  const auto [form, cut] = GetParam();
+// Blocks with pieces that end anywhere, and gaps between them.
+UnitGraph graph_of_blocks() {
   UnitGraph graph;
   graph.blocks = {block_of({{1, 70}, {300, 700}, {7, 1}, {1 << 16, 1}}, false), block_of({{130, 576}, {90, 640}}, true),
                   block_of({{9, 20'000}}, true), block_of({{100'000, 1}}, false)};
   for (ParameterBlock& block : graph.blocks) {
     for (TensorPiece& piece : block.pieces) piece.tensor_index = graph.tensors++;
   }
-  OptimizerOps ops(graph, form, 2);
-  const UpdateSettings settings{.step = 3, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-  const auto pieces = static_cast<std::size_t>(graph.first_pieces().back());
-  std::vector<double> in_two(pieces, -1), in_one(pieces, -1);
-  for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
-    const ParameterBlock& block = graph.blocks[index];
-    BlockState two(block, form), one(block, form);
-    Op whole;
-    whole.block = index;
-    whole.element_end = block.elements;
-    EXPECT_TRUE(ops.finish_gradient(two.from(whole, form), in_two.data()));
-    ops.update(two.from(whole, form), settings, {});
-    for (std::int64_t begin = 0; begin < block.elements; begin += cut) {
-      Op part = whole;
-      part.element_begin = begin;
-      part.element_end = std::min(begin + cut, block.elements);
-      EXPECT_TRUE(ops.square_and_update(one.from(part, form), settings, in_one.data()));
+  return graph;
+}
+
+// Of elements that a piece has, in double, as if all were one; and that no gap counts, whatever it holds.
+double squares_by_pieces(const ParameterBlock& block, const std::vector<float>& gradient) {
+  long double sum = 0;
+  for (const TensorPiece& piece : block.pieces) {
+    for (std::int64_t i = piece.begin; i < piece.begin + piece.elements(); ++i) {
+      const long double value = gradient[static_cast<std::size_t>(i)];
+      sum += value * value;
     }
-    EXPECT_EQ(one.state, two.state) << "block " << index;
   }
-  EXPECT_EQ(std::memcmp(in_one.data(), in_two.data(), pieces * sizeof(double)), 0);
+  return static_cast<double>(sum);
+}
+
+Op whole_of(const UnitGraph& graph, int block) {
+  Op op;
+  op.block = block;
+  op.element_end = graph.blocks[static_cast<std::size_t>(block)].elements;
+  return op;
+}
+
+std::size_t words_of(const UnitGraph& graph) {
+  return static_cast<std::size_t>(norm_words(graph, {}).back()) + kSquareNodesFromBegin;
+}
+
+class SquareAndUpdate : public testing::TestWithParam<std::tuple<StateForm, std::int64_t>> {};
+
+// Updates begin at any multiple of their own size, within nodes and pieces; here also rows that are longer than what is updated at
+// a time.
+TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
+  const auto [form, cut] = GetParam();
+  const UnitGraph graph = graph_of_blocks();
+  const UpdateSettings settings{.step = 3, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  std::vector<double> by_one_thread;
+  for (const int threads : {1, 2, 3, 4}) {
+    OptimizerOps ops(graph, form, threads);
+    std::vector<double> in_two(words_of(graph), -1), in_one(in_two);
+    for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
+      const ParameterBlock& block = graph.blocks[index];
+      BlockState two(block, form), one(block, form);
+      const Op whole = whole_of(graph, index);
+      EXPECT_TRUE(ops.finish_gradient(two.from(whole, form), in_two.data()));
+      ops.update(two.from(whole, form), settings, {});
+      for (std::int64_t begin = 0; begin < block.elements; begin += cut) {
+        Op part = whole;
+        part.element_begin = begin;
+        part.element_end = std::min(begin + cut, block.elements);
+        EXPECT_TRUE(ops.square_and_update(one.from(part, form), settings, in_one.data()));
+      }
+      EXPECT_EQ(one.state, two.state) << "block " << index;
+      EXPECT_EQ(in_one[index], in_two[index]) << "block " << index;
+      EXPECT_NEAR(in_two[index] / squares_by_pieces(block, two.gradient), 1, 1e-13);
+    }
+    in_two.resize(graph.blocks.size());
+    if (threads == 1) by_one_thread = in_two;
+    EXPECT_EQ(in_two, by_one_thread) << threads << " threads";
+    EXPECT_EQ(ops.norm(in_one.data()), ops.norm(in_two.data()));
+  }
 }
 
 TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
   const auto [form, cut] = GetParam();
   UnitGraph graph;
   graph.blocks = {block_of({{1 << 16, 3}}, false)};
-  graph.tensors = 1;
-  OptimizerOps ops(graph, form, 2);
-  BlockState state(graph.blocks[0], form);
-  state.gradient[70'000] = std::numeric_limits<float>::infinity();
-  double sum = 0;
-  bool finite = true;
-  for (std::int64_t begin = 0; begin < graph.blocks[0].elements; begin += cut) {
-    Op part;
-    part.block = 0;
-    part.element_begin = begin;
-    part.element_end = std::min(begin + cut, graph.blocks[0].elements);
-    finite &= ops.square_and_update(state.from(part, form), {.step = 1, .epsilon = 1e-8}, &sum);
+  // Squares beyond fp32 are no better: Adam would divide by an infinite v from then on.
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 2e19f}) {
+    OptimizerOps ops(graph, form, 2);
+    BlockState state(graph.blocks[0], form);
+    state.gradient[70'000] = bad;
+    std::vector<double> words(words_of(graph));
+    EXPECT_FALSE(ops.finish_gradient(state.from(whole_of(graph, 0), form), words.data()));
+    bool finite = true;
+    for (std::int64_t begin = 0; begin < graph.blocks[0].elements; begin += cut) {
+      Op part = whole_of(graph, 0);
+      part.element_begin = begin;
+      part.element_end = std::min(begin + cut, graph.blocks[0].elements);
+      finite &= ops.square_and_update(state.from(part, form), {.step = 1, .epsilon = 1e-8}, words.data());
+    }
+    EXPECT_FALSE(finite) << bad;
   }
-  EXPECT_FALSE(finite);
+}
+
+// What a part of a block is, is as large as it says and no larger: an update ends where the part of a rank may end, and nothing of
+// what follows is there.
+TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
+  const auto [form, cut] = GetParam();
+  const UnitGraph graph = graph_of_blocks();
+  OptimizerOps ops(graph, form, 2);
+  for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
+    BlockState whole(graph.blocks[index], form), parts(graph.blocks[index], form);
+    std::vector<double> expected(words_of(graph)), words(expected);
+    const Op op = whole_of(graph, index);
+    ops.finish_gradient(whole.from(op, form), expected.data());
+    const std::vector<float> gradient = parts.gradient;
+    for (std::int64_t begin = 0; begin < op.element_end; begin += cut) {
+      Op part = op;
+      part.element_begin = begin;
+      part.element_end = std::min(begin + cut, op.element_end);
+      std::ranges::fill(parts.gradient, std::numeric_limits<float>::quiet_NaN());
+      std::copy(gradient.begin() + part.element_begin, gradient.begin() + part.element_end,
+                parts.gradient.begin() + part.element_begin);
+      EXPECT_TRUE(ops.square_and_update(parts.from(part, form), {.step = 1, .epsilon = 1e-8}, words.data()));
+    }
+    EXPECT_EQ(words[static_cast<std::size_t>(index)], expected[static_cast<std::size_t>(index)]);
+  }
+}
+
+// What lies between pieces may be anything.
+TEST(FinishGradient, CountsNoGap) {
+  const UnitGraph graph = graph_of_blocks();
+  for (const StateForm form : {StateForm::exact, StateForm::compact}) {
+    OptimizerOps ops(graph, form, 2);
+    for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
+      const ParameterBlock& block = graph.blocks[index];
+      BlockState state(block, form);
+      std::vector<double> words(words_of(graph)), with_gaps(words);
+      std::vector<BFloat16> rounded(state.gradient.size());
+      const auto finish = [&](std::vector<double>& into) {
+        const Op op = whole_of(graph, index);
+        BoundOp bound = state.from(op, form);
+        bound.gradient[1] = reinterpret_cast<std::byte*>(rounded.data());
+        EXPECT_TRUE(ops.finish_gradient(bound, into.data()));
+      };
+      finish(words);
+      std::vector<char> has(state.gradient.size());
+      for (const TensorPiece& piece : block.pieces) std::fill_n(has.begin() + piece.begin, piece.elements(), 1);
+      for (std::size_t i = 0; i < has.size(); ++i) {
+        if (!has[i]) state.gradient[i] = std::numeric_limits<float>::quiet_NaN();
+        if (form == StateForm::compact && has[i]) {
+          EXPECT_EQ(rounded[i], BFloat16::from_float(state.gradient[i]));
+        }
+      }
+      finish(with_gaps);
+      EXPECT_EQ(with_gaps, words);
+      if (form == StateForm::exact) continue;
+      for (std::size_t i = 0; i < has.size(); ++i) state.gradient[i] = has[i] ? rounded[i].to_float() : 0;
+      EXPECT_NEAR(words[static_cast<std::size_t>(index)] / squares_by_pieces(block, state.gradient), 1, 1e-13);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuts, SquareAndUpdate,

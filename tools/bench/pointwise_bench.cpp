@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory/parallel.h"
+#include "memory/square_tree.h"
 #include "models/ops.h"
 
 namespace spillway {
@@ -106,10 +107,21 @@ void add_all(const ThreadPool& pool, Operands& o) {
   add("cast_from_float", n * H * 6, [&] { ops::cast_from_float<E>(pool, n * H, o.wide.data(), o.y.data()); });
   add("column_sums", n * H * 2,
       [&] { ops::column_sums<E>(pool, n, H, o.y.data(), o.dbias.data(), Store::add, o.scratch.data()); });
-  add("sum_of_squares", kTile * H * 4,
-      [&] { benchmark::DoNotOptimize(ops::sum_of_squares<float>(pool, kTile * H, o.dtable.data(), o.scratch.data())); });
-  add("round_and_square", kTile * H * 6, [&] {
-    benchmark::DoNotOptimize(ops::round_and_square<E>(pool, kTile * H, o.dtable.data(), o.table.data(), o.scratch.data()));
+  // By tasks, each with sums of its own.
+  const auto square = [&pool, &o](const auto& kernel) {
+    pool.parallel_for(kTile * H / kSquareTask, [&](std::int64_t task, int) {
+      kernel(task * kSquareTask, reinterpret_cast<double*>(o.scratch.data()) + task * kSquareTask / kSquareStretch);
+    });
+  };
+  add("square_nodes", kTile * H * 4, [&o, square] {
+    square([&](std::int64_t at, double* sums) {
+      ops::square_nodes<float>(kSquareTask, kSquareStretch, o.dtable.data() + at, sums);
+    });
+  });
+  add("round_and_square_nodes", kTile * H * 6, [&o, square] {
+    square([&](std::int64_t at, double* sums) {
+      ops::round_and_square_nodes<E>(kSquareTask, kSquareStretch, o.dtable.data() + at, o.table.data() + at, sums);
+    });
   });
   add("embedding_forward", 2 * n * H * 2, [&] {
     ops::embedding_forward<E>(pool, n, H, o.tokens.data(), {0, V}, o.table.data(), o.y.data());

@@ -1,0 +1,68 @@
+// Sums of squares of a block's gradient, added in one order that the block alone determines: elements in stretches of 1 Ki that
+// are anchored at the block's first one, stretches along a binary tree (the design's "What keeps the bits equal").
+// What it promises: whoever has which elements, cut at any leaves, in any order, by updates, threads, rows or ranks, gives
+// the very bits of the sum of the whole. A node is an aligned power of two of elements; its sum is that of its left half plus
+// that of its right one. What nobody gives counts as zeros, which change no bit: squares are never below +0.
+// A range of n elements is at most 2 log2(n) nodes: so much of it has to be kept, or sent, and no more.
+// Not here: the squares themselves (models/ops.h, offload/block_squares.h), which words hold them (plan.h).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace spillway {
+
+inline constexpr std::int64_t kSquareStretch = 1 << 10;
+// The smallest node, within a stretch: rows that are shorter than a stretch, or no multiple of it, are some of these.
+inline constexpr std::int64_t kSquareLeaf = 16;
+// The largest that one task squares.
+inline constexpr std::int64_t kSquareTask = 64 << 10;
+
+struct SquareNode {
+  std::int64_t begin = 0, elements = 0;  // of the block
+  double sum = 0;
+  std::int64_t end() const { return begin + elements; }
+};
+
+// The nodes, as large as they can be but of `most` elements at most, that elements [begin, end) are made of, in their order. All
+// but `most`, which is a power of two, are multiples of kSquareLeaf.
+class SquareCut {
+ public:
+  static constexpr std::int64_t kAnySize = std::int64_t{1} << 62;
+  SquareCut(std::int64_t begin, std::int64_t end, std::int64_t most = kAnySize) : begin_(begin), end_(end), most_(most) {}
+
+  std::int64_t size() const;
+  SquareNode operator[](std::int64_t place) const;  // its sum is 0
+
+ private:
+  std::int64_t elements_at(std::int64_t begin) const;  // of the node that begins there
+
+  std::int64_t begin_, end_, most_;
+};
+
+// Nodes of one block, of no element more than once.
+class SquareTree {
+ public:
+  void add(SquareNode node);
+  void add(const SquareCut& cut, const double* sums /*[cut.size()]*/);
+  // The same as largest nodes, by their begin; of a range without gaps those of its SquareCut.
+  std::span<const SquareNode> nodes() const { return nodes_; }
+  double sum() const;
+
+ private:
+  std::vector<SquareNode> nodes_;
+};
+
+// Where a block is rows of as many elements, one after the other: the largest node that each of them is a whole number of.
+constexpr std::int64_t row_node(std::int64_t row_elements) { return std::min(row_elements & -row_elements, kSquareTask); }
+
+// Nodes that a range of a block can be at most, and one that begins with the block.
+constexpr int square_nodes_of_part(std::int64_t block_elements) {
+  return 2 * static_cast<int>(std::bit_width(static_cast<std::uint64_t>(block_elements)));
+}
+inline constexpr int kSquareNodesFromBegin = 64;
+
+}  // namespace spillway

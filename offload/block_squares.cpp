@@ -1,0 +1,72 @@
+#include "offload/block_squares.h"
+
+#include <algorithm>
+#include <array>
+
+#include "models/ops.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kTaskStretches = kSquareTask / kSquareStretch;
+
+// Nodes within a stretch.
+void square_small_nodes(std::int64_t elements, std::int64_t node, const SquaredGradient& gradient, double* sums) {
+  if (gradient.rounded != nullptr) {
+    ops::round_and_square_nodes(elements, node, gradient.exact, gradient.rounded, sums);
+  } else {
+    ops::square_nodes(elements, node, gradient.exact, sums);
+  }
+}
+
+// The sum of a stretch that no piece has all of.
+double square_parts(const ParameterBlock& block, std::int64_t begin, const SquaredGradient& gradient) {
+  std::array<float, kSquareStretch> values{};
+  for (const TensorPiece& piece : block.pieces) {
+    const std::int64_t from = std::max(begin, piece.begin), to = std::min(begin + kSquareStretch, piece.begin + piece.elements());
+    if (from >= to) continue;
+    const auto place = values.begin() + (from - begin);
+    std::copy_n(gradient.exact + from, to - from, place);
+    if (gradient.rounded == nullptr) continue;
+    double unused = 0;
+    square_small_nodes(to - from, kSquareStretch, gradient.from(from), &unused);
+    std::transform(gradient.rounded + from, gradient.rounded + to, place, [](BFloat16 value) { return value.to_float(); });
+  }
+  double sum = 0;
+  ops::square_nodes(kSquareStretch, kSquareStretch, values.data(), &sum);
+  return sum;
+}
+
+}  // namespace
+
+void square_nodes(std::int64_t elements, std::int64_t node, const SquaredGradient& gradient, double* sums) {
+  if (node <= kSquareStretch) return square_small_nodes(elements, node, gradient, sums);
+  const auto stretches = static_cast<std::size_t>(node / kSquareStretch);
+  std::array<double, kTaskStretches> in_node;
+  for (std::int64_t begin = 0; begin < elements; begin += node) {
+    square_small_nodes(node, kSquareStretch, gradient.from(begin), in_node.data());
+    *sums++ = ops::tree_sum({in_node.data(), stretches});
+  }
+}
+
+double square_node(const ParameterBlock& block, const SquareNode& node, const SquaredGradient& gradient) {
+  std::array<double, kTaskStretches> sums;
+  for (std::int64_t begin = node.begin, end; begin < node.end(); begin = end) {
+    double* const sum = sums.data() + (begin - node.begin) / kSquareStretch;
+    // The piece that goes on here, or the next.
+    const auto piece =
+        std::ranges::find_if(block.pieces, [begin](const TensorPiece& of) { return begin < of.begin + of.elements(); });
+    const std::int64_t piece_begin = piece == block.pieces.end() ? node.end() : piece->begin,
+                       piece_end = piece == block.pieces.end() ? node.end() : piece->begin + piece->elements();
+    end = std::min(node.end(), piece_end / kSquareStretch * kSquareStretch);
+    if (piece_begin <= begin && begin < end) {
+      square_small_nodes(end - begin, kSquareStretch, gradient.from(begin), sum);
+    } else {
+      end = begin + kSquareStretch;
+      *sum = square_parts(block, begin, gradient);
+    }
+  }
+  return ops::tree_sum({sums.data(), static_cast<std::size_t>(node.elements / kSquareStretch)});
+}
+
+}  // namespace spillway
