@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "tools/command_opening.h"
@@ -16,7 +18,8 @@ int plan_command(int argc, const char* const* argv) {
   const RunOptions& options = resolved->options;
   require_model(options);
   const PreparedModel model(options, Where::anywhere);
-  const PlannedRun run = plan_run(options, model, Where::anywhere);
+  const PlannedRun run =
+      plan_run(options, model, Where::anywhere, [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); });
   const std::string text = options.log.format == OutputFormat::table  ? plan_table(run, model, options)
                            : options.log.format == OutputFormat::json ? plan_json(run, model, options)
                                                                       : plan_page(run, model, options);

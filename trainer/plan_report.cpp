@@ -60,6 +60,7 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
     const Bytes budget = tier == Tier::device ? run.request.budgets.device : run.request.budgets.nvme;
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
+  if (plan.peak[static_cast<int>(Tier::nvme)] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
   text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound_s,
                       name_of(prediction.binding_lane));
   return text;
@@ -137,6 +138,7 @@ Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFi
                                            rounded_size(figures.nvme_written_bytes), durable,
                                            options.log.nvme_tbw && figures.nvme_written_bytes > 0 ? wear(figures, options) : ""));
   }
+  if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) facts.emplace_back("drive", drive_in_words(run.measured));
   facts.emplace_back("kept", durability_summary(options, run.outcome, run.durability));
   if (run.request.sharding.ranks > 1) facts.emplace_back("ranks", ranks_of(run.request.sharding, figures));
   facts.emplace_back("others", as_others_store_it(peer_figures_of(run, model, options), run.request.sharding));

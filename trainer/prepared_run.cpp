@@ -276,7 +276,18 @@ std::vector<std::string> flags_that_fit(const PlannedRun& run, const PreparedMod
 
 }  // namespace
 
-PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where) {
+namespace {
+
+MeasuredProfile measured_machine(const RunOptions& options, const PreparedModel& model, const LogSink& say) {
+  if (options.memory.plan.empty()) return profile_for(options, model.pool(), say);
+  if (auto profile = profile_at_hand(options, model.pool().threads())) return *std::move(profile);
+  if (auto profile = machine_of_plan(options.memory.plan)) return *std::move(profile);
+  return profile_for(options, model.pool(), say);  // a plan of before plans said what they were made for
+}
+
+}  // namespace
+
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where, const LogSink& say) {
   // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
   constexpr std::int64_t most_micro_batches = 2048;
   if (options.micro_batches() > most_micro_batches) {
@@ -286,7 +297,8 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
         "Use a larger --micro-batch-size.");
   }
   PlannedRun run;
-  run.machine = machine_of_rank(profile_for(options, model.pool()), static_cast<int>(options.parallel.ranks));
+  run.measured = measured_machine(options, model, say);
+  run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   const bool known = names_known_machine(options.memory.profile);
   run.request =
       plan_request(options, budgets_of_rank(known ? budgets_of(run.machine, options) : budgets_for(options, where), options));

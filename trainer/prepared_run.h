@@ -12,6 +12,8 @@
 #include "models/catalogue/catalogue.h"
 #include "models/ops.h"
 #include "models/unit_ops.h"
+#include "nvme/io_queue.h"
+#include "trainer/drive_rates.h"
 #include "trainer/durability.h"
 #include "trainer/options.h"
 
@@ -57,7 +59,8 @@ void refuse_known_machine(const RunOptions& options);
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets);
 
 struct PlannedRun {
-  MachineProfile machine;
+  MeasuredProfile measured;  // the machine as it was probed, and what runs have seen of its drive
+  MachineProfile machine;    // that is planned for: what one rank has of it, its drive as_seen()
   PlanRequest request;
   PlanOutcome outcome;
   std::optional<DurabilityPlan> durability;  // of a run that is given --save
@@ -65,8 +68,9 @@ struct PlannedRun {
   std::vector<std::string> would_fit;
 };
 
-// Plans, or takes --plan FILE. InputError where a forced combination cannot be exact.
-PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here);
+// Plans, or takes --plan FILE, for which nothing is measured: what it predicts then comes from the profile that is kept, or else
+// from the one that the plan was made with. InputError where a forced combination cannot be exact. `say` is told what takes long.
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here, const LogSink& say = {});
 
 // The error of a run that does not fit: the tier, what lacks, what would fit.
 [[noreturn]] void throw_does_not_fit(const PlannedRun& run);
