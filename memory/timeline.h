@@ -11,6 +11,7 @@ struct Span {
 
 struct Timeline {
   std::vector<Span> spans;                  // one an operation of Plan::step
+  double origin_s = 0;                      // when the step began, by a clock that goes on from step to step; 0 where predicted
 };
 
 }  // namespace spillway

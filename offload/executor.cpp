@@ -149,6 +149,7 @@ struct Executor::Impl {
     double origin = timeline.spans.empty() ? 0 : timeline.spans.front().begin_s;
     for (const Span& span : timeline.spans) origin = std::min(origin, span.begin_s);
     for (Span& span : timeline.spans) span.begin_s -= origin, span.end_s -= origin;
+    timeline.origin_s = origin;
     return timeline;
   }
 

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "tools/command_opening.h"
@@ -20,8 +22,9 @@ int plan_command(int argc, const char* const* argv) {
   RawFlags typed;
   const auto resolved = resolve_run_flags(app, argc, argv, &typed);
   if (!resolved) return 0;
+  const LogSink say = [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); };
   if (app.count("--sweep") > 0) {
-    const PlanSweep sweep = plan_sweep(parse_sweep(swept), typed);
+    const PlanSweep sweep = plan_sweep(parse_sweep(swept), typed, say);
     put_out(sweep_text(sweep), sweep.options.log.out);
     require_any_fit(sweep);
     return 0;
@@ -29,7 +32,7 @@ int plan_command(int argc, const char* const* argv) {
   const RunOptions& options = resolved->options;
   require_model(options);
   const PreparedModel model(options, Where::anywhere);
-  const PlannedRun run = plan_run(options, model, Where::anywhere);
+  const PlannedRun run = plan_run(options, model, Where::anywhere, say);
   const std::string text = options.log.format == OutputFormat::table  ? plan_table(run, model, options)
                            : options.log.format == OutputFormat::json ? plan_json(run, model, options)
                                                                       : plan_page(run, model, options);

@@ -17,7 +17,7 @@ int probe_command(int argc, const char* const* argv) {
   std::string format = "table", out;
   bool thorough = false;
   app.add_option("--nvme", nvme, "a directory to measure, as of train (repeatable)")->type_name("DIR[=SIZE]");
-  app.add_flag("--thorough", thorough, "more and longer samples: about a minute");
+  app.add_flag("--thorough", thorough, "more and longer samples: about five minutes");
   app.add_option("--format", format, "(table)")->type_name("table|json");
   app.add_option("--out", out, "write it to a file rather than print it")->type_name("FILE");
   if (help_was_asked(app, argc, argv)) return 0;

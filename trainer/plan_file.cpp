@@ -20,12 +20,16 @@
 #include "trainer/plan_choices.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
+#include "trainer/profile_file.h"
 #include "trainer/tier_picture.h"
 
 namespace spillway {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr Bytes kMostPlanBytes = Bytes{1} << 28;
+constexpr int kMostPlanKeys = 1 << 27;
 
 constexpr std::string_view form_name(StateForm form) {
   return form == StateForm::exact ? "exact" : form == StateForm::compact ? "compact" : "fp32";
@@ -177,6 +181,22 @@ Json wear_json(const DiskFigures& disk) {
           {"checkpoint_written_tb_per_1000_steps", terabytes_in_1000_steps(disk.checkpointed_bytes)}};
 }
 
+// Which rates of the drive the plan goes by, those of either source, and the whole profile as --profile takes it.
+Json machine_json(const MeasuredProfile& measured) {
+  Json json;
+  if (measured.nvme_read_bytes > 0) {
+    json["drive_rates"] = measured.seen ? "seen" : "probed";
+    const std::string& at = measured.seen ? measured.seen->at : measured.probed_at;
+    json["at"] = at.empty() ? Json() : Json(at);
+    Json probed;
+    for (const DriveRateName& figure : kDriveRates) probed[std::string(figure.name)] = measured.*figure.of_machine;
+    json["probed"] = std::move(probed);
+    if (measured.seen) json["seen"] = to_json(*measured.seen);
+  }
+  json["profile"] = to_json(measured);
+  return json;
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -197,6 +217,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
                                 {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
+  json["machine"] = machine_json(run.measured);
   if (!run.outcome.plan) {
     json["short_tier"] = name_of(run.outcome.short_tier);
     json["needed_bytes"] = run.outcome.needed;
@@ -278,9 +299,16 @@ void refuse_other_operations(const nlohmann::json& json, const std::string& file
 
 }  // namespace
 
+std::optional<MeasuredProfile> machine_of_plan(const std::string& file) {
+  const nlohmann::json json = parse_strict_json(read_text_file(file, kMostPlanBytes), file, kMostPlanKeys);
+  const JsonPlace place(json, file, kPlanWasEdited);
+  if (!place.has("machine")) return std::nullopt;
+  return profile_in(place.at("machine").at("profile"), json["machine"]["profile"]);
+}
+
 PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine,
                               const PlanRequest& request) {
-  const nlohmann::json json = parse_strict_json(read_text_file(file, Bytes{1} << 28), file, 1 << 27);
+  const nlohmann::json json = parse_strict_json(read_text_file(file, kMostPlanBytes), file, kMostPlanKeys);
   Choices choices = choices_of(json, file, graphs);
   const UnitGraph& graph = graph_of(graphs, choices);
   if (choices.sharding != request.sharding) {

@@ -2,9 +2,11 @@
 // Not here: the table (plan_report.h).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "memory/planner.h"
+#include "trainer/drive_rates.h"
 #include "trainer/options.h"
 #include "trainer/prepared_run.h"
 
@@ -17,5 +19,8 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
 // form, does not fit the budgets, or does not come out with the peaks that the file names.
 PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine,
                               const PlanRequest& request);
+
+// The machine that the plan of a file was made for; nothing where the file does not say.
+std::optional<MeasuredProfile> machine_of_plan(const std::string& file);
 
 }  // namespace spillway

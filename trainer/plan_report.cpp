@@ -62,6 +62,7 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
     const Bytes budget = tier == Tier::device ? run.request.budgets.device : run.request.budgets.nvme;
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
+  if (plan.peak[static_cast<int>(Tier::nvme)] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
   text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound_s,
                       name_of(prediction.binding_lane));
   return text;
@@ -136,6 +137,7 @@ Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFi
     facts.emplace_back("nvme", fmt::format("{} read and {} written a step{}", rounded_size(figures.nvme_read_bytes),
                                            rounded_size(figures.nvme_written_bytes), durable));
   }
+  if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) facts.emplace_back("drive", drive_in_words(run.measured));
   const DiskFigures disk = disk_figures_of(run, model, options, figures);
   facts.emplace_back("disk", disk_words(disk, options));
   facts.emplace_back("wear", wear_words(disk, figures.step_s, options));

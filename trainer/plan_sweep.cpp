@@ -54,7 +54,7 @@ std::vector<RunOptions> options_of_values(const Sweep& sweep, const RawFlags& ty
   return all;
 }
 
-SweptPlan planned(const MachineProfile& machine, const RunOptions& options, const PreparedModel& model) {
+SweptPlan planned(const MeasuredProfile& machine, const RunOptions& options, const PreparedModel& model) {
   SweptPlan swept;
   try {
     PlannedRun run = plan_run_on(machine, options, model, Where::anywhere);
@@ -97,16 +97,16 @@ Sweep parse_sweep(const std::string& text) {
   return sweep;
 }
 
-PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed) {
+PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed, const LogSink& say) {
   const std::vector<RunOptions> all = options_of_values(sweep, typed);
   PlanSweep swept{.sweep = sweep, .options = all.front(), .machine = {}, .parameters = 0, .plans = {}};
   require_model(swept.options);
-  std::optional<MachineProfile> machine;  // the same for all, though nothing keeps what is measured
+  std::optional<MeasuredProfile> machine;  // the same for all, though nothing keeps what is measured
   for (const RunOptions& options : all) {
     const PreparedModel model(options, Where::anywhere);
     if (!machine) {
       for (const RunOptions& later : all) (void)seq_length_for(later, model.model().config.max_positions);
-      machine = profile_for(options, model.pool());
+      machine = profile_for(options, model.pool(), say);
       swept.machine = fmt::format("{}, {} threads", shown_name(machine->name), machine->threads);
       swept.parameters = model.tiled().graph.parameters;
     }

@@ -38,8 +38,8 @@ struct PlanSweep {
 };
 
 // Plans for what was typed with each of the values in the flag's place. InputError where one of them is refused, or is there
-// twice.
-PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed);
+// twice. `say` is told what takes long.
+PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed, const LogSink& say);
 
 // In the format of `options.log.format`. A table of 100 columns with a picture; an array of rows; a page with the same picture.
 std::string sweep_text(const PlanSweep& sweep);

@@ -244,15 +244,22 @@ void at_once(const std::function<void()>& first, const std::function<void()>& se
   beside.get();
 }
 
+MeasuredProfile measured_machine(const RunOptions& options, const PreparedModel& model, const LogSink& say) {
+  if (options.memory.plan.empty()) return profile_for(options, model.pool(), say);
+  if (auto profile = profile_at_hand(options, model.pool().threads())) return *std::move(profile);
+  if (auto profile = machine_of_plan(options.memory.plan)) return *std::move(profile);
+  return profile_for(options, model.pool(), say);  // a plan of before plans said what they were made for
+}
+
 }  // namespace
 
-PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where) {
-  PlannedRun run = plan_run_on(profile_for(options, model.pool()), options, model, where);
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where, const LogSink& say) {
+  PlannedRun run = plan_run_on(measured_machine(options, model, say), options, model, where);
   if (!run.outcome.plan) run.would_fit = flags_that_fit(run, model, options);
   return run;
 }
 
-PlannedRun plan_run_on(const MachineProfile& machine, const RunOptions& options, const PreparedModel& model, Where where) {
+PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& options, const PreparedModel& model, Where where) {
   if (options.micro_batches() > kMostMicroBatches) {
     throw InputError(
         fmt::format("--global-batch-size {} with --micro-batch-size {} makes {} micro-batches a step; at most {} can be planned",
@@ -260,7 +267,8 @@ PlannedRun plan_run_on(const MachineProfile& machine, const RunOptions& options,
         "Use a larger --micro-batch-size.");
   }
   PlannedRun run;
-  run.machine = machine_of_rank(machine, static_cast<int>(options.parallel.ranks));
+  run.measured = measured;
+  run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   const FreedMemoryKept freed_memory;
   if (!options.memory.plan.empty()) {

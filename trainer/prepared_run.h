@@ -12,6 +12,8 @@
 #include "models/catalogue/catalogue.h"
 #include "models/ops.h"
 #include "models/unit_ops.h"
+#include "nvme/io_queue.h"
+#include "trainer/drive_rates.h"
 #include "trainer/durability.h"
 #include "trainer/options.h"
 
@@ -68,18 +70,20 @@ struct WouldFit {
 };
 
 struct PlannedRun {
-  MachineProfile machine;
+  MeasuredProfile measured;  // the machine as it was probed, and what runs have seen of its drive
+  MachineProfile machine;    // that is planned for: what one rank has of it, its drive as_seen()
   PlanRequest request;
   PlanOutcome outcome;
   std::optional<DurabilityPlan> durability;  // of a run that is given --save
   WouldFit would_fit;                        // where the plan does not
 };
 
-// Plans, or takes --plan FILE. InputError where a forced combination cannot be exact.
-PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here);
+// Plans, or takes --plan FILE, for which nothing is measured: what it predicts then comes from the profile that is kept, or else
+// from the one that the plan was made with. InputError where a forced combination cannot be exact. `say` is told what takes long.
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here, const LogSink& say = {});
 
 // The same for a machine whose profile is at hand; where nothing fits, what would is not looked for.
-PlannedRun plan_run_on(const MachineProfile& machine, const RunOptions& options, const PreparedModel& model, Where where);
+PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& options, const PreparedModel& model, Where where);
 
 // A plan lists every operation of a step: beyond this it outgrows the process overhead that the run is allowed.
 inline constexpr std::int64_t kMostMicroBatches = 2048;

@@ -83,12 +83,25 @@ Measurement mean_of_rounds(const std::vector<Measurement>& rounds) {
   return all;
 }
 
+namespace {
+
+Sampling thorough_sampling() {
+  Sampling sampling{.rounds = 5, .samples = 8, .least_samples = 8, .layers_s = 2, .pass_s = 2, .disk_bytes = 32 * kGiB};
+  for (SettlingRule* rule : {&sampling.writes, &sampling.reads, &sampling.both})
+    *rule = {.window_s = 1, .agreeing = 10, .apart = 0.05, .least_s = 15, .most_s = 60};
+  return sampling;
+}
+
+}  // namespace
+
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
-  Sampling sampling;
-  if (effort == ProbeEffort::thorough)
-    sampling = {.rounds = 5, .samples = 8, .least_samples = 8, .layers_s = 2, .pass_s = 2, .disk_bytes = 4 * kGiB};
+  const Sampling sampling = effort == ProbeEffort::thorough ? thorough_sampling() : Sampling{};
   std::optional<DiskMoves> disk;
-  if (!directories.empty()) disk.emplace(directories, sampling.disk_bytes, 2 * sampling.pass_s);
+  std::vector<Measurement> sustained;
+  if (!directories.empty()) {
+    disk.emplace(directories, sampling.disk_bytes);
+    sustained = measure_sustained(*disk, sampling);
+  }
   std::vector<std::vector<Measurement>> figures;  // [figures][rounds]
   for (int round = 0; round < sampling.rounds; ++round) {
     std::vector<Measurement> measurements;
@@ -104,12 +117,13 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
     add(measure_handover(sampling));
     add(measure_shared(pool, sampling));
     if (disk) {
-      add(measure_disk(*disk, sampling));
+      add(measure_requests(*disk, sampling));
       add(measure_beside(pool, *disk, sampling));
     }
     figures.resize(measurements.size());
     for (std::size_t i = 0; i < measurements.size(); ++i) figures[i].push_back(std::move(measurements[i]));
   }
+  for (Measurement& measurement : sustained) figures.push_back({std::move(measurement)});
   ProbeResult result;
   for (const std::vector<Measurement>& rounds : figures) {
     Measurement all = mean_of_rounds(rounds);
@@ -121,17 +135,31 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   }
   result.profile.name = host_name();
   result.profile.threads = pool.threads();
+  result.profile.probed_at = utc_minute_now();
   return result;
 }
 
-MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool) {
-  const auto& directories = options.memory.nvme;
+double probe_seconds(const std::vector<NvmeDirectory>& directories) { return directories.empty() ? 15 : 25; }
+
+std::optional<MeasuredProfile> profile_at_hand(const RunOptions& options, int threads) {
   if (!options.memory.profile.empty()) return profile_named(options.memory.profile);
+  const auto cache = profile_cache(threads, options.memory.nvme);
+  return cache ? cached_profile(*cache) : std::nullopt;
+}
+
+MeasuredProfile profile_for(const RunOptions& options, const ThreadPool& pool, const LogSink& say) {
+  if (auto profile = profile_at_hand(options, pool.threads())) return *std::move(profile);
+  const auto& directories = options.memory.nvme;
   const auto cache = profile_cache(pool.threads(), directories);
-  if (cache) {
-    if (const auto kept = cached_profile(*cache)) return *kept;
+  if (say) {
+    std::string drives;
+    for (const NvmeDirectory& directory : directories)
+      drives += fmt::format("{}{}", drives.empty() ? ", and what is under " : ", ", directory.path);
+    say(fmt::format("measuring this machine ({} threads{}): about {:.0f} s{}", pool.threads(), drives, probe_seconds(directories),
+                    cache ? fmt::format(", once; kept in {}", cache->string())
+                          : "; with neither XDG_CACHE_HOME nor HOME there is no place to keep it"));
   }
-  const MachineProfile profile = probe(pool, directories, ProbeEffort::quick).profile;
+  MeasuredProfile profile = probe(pool, directories, ProbeEffort::quick).profile;
   if (cache) keep_profile(*cache, profile);
   return profile;
 }
@@ -176,7 +204,7 @@ std::string probe_table(const ProbeResult& result) {
 }
 
 std::string probe_json(const ProbeResult& result) {
-  auto json = nlohmann::ordered_json::parse(to_json_text(result.profile));
+  nlohmann::ordered_json json = to_json(result.profile);
   for (const Measurement& m : result.measurements) {
     if (m.of.empty()) {
       json["samples"][m.name] = {m.least, m.most, m.samples};

@@ -2,16 +2,19 @@
 // Not here: what the numbers mean (memory/machine.h), the file that keeps them (profile_file.h).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "memory/machine.h"
 #include "memory/parallel.h"
+#include "nvme/io_queue.h"
+#include "trainer/drive_rates.h"
 #include "trainer/options.h"
 
 namespace spillway {
 
-enum class ProbeEffort : std::uint8_t { quick, thorough };  // about 15 seconds, or three minutes
+enum class ProbeEffort : std::uint8_t { quick, thorough };  // see probe_seconds(), or some five minutes
 
 // A figure and how its samples lay: per second of work, a share, seconds, or rows.
 struct Measurement {
@@ -23,7 +26,7 @@ struct Measurement {
 };
 
 struct ProbeResult {
-  MachineProfile profile;
+  MeasuredProfile profile;
   std::vector<Measurement> measurements;
 };
 
@@ -31,9 +34,14 @@ struct ProbeResult {
 // directories. Its buffers take less than 112 MiB at a time and are given back when it returns.
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort);
 
-// The profile of `--profile`, else the one kept for this host, number of threads and directories,
-// else a quick probe, which is kept.
-MachineProfile profile_for(const RunOptions& options, const ThreadPool& pool);
+// How long a quick one takes, about.
+double probe_seconds(const std::vector<NvmeDirectory>& directories);
+
+// The profile of `--profile`, else the one kept for this host, number of threads and the devices of the directories: nothing is
+// measured.
+std::optional<MeasuredProfile> profile_at_hand(const RunOptions& options, int threads);
+// That, else a quick probe, which is kept; `say` is told before it begins.
+MeasuredProfile profile_for(const RunOptions& options, const ThreadPool& pool, const LogSink& say);
 
 std::string probe_table(const ProbeResult& result);
 // The profile with `samples`: [least, most, number] of each figure, and of its parts with their value first. --profile takes it.

@@ -20,7 +20,9 @@ struct Sampling {
   double figure_s = 0.2;        // what long is
   double layers_s = 0.5;        // whole layers in a round, of each type and number of rows: all compute is planned by them
   double pass_s = 0.2;          // a disk pass, or two lanes side by side, lasts at most so long: one of each in a round
-  Bytes disk_bytes = kGiB / 2;  // of the file that is read, and of the one that is written
+  Bytes disk_bytes = 8 * kGiB;  // of the files in all: those that fit a cache have its rate
+  // What a drive sustains: before all else, so that it is as tired in the rest as it is in a long step.
+  SettlingRule writes{.least_s = 1.5, .most_s = 4}, reads{.least_s = 0.75, .most_s = 2.5}, both{.least_s = 0.75, .most_s = 3};
 };
 
 double seconds_of(const std::function<void()>& work);
@@ -42,7 +44,8 @@ std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling&
 std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& sampling, const MachineProfile& parts);
 // Until a lane that waits for another's operation goes on after it.
 std::vector<Measurement> measure_handover(const Sampling& sampling);
-std::vector<Measurement> measure_disk(DiskMoves& disk, const Sampling& sampling);
+std::vector<Measurement> measure_sustained(DiskMoves& disk, const Sampling& sampling);
+std::vector<Measurement> measure_requests(DiskMoves& disk, const Sampling& sampling);
 // Speeds of lanes beside one another, as shares of their speeds alone; above one where a round was disturbed.
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling);
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling);

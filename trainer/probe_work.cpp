@@ -1,9 +1,13 @@
 #include "trainer/probe_work.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <future>
+#include <memory>
 #include <thread>
 
 #include "memory/prompt_thread.h"
@@ -36,7 +40,14 @@ void in_prompt_thread(const F& work) {
   if (error) std::rethrow_exception(error);
 }
 
-// Disks may do without writing what is all alike.
+// Drives may do without writing what is all alike, or what they have already: each page gets what no other has.
+void fill_pages(const Arena& arena, std::uint64_t& pages) {
+  for (Bytes at = 0; at + 8 <= arena.bytes(); at += kExtentAlignment) {
+    const std::uint64_t word = mix64(pages++);
+    std::memcpy(arena.at(at), &word, sizeof word);
+  }
+}
+
 Arena filled(Bytes bytes) {
   Arena arena(bytes, "probe of NVMe");
   for (Bytes at = 0; at + 8 <= bytes; at += 8) {
@@ -97,53 +108,96 @@ void Update::run() {
 
 void Update::pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
 
-DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, double layout_s)
-    : half_([&] {
-        constexpr Bytes least = 64 * kKiB;
-        return std::clamp<Bytes>(store_capacity(store_options(directories).directories) / 2 / least * least, least, most);
+DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most)
+    : bytes_([&] {
+        constexpr Bytes least = 128 * kKiB;
+        return std::clamp<Bytes>(store_capacity(store_options(directories).directories) / least * least, least, most);
       }()),
-      segment_(std::min<Bytes>(half_, 16 * kMiB)),
+      segment_(std::min<Bytes>(bytes_ / 2, 16 * kMiB)),
       store_([&] {
         StoreOptions options = store_options(directories);
-        options.bytes = 2 * half_;
+        options.bytes = bytes_;
         return Store(options);
       }()),
-      reader_(store_->open_channel({})),
-      writer_(store_->open_channel({})) {
-  // What was never written is read without a disk, and what is written for the first time costs the file system more.
-  readable_ = move(writer_, IoDirection::write, 0, half_, layout_s, Rounds::once).bytes;
-  writable_ = move(writer_, IoDirection::write, half_, half_, layout_s, Rounds::once).bytes;
+      reads_{.channel = store_->open_channel({}), .direction = IoDirection::read},
+      writes_{.channel = store_->open_channel({}), .direction = IoDirection::write, .end = bytes_} {}
+
+SettlingRate DiskMoves::settle_writes(const SettlingRule& rule) {
+  const SettlingRate rate = settle(writes_, rule, [&](const SettlingRate& so_far) {
+    return so_far.over() && (writes_.went_round || writes_.at >= 2 * segment_);
+  });
+  const Bytes written = writes_.went_round ? bytes_ / segment_ * segment_ : writes_.at;
+  reads_.end = writes_.begin = writes_.at = written / segment_ / 2 * segment_;
+  writes_.end = written;
+  return rate;
 }
 
-// Segments round and round through [base, base + bytes), two in flight, until the time is over.
-DiskMoves::Moved DiskMoves::move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds,
-                                 Rounds rounds) {
-  const Arena memory = filled(segment_);
+SettlingRate DiskMoves::settle_reads(const SettlingRule& rule) {
+  return settle(reads_, rule, [](const SettlingRate& so_far) { return so_far.over(); });
+}
+
+DiskMoves::Both DiskMoves::settle_both(const SettlingRule& rule) {
+  std::atomic<bool> reads_over{false}, writes_over{false};
+  const auto beside = [&](Way& way, std::atomic<bool>& mine, const std::atomic<bool>& other) {
+    const auto gone = [](std::atomic<bool>* over) { over->store(true); };
+    const std::unique_ptr<std::atomic<bool>, decltype(gone)> end(&mine, gone);  // nobody waits for one that failed
+    return settle(way, rule, [&](const SettlingRate& so_far) {
+      mine.store(so_far.over());
+      return mine.load() && other.load();
+    });
+  };
+  std::future<SettlingRate> reads = std::async(std::launch::async, [&] { return beside(reads_, reads_over, writes_over); });
+  SettlingRate writes = beside(writes_, writes_over, reads_over);
+  return {.reads = reads.get(), .writes = std::move(writes)};
+}
+
+SettlingRate DiskMoves::settle(Way& way, const SettlingRule& rule, const std::function<bool(const SettlingRate&)>& over) {
+  SettlingRate rate(rule);
+  Moved before;
+  move(way, [&](const Moved& now) {
+    if (now.seconds - before.seconds < rule.window_s) return false;
+    rate.add(static_cast<double>(now.bytes - before.bytes), now.seconds - before.seconds);
+    before = now;
+    return over(rate);
+  });
+  return rate;
+}
+
+double DiskMoves::rate_of(Way& way, double seconds) {
+  const Moved moved = move(way, [&](const Moved& now) { return now.seconds >= seconds; });
+  return static_cast<double>(moved.bytes) / moved.seconds;
+}
+
+DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&)>& enough) {
+  const std::array<Arena, 2> memory = {filled(segment_), filled(segment_)};
   const auto begin = Clock::now();
   Moved moved;
   in_prompt_thread([&] {
     std::optional<IoTicket> before;
-    for (Bytes at = 0; moved.bytes == 0 || seconds_since(begin) < seconds; at += segment_) {
-      if (at + segment_ > bytes) {
-        if (rounds == Rounds::once) break;
-        at = 0;
-      }
-      const IoSegment move{base + at, memory.data(), segment_};
-      const IoTicket ticket = channel.start(direction, {&move, 1});
-      if (before) channel.wait(*before);
+    const auto complete = [&] {
+      if (!before) return;
+      way.channel.wait(*before);
+      moved = {.bytes = moved.bytes + segment_, .seconds = seconds_since(begin)};
+    };
+    for (std::size_t turn = 0; moved.bytes == 0 || !enough(moved); ++turn) {
+      if (way.at + segment_ > way.end) way.at = way.begin, way.went_round = true;
+      const Arena& mine = memory[turn % memory.size()];
+      if (way.direction == IoDirection::write) fill_pages(mine, pages_);
+      const IoSegment segment{way.at, mine.data(), segment_};
+      const IoTicket ticket = way.channel.start(way.direction, {&segment, 1});
+      way.at += segment_;
+      complete();
       before = ticket;
-      moved.bytes += segment_;
     }
-    channel.wait(*before);
+    complete();
   });
-  moved.rate = static_cast<double>(moved.bytes) / seconds_since(begin);
   return moved;
 }
 
 // A few hundred at a time, as a micro-batch's rows are.
-double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds) {
+double DiskMoves::move_small(Way& way, double seconds) {
   constexpr std::uint64_t together = 256;
-  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, bytes / kSmallRequestBytes));
+  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, (way.end - way.begin) / kSmallRequestBytes));
   std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmallRequestBytes)));
   const Arena memory = filled(static_cast<Bytes>(moves.size()) * kSmallRequestBytes);
   const auto begin = Clock::now();
@@ -151,10 +205,10 @@ double DiskMoves::move_small(StoreChannel& channel, IoDirection direction, Bytes
   in_prompt_thread([&] {
     while (moved == 0 || seconds_since(begin) < seconds) {
       for (std::size_t i = 0; i < moves.size(); ++i) {
-        moves[i] = {base + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes,
+        moves[i] = {way.begin + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes,
                     memory.data() + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
       }
-      channel.wait(channel.start(direction, moves));
+      way.channel.wait(way.channel.start(way.direction, moves));
     }
   });
   return static_cast<double>(moved) / seconds_since(begin);

@@ -2,6 +2,7 @@
 // Not for anyone but trainer/probe*.cpp. Not here: how it is sampled (probe_measure.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "models/units_alone.h"
 #include "nvme/store.h"
 #include "trainer/options.h"
+#include "trainer/settling_rate.h"
 
 namespace spillway {
 
@@ -54,29 +56,47 @@ class Update {
 // once, each called by one thread.
 class DiskMoves {
  public:
-  // Files as large as the directories have room for, up to `most` bytes to read and as many to write; of these, what can be laid
-  // out in `layout_s` for each is used. Memory is held only while moves run.
-  DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most, double layout_s);
+  // Files as large as the directories have room for, up to `most` bytes. Memory is held only while moves run.
+  DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most);
 
-  // Bytes a second of moves that follow each other for so long, round and round.
-  double read_for(double seconds) { return move(reader_, IoDirection::read, 0, readable_, seconds).rate; }
-  double write_for(double seconds) { return move(writer_, IoDirection::write, half_, writable_, seconds).rate; }
+  // What the drive sustains. Writes come first: they go through the whole of the files, so that they find new places for as long
+  // as there are any, and what was never written would be read without a disk.
+  SettlingRate settle_writes(const SettlingRule& rule);
+  SettlingRate settle_reads(const SettlingRule& rule);
+  // Both at once, until both have settled, so that each has the rate that the other leaves it.
+  struct Both {
+    SettlingRate reads, writes;
+  };
+  Both settle_both(const SettlingRule& rule);
+
+  // Bytes a second of moves that follow each other for so long, after settle_writes().
+  double read_for(double seconds) { return rate_of(reads_, seconds); }
+  double write_for(double seconds) { return rate_of(writes_, seconds); }
   // Requests a second of moves as those of an embedding's rows: small ones that lie apart.
-  double small_reads_for(double seconds) { return move_small(reader_, IoDirection::read, 0, readable_, seconds); }
-  double small_writes_for(double seconds) { return move_small(writer_, IoDirection::write, half_, writable_, seconds); }
+  double small_reads_for(double seconds) { return move_small(reads_, seconds); }
+  double small_writes_for(double seconds) { return move_small(writes_, seconds); }
 
  private:
+  // Moves of one direction, round and round through a part of the files.
+  struct Way {
+    StoreChannel channel;
+    IoDirection direction;
+    Bytes begin = 0, end = 0, at = 0;
+    bool went_round = false;
+  };
   struct Moved {
     Bytes bytes = 0;
-    double rate = 0;
+    double seconds = 0;
   };
-  enum class Rounds : std::uint8_t { once, many };
-  Moved move(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds, Rounds rounds = Rounds::many);
-  double move_small(StoreChannel& channel, IoDirection direction, Bytes base, Bytes bytes, double seconds);
-  Bytes half_, segment_;
+  // Two segments in flight; `enough` is asked whenever one is complete, and told of all so far.
+  Moved move(Way& way, const std::function<bool(const Moved&)>& enough);
+  SettlingRate settle(Way& way, const SettlingRule& rule, const std::function<bool(const SettlingRate&)>& over);
+  double rate_of(Way& way, double seconds);
+  double move_small(Way& way, double seconds);
+  Bytes bytes_, segment_;
   std::optional<Store> store_;
-  StoreChannel reader_, writer_;
-  Bytes readable_ = 0, writable_ = 0;
+  Way reads_, writes_;
+  std::uint64_t pages_ = 0;  // written
 };
 
 }  // namespace spillway

@@ -13,6 +13,7 @@
 #include "memory/error.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
+#include "trainer/disk_device.h"
 #include "trainer/json_place.h"
 #include "trainer/known_machines.h"
 
@@ -20,7 +21,7 @@ namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 9;
+constexpr int kMeasuredBy = 10;
 
 enum class Presence : std::uint8_t { required, optional };
 
@@ -66,8 +67,9 @@ constexpr NamedRate kRates[] = {
     {"network_bytes", &MachineProfile::network_bytes, kLeastBytes, kMostBytes, Presence::optional, true}};
 
 // Beside the rates.
-constexpr std::string_view kOtherKeys[] = {
-    "name", "threads", "measured_by", "samples", "sources", "assumptions", "device_memory_bytes", "host_memory_bytes", "devices"};
+constexpr std::string_view kOtherKeys[] = {"name",    "threads", "measured_by", "probed_at",           "seen",
+                                           "samples", "sources", "assumptions", "device_memory_bytes", "host_memory_bytes",
+                                           "devices"};
 
 constexpr std::string_view kHelp = "A profile is what `spillway probe --format json` writes.";
 
@@ -99,6 +101,32 @@ void check_drives(const MachineProfile& profile, const JsonPlace& place) {
     place.at("nvme_mixed_write_bytes")
         .refuse(fmt::format("is {}, faster than nvme_write_bytes alone, {}", profile.nvme_mixed_write_bytes,
                             profile.nvme_write_bytes));
+}
+
+std::string minute_from(const JsonPlace& place) {
+  const std::string& text = place.text();
+  if (!is_utc_minute(text)) place.refuse(fmt::format("is {}, not a time as 2026-11-23T09:00Z", shown_name(text)));
+  return text;
+}
+
+SeenDrive seen_from(const JsonPlace& place, const nlohmann::json& json) {
+  SeenDrive seen;
+  int rates = 0;
+  for (const DriveRateName& figure : kDriveRates) {
+    if (!place.has(figure.name)) continue;
+    seen.rates.*figure.rate = place.at(figure.name).number(kLeastBytes, kMostBytes);
+    ++rates;
+  }
+  if (rates == 0) place.refuse("has no rate");
+  seen.at = minute_from(place.at("at"));
+  seen.seconds = place.at("seconds").number(0, 1e9);
+  seen.bytes = place.at("bytes").number(0, 1e18);
+  for (const auto& [key, value] : json.items()) {
+    if (std::ranges::find(kDriveRates, key, &DriveRateName::name) == kDriveRates.end() && key != "at" && key != "seconds" &&
+        key != "bytes")
+      place.at(key).refuse("is no key of what was seen of a drive");
+  }
+  return seen;
 }
 
 // Seconds since 1970 at which the machine started; 0 where the system does not say.
@@ -133,15 +161,11 @@ std::optional<std::filesystem::path> profile_cache(int threads, const std::vecto
     return std::nullopt;
   }
   std::size_t which = 0;
-  for (const NvmeDirectory& directory : directories) {
-    std::error_code error;
-    const auto absolute = std::filesystem::weakly_canonical(directory.path, error);
-    which = which * 31 + std::hash<std::string>()(error ? directory.path : absolute.string());
-  }
+  for (const NvmeDirectory& directory : directories) which = which * 31 + std::hash<std::string>()(device_of(directory.path));
   return base / "spillway" / fmt::format("profile-{}-{}-{:x}.json", host_name(), threads, which);
 }
 
-std::optional<MachineProfile> cached_profile(const std::filesystem::path& cache) {
+std::optional<MeasuredProfile> cached_profile(const std::filesystem::path& cache) {
   struct stat status = {};
   if (::stat(cache.c_str(), &status) != 0 || status.st_mtime < started_at()) return std::nullopt;
   try {
@@ -154,19 +178,35 @@ std::optional<MachineProfile> cached_profile(const std::filesystem::path& cache)
   }
 }
 
-void keep_profile(const std::filesystem::path& cache, const MachineProfile& profile) {
+void keep_profile(const std::filesystem::path& cache, const MeasuredProfile& profile) {
+  // Processes may keep one at the same time: each by way of a name of its own.
+  std::filesystem::path mine = cache;
+  mine += fmt::format(".{}", getpid());
   try {
     std::filesystem::create_directories(cache.parent_path());
-    write_text_file(cache, to_json_text(profile));
+    write_text_file(mine, to_json_text(profile));
+    std::filesystem::rename(mine, cache);
   } catch (const std::exception&) {
     // The next run measures again; that is all.
+    std::error_code ignored;
+    std::filesystem::remove(mine, ignored);
   }
 }
 
-MachineProfile profile_from_json(const std::string& text, const std::string& file) {
+void keep_seen(const std::filesystem::path& cache, const SeenDrive& seen) {
+  std::optional<MeasuredProfile> kept = cached_profile(cache);
+  if (!kept || kept->nvme_read_bytes <= 0) return;
+  kept->seen = seen;
+  keep_profile(cache, *kept);
+}
+
+MeasuredProfile profile_from_json(const std::string& text, const std::string& file) {
   const auto json = parse_strict_json(text, file);
-  const JsonPlace place(json, file, kHelp);
-  MachineProfile profile;
+  return profile_in(JsonPlace(json, file, kHelp), json);
+}
+
+MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json) {
+  MeasuredProfile profile;
   profile.name = place.at("name").text();
   profile.threads = static_cast<int>(place.at("threads").integer(1, 1 << 16));
   for (const NamedRate& rate : kRates) {
@@ -178,6 +218,12 @@ MachineProfile profile_from_json(const std::string& text, const std::string& fil
   if (place.has("device_memory_bytes")) profile.device_memory_bytes = place.at("device_memory_bytes").integer(0, most_memory);
   if (place.has("host_memory_bytes")) profile.host_memory_bytes = place.at("host_memory_bytes").integer(0, most_memory);
   if (place.has("devices")) profile.devices = static_cast<int>(place.at("devices").integer(0, 1 << 16));
+  if (place.has("probed_at")) profile.probed_at = minute_from(place.at("probed_at"));
+  if (place.has("seen")) {
+    const JsonPlace seen = place.at("seen");
+    if (profile.nvme_read_bytes <= 0) seen.refuse("is there, but nvme_read_bytes is 0: nothing is seen of a drive that is none");
+    profile.seen = seen_from(seen, json["seen"]);
+  }
   for (const auto& [key, value] : json.items()) {
     if (!is_key(key)) place.at(key).refuse("is no key of a profile");
   }
@@ -190,7 +236,7 @@ bool names_known_machine(const std::string& name_or_file) {
          !std::filesystem::exists(name_or_file, ignored);
 }
 
-MachineProfile profile_named(const std::string& name_or_file) {
+MeasuredProfile profile_named(const std::string& name_or_file) {
   std::error_code ignored;
   if (std::filesystem::exists(name_or_file, ignored)) return profile_from_json(read_text_file(name_or_file, kMiB), name_or_file);
   std::string names;
@@ -204,15 +250,30 @@ MachineProfile profile_named(const std::string& name_or_file) {
       std::string(kHelp));
 }
 
-std::string to_json_text(const MachineProfile& profile) {
+nlohmann::ordered_json to_json(const SeenDrive& seen) {
+  nlohmann::ordered_json json;
+  for (const DriveRateName& figure : kDriveRates) {
+    if (seen.rates.*figure.rate > 0) json[std::string(figure.name)] = seen.rates.*figure.rate;
+  }
+  json["at"] = seen.at;
+  json["seconds"] = seen.seconds;
+  json["bytes"] = seen.bytes;
+  return json;
+}
+
+nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
   nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasuredBy}, {"threads", profile.threads}};
+  if (!profile.probed_at.empty()) json["probed_at"] = profile.probed_at;
   for (const NamedRate& rate : kRates) {
     if (rate.presence == Presence::required || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;
   }
   if (profile.device_memory_bytes > 0) json["device_memory_bytes"] = profile.device_memory_bytes;
   if (profile.host_memory_bytes > 0) json["host_memory_bytes"] = profile.host_memory_bytes;
   if (profile.devices > 0) json["devices"] = profile.devices;
-  return json.dump(1) + "\n";
+  if (profile.seen) json["seen"] = to_json(*profile.seen);
+  return json;
 }
+
+std::string to_json_text(const MeasuredProfile& profile) { return to_json(profile).dump(1) + "\n"; }
 
 }  // namespace spillway

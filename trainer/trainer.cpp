@@ -14,6 +14,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/csv_log.h"
 #include "trainer/data.h"
+#include "trainer/drive_watch.h"
 #include "trainer/durability.h"
 #include "trainer/durable_store.h"
 #include "trainer/evaluation.h"
@@ -23,6 +24,7 @@
 #include "trainer/plan_file.h"
 #include "trainer/plan_report.h"
 #include "trainer/prepared_run.h"
+#include "trainer/profile_file.h"
 #include "trainer/progress.h"
 #include "trainer/run_directory.h"
 #include "trainer/sampling.h"
@@ -99,6 +101,7 @@ class TrainingRun {
       if (submitted > step + 1) continue;
       if (interrupt_.requested()) {
         copy_.reset();  // of a step before
+        keep(drive_.finish());
         save(step + 1);
         give_up_store();
         progress_.message(
@@ -107,6 +110,7 @@ class TrainingRun {
       }
       if (saves_after(step)) save_beside(step + 1);
     }
+    keep(drive_.finish());
     finish_copy();
     save(last);
     give_up_store();
@@ -115,7 +119,9 @@ class TrainingRun {
 
  private:
   static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
-    PlannedRun run = plan_run(options, model);
+    PlannedRun run = plan_run(options, model, Where::here, [](std::string_view note) {
+      Progress(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), 0, 1).message(fmt::format("note: {}", note));
+    });
     if (!run.outcome.plan) throw_does_not_fit(run);
     return run;
   }
@@ -240,6 +246,7 @@ class TrainingRun {
     record.overlap_efficiency = record.bound_s / record.step_s;
     if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
     if (samples_after(outcome.step - 1)) record.sample = samples_->sample(loop_->executor());
+    keep(drive_.observe(outcome.timeline, outcome.nvme_read_bytes, outcome.nvme_written_bytes));
     if (log_) log_->append(record);
     append(csv_, record);
     append(tensorboard_, record);
@@ -260,6 +267,12 @@ class TrainingRun {
       log.reset();
       progress_.message(fmt::format("note: {}: no more steps are written there; the run goes on", error.what()));
     }
+  }
+
+  // What plans of later runs go by. Where no profile of this drive is kept, nobody would look for it.
+  void keep(const std::optional<SeenDrive>& seen) const {
+    if (!seen) return;
+    if (const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme)) keep_seen(*cache, *seen);
   }
 
   double evaluate() { return loss_over(loop_->executor(), *eval_data_, options_.batch.micro_batch_size).mean(); }
@@ -345,6 +358,7 @@ class TrainingRun {
   Progress progress_;
   std::optional<StepLoop> loop_;
   std::unique_ptr<CheckpointCopy> copy_;  // under way
+  DriveWatch drive_{plan_, planned_.machine};
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
   std::optional<DurableState> superseded_;  // a store of which a checkpoint has all
   std::uint64_t store_id_ = 0;              // of the store that outlives the process; 0: none does

@@ -113,7 +113,8 @@ class Verification {
   }
 
   VerifyResult run() {
-    const PlannedRun given = plan_run(options_, model_);
+    const PlannedRun given =
+        plan_run(options_, model_, Where::here, [&](std::string_view note) { say_(fmt::format("note: {}", note)); });
     if (!given.outcome.plan) throw_does_not_fit(given);
     const Plan& first = *given.outcome.plan;
     const Plan second = rival_of(options_, model_, given);

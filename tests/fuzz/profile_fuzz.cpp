@@ -8,6 +8,11 @@ std::span<const spillway::KnownMachine> spillway::known_machines() { return {}; 
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace spillway;
-  refuse_or_accept([&] { (void)to_json_text(profile_from_json(std::string(text_of(data, size)), "profile.json")); });
+  refuse_or_accept([&] {
+    const MeasuredProfile profile = profile_from_json(std::string(text_of(data, size)), "profile.json");
+    (void)to_json_text(profile);
+    (void)as_seen(profile);
+    (void)drive_in_words(profile);
+  });
   return 0;
 }

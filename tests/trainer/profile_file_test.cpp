@@ -34,7 +34,7 @@ TEST(ProfileFile, KnownMachinesAreWholeAndNameTheirSources) {
 }
 
 TEST(ProfileFile, WhatIsWrittenIsRead) {
-  MachineProfile machine = profile_named(std::string(known_machines()[0].name));
+  MeasuredProfile machine = profile_named(std::string(known_machines()[0].name));
   machine.devices = 3;
   const MachineProfile again = profile_from_json(to_json_text(machine), "again");
   EXPECT_EQ(again.name, machine.name);
@@ -110,6 +110,94 @@ TEST(ProfileFile, EachBadEntryIsNamed) {
   EXPECT_REFUSED(profile_from_json(R"({"name": "x", "threads": 2, "memory_bytes": 1e999})", "p"), InputError, "p: ");
   EXPECT_REFUSED(profile_from_json("[]", "p"), InputError, "p: the file is []");
   EXPECT_REFUSED(profile_named("rtx-4090-laptop"), InputError, "one of h100-node-8");
+}
+
+json seen_drive() {
+  return {
+      {"nvme_read_bytes", 9e8}, {"nvme_mixed_write_bytes", 3e8}, {"at", "2026-11-23T09:00Z"}, {"seconds", 84.5}, {"bytes", 1e11}};
+}
+
+TEST(ProfileFile, WhatRunsSawIsKeptBesideWhatWasProbed) {
+  json profile = made_up();
+  profile["probed_at"] = "2026-11-22T18:30Z";
+  profile["seen"] = seen_drive();
+  const MeasuredProfile read = profile_from_json(profile.dump(), "p");
+  EXPECT_EQ(read.nvme_read_bytes, 1.5e9) << "as probed";
+  const MeasuredProfile again = profile_from_json(to_json_text(read), "again");
+  EXPECT_EQ(again.probed_at, "2026-11-22T18:30Z");
+  ASSERT_TRUE(again.seen);
+  EXPECT_EQ(json::parse(to_json_text(again))["seen"], seen_drive());
+  EXPECT_EQ(as_seen(again).nvme_read_bytes, 9e8);
+}
+
+TEST(ProfileFile, EachBadEntryOfWhatWasSeenIsNamed) {
+  const auto refused = [](const json& seen, const std::string& part) {
+    json profile = made_up();
+    profile["seen"] = seen;
+    EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, "p: " + part);
+  };
+  const auto with = [](const char* key, const json& value) {
+    json seen = seen_drive();
+    seen[key] = value;
+    return seen;
+  };
+  const auto without = [](const char* key) {
+    json seen = seen_drive();
+    seen.erase(key);
+    return seen;
+  };
+  refused(with("nvme_read_bytes", 0), "seen.nvme_read_bytes is 0");
+  refused(with("nvme_read_bytes", 1e16), "seen.nvme_read_bytes is ");
+  refused(with("nvme_write_bytes", "fast"), "seen.nvme_write_bytes is ");
+  refused(with("at", "yesterday"), "seen.at is \"yesterday\", not a time");
+  refused(with("at", "2026-11-23T09:00Z\u001b[2J"), "seen.at is ");
+  refused(with("at", 5), "seen.at is 5, not a text");
+  refused(with("seconds", -1), "seen.seconds is -1");
+  refused(with("bytes", json()), "seen.bytes is null");
+  refused(with("nvme_read_requests", 100), "seen.nvme_read_requests is no key");
+  refused(without("at"), "seen.at is missing");
+  refused(without("bytes"), "seen.bytes is missing");
+  refused({{"at", "2026-11-23T09:00Z"}, {"seconds", 1}, {"bytes", 1}}, "seen has no rate");
+  refused(json::array(), "seen");
+  refused(json(), "seen");
+  json profile = made_up();
+  profile["probed_at"] = "now";
+  EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, "p: probed_at is \"now\", not a time");
+  profile = made_up();
+  for (const DriveRateName& figure : kDriveRates) profile[std::string(figure.name)] = 0;
+  profile["seen"] = seen_drive();
+  EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, "p: seen is there, but nvme_read_bytes is 0");
+}
+
+TEST(ProfileFile, RunsLeaveWhatTheySawWhereAProfileIsKept) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path cache = directory.path() + "/deep/profile.json";
+  SeenDrive seen{.rates = {.read = 9e8}, .at = "2026-11-23T09:00Z", .seconds = 10, .bytes = 9e9};
+  keep_seen(cache, seen);
+  EXPECT_FALSE(std::filesystem::exists(cache)) << "nothing was probed";
+  const MeasuredProfile probed = profile_from_json(made_up().dump(), "p");
+  keep_profile(cache, probed);
+  ASSERT_TRUE(cached_profile(cache));
+  EXPECT_FALSE(cached_profile(cache)->seen);
+  keep_seen(cache, seen);
+  seen.rates.read = 8e8, seen.at = "2026-11-23T10:00Z";
+  keep_seen(cache, seen);
+  const std::optional<MeasuredProfile> kept = cached_profile(cache);
+  ASSERT_TRUE(kept && kept->seen);
+  EXPECT_EQ(kept->seen->rates.read, 8e8);
+  EXPECT_EQ(kept->seen->at, "2026-11-23T10:00Z");
+  EXPECT_EQ(kept->nvme_read_bytes, 1.5e9);
+  keep_profile(cache, probed);
+  EXPECT_FALSE(cached_profile(cache)->seen) << "a new probe drops it";
+  // A place that cannot be written is no error, and what is there stays as it is; nor is anything left beside it.
+  {
+    const FileSizeLimit limit(16);
+    keep_seen(cache, seen);
+    keep_profile(directory.path() + "/deep/profile.json/below.json", probed);
+  }
+  ASSERT_TRUE(cached_profile(cache));
+  EXPECT_FALSE(cached_profile(cache)->seen);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path() + "/deep"), {}), 1);
 }
 
 }  // namespace

@@ -254,22 +254,31 @@ def plan(program, flags, directory):
     """`spillway plan`, as it prints it in JSON."""
     path = directory / "plan.json"
     done = subprocess.run([str(word) for word in [program.resolve(), "plan", *flags, "--format", "json", "--out", path]], cwd=directory, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+                          env=environment_with(directory), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"spillway plan: exit code {done.returncode}:\n{done.stdout[-2000:]}")
     return json.loads(path.read_text())
 
 
 def machine_profile(program, directory, nvme=None, thorough=True):
-    """The profile that spillway measures, in a minute or in seconds: a disk's rate over seconds is not that of its first moment."""
+    """The profile that spillway measures, in minutes or in seconds: a disk's rate over seconds is not that of its first moment."""
     path = directory / "profile.json"
-    command = [program.resolve(), "probe", *(["--thorough"] if thorough else []), "--format", "json", "--out", path, *(["--nvme", nvme] if nvme else [])]
     with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
-        done = subprocess.run([str(word) for word in command], env={**os.environ, "XDG_CACHE_HOME": cache}, cwd=directory, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        probe(program, directory, {**os.environ, "XDG_CACHE_HOME": cache}, nvme, thorough, "--format", "json", "--out", path)
+    return path
+
+
+def keep_machine_profile(program, directory, nvme=None, thorough=True):
+    """The same, kept where plan() and train() find it when no profile is named."""
+    probe(program, directory, environment_with(directory), nvme, thorough)
+
+
+def probe(program, directory, environment, nvme, thorough, *more):
+    command = [program.resolve(), "probe", *(["--thorough"] if thorough else []), *(["--nvme", nvme] if nvme else []), *more]
+    done = subprocess.run([str(word) for word in command], env=environment, cwd=directory, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"spillway probe: exit code {done.returncode}:\n{done.stdout[-2000:]}")
-    return path
 
 
 def fio(file, block, depth, *flags):

@@ -1,0 +1,42 @@
+// When a drive that is kept busy has come to the rate that it sustains: what its caches take at first is over then.
+// Not here: keeping it busy (probe_work.h).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace spillway {
+
+struct SettlingRule {
+  double window_s = 0.25;  // of which rates are compared
+  int agreeing = 4;        // windows in a row that must agree
+  double apart = 0.05;     // by so much, at most, each of them from their mean
+  double least_s = 1;      // before that nothing counts as settled: a cache may take all for a while, evenly
+  double most_s = 4;       // then it is over, settled or not
+};
+
+// Is told of windows one after the other.
+class SettlingRate {
+ public:
+  explicit SettlingRate(const SettlingRule& rule) : rule_(rule) {}
+
+  void add(double bytes, double seconds);
+  // The last windows agree.
+  bool settled() const;
+  // It has settled, or there is no more time for it.
+  bool over() const { return seconds_ >= rule_.most_s || (seconds_ >= rule_.least_s && settled()); }
+
+  // Bytes a second of the windows that agree. Where none do, of the later half: whatever went before them is over.
+  double value() const;
+  double least() const { return *std::ranges::min_element(rates_); }  // of all windows, the first ones, too
+  double most() const { return *std::ranges::max_element(rates_); }
+  int windows() const { return static_cast<int>(rates_.size()); }
+  const SettlingRule& rule() const { return rule_; }
+
+ private:
+  SettlingRule rule_;
+  double seconds_ = 0;
+  std::vector<double> bytes_, window_s_, rates_;
+};
+
+}  // namespace spillway
