@@ -13,9 +13,12 @@
 namespace spillway {
 namespace {
 
-// The files of the store: whole stripes where there are several, and who the store is where it outlives its process.
+// The files of the store: whole stripes where there are several, and who the store is where it outlives its process. Ranks have
+// their parts of what rests there each; what is copied there of the devices they have once.
 Bytes store_files_bytes(const PlannedRun& run, const RunOptions& options) {
-  const Bytes bytes = run.durability ? run.durability->layout.store_bytes : run.outcome.plan->peak[static_cast<int>(Tier::nvme)];
+  const Bytes resting = run.outcome.plan->peak[static_cast<int>(Tier::nvme)];
+  const Bytes beside = run.durability ? run.durability->layout.store_bytes - resting : 0;
+  const Bytes bytes = resting * run.request.sharding.ranks + beside;
   if (bytes == 0) return 0;
   const auto directories = static_cast<Bytes>(options.memory.nvme.size());
   return (directories > 1 ? round_up(bytes, StoreOptions{}.stripe_bytes) : bytes) +
@@ -40,12 +43,11 @@ std::int64_t checkpoints_at_once(const RunOptions& options) {
 DiskFigures disk_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options,
                             const PlanFigures& figures) {
   const Plan& plan = *run.outcome.plan;
-  const auto ranks = run.request.sharding.ranks;
   DiskFigures disk;
-  disk.nvme_bytes = store_files_bytes(run, options) * ranks;
+  disk.nvme_bytes = store_files_bytes(run, options);
   disk.checkpoint_bytes = state_bytes(model.of(plan).graph, plan.choices.form);
   disk.checkpoints = checkpoints_at_once(options);
-  disk.written_bytes = (static_cast<double>(figures.nvme_written_bytes) + figures.durable_bytes) * ranks;
+  disk.written_bytes = static_cast<double>(figures.nvme_written_bytes) * run.request.sharding.ranks + figures.durable_bytes;
   if (options.checkpoint.save_interval > 0)
     disk.checkpointed_bytes = static_cast<double>(disk.checkpoint_bytes) / static_cast<double>(options.checkpoint.save_interval);
   return disk;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -25,6 +24,14 @@ struct Offer {
   RunOptions options;
   FlagList flags;
 };
+
+// To be read: whole MiB, and of much whole GiB.
+Bytes rounded_up(Bytes bytes) { return round_up(bytes, bytes < 16 * kGiB ? kMiB : bytes < 1024 * kGiB ? kGiB : 16 * kGiB); }
+
+void give_device_memory(Offer& offer, Bytes bytes) {
+  offer.options.memory.device_memory = bytes;
+  offer.flags.push_back("--device-memory " + exact_size(bytes));
+}
 
 // The directories of --nvme with `bytes` of room in all, none with less than it was given.
 void give_nvme(Offer& offer, Bytes bytes) {
@@ -54,36 +61,29 @@ class Offers {
       : run_(run), model_(model), options_(options), known_(names_known_machine(options.memory.profile)) {}
 
   void add_larger_device() {
-    const auto give = [](Offer& offer, Bytes bytes) {
-      offer.options.memory.device_memory = bytes;
-      offer.flags = {"--device-memory " + exact_size(bytes)};
-    };
-    const std::optional<Offer> offer = grown(std::max(run_.outcome.needed, run_.outcome.budget + 1), give, run_.machine);
+    const std::optional<Offer> offer = grown({options_, {}}, run_.outcome.needed, give_device_memory, run_.machine);
     if (offer) add(offer->flags, where_is_memory(*offer->options.memory.device_memory));
   }
 
-  // Of a disk that is not there yet only the room matters.
+  // With as much of the device's memory as it takes where all else rests on the disk.
   void add_disk() {
     MachineProfile machine = run_.machine;
-    if (machine.nvme_read_bytes == 0) {
+    if (machine.nvme_read_bytes == 0) {  // of a disk that is not there yet only the room matters
       machine.nvme_read_bytes = machine.nvme_write_bytes = 2e9;
       machine.nvme_mixed_read_bytes = machine.nvme_mixed_write_bytes = 1e9;
     }
-    RunOptions roomy = options_;
-    if (roomy.memory.nvme.empty()) roomy.memory.nvme = {{directory_near(options_.checkpoint.save), std::nullopt}};
-    const auto give = [&](Offer& offer, Bytes bytes) {
-      offer.options.memory.nvme = roomy.memory.nvme;
-      give_nvme(offer, bytes);
-    };
+    Offer spilling{options_, {}};
+    if (options_.memory.nvme.empty()) spilling.options.memory.nvme = {{directory_near(options_.checkpoint.save), std::nullopt}};
     Bytes taken = run_.outcome.needed;
     if (run_.outcome.short_tier != Tier::nvme) {
-      Offer unlimited{options_, {}};
-      give(unlimited, Bytes{1} << 50);
-      taken = nvme_of(unlimited.options, machine);
+      taken = taken_without_limit(spilling, machine);
     }
     if (taken <= run_.request.budgets.nvme) return;
-    const std::optional<Offer> offer = grown(taken * run_.request.sharding.ranks, give, machine);
-    if (offer) add(offer->flags, where_is_disk(offer->options.memory.nvme));
+    const std::optional<Offer> offer = grown(spilling, taken * run_.request.sharding.ranks, give_nvme, machine);
+    if (!offer) return;
+    const bool has_memory = where_is_memory(offer->options.memory.device_memory.value_or(0)) == Where::here ||
+                            offer->options.memory.device_memory == options_.memory.device_memory;
+    add(offer->flags, has_memory ? where_is_disk(offer->options.memory.nvme) : Where::anywhere);
   }
 
   void add_compact() {
@@ -120,7 +120,7 @@ class Offers {
       // That goal looks at what spills alone where something can; what is all on the device is a plan, too.
       PlanRequest in_core = request;
       in_core.budgets.nvme = 0;
-      outcome = make_plan(model.graphs(), machine, in_core);
+      if (PlanOutcome found = make_plan(model.graphs(), machine, in_core); found.plan) outcome = std::move(found);
     }
     if (outcome.plan) (void)durability_of(options, request, outcome, model.of(*outcome.plan).graph, machine);
     return outcome;
@@ -135,26 +135,37 @@ class Offers {
     }
   }
 
-  // Bytes on NVMe that a plan takes which has all the room it wants, 0 where there is none; with durable steps where they are to
-  // be had.
-  Bytes nvme_of(const RunOptions& options, const MachineProfile& machine) const {
-    try {
-      const PlanOutcome outcome = outcome_of(options, model_, machine);
-      if (!outcome.plan) return 0;
-      const PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
-      const auto durable = durability_of(options, request, outcome, model_.of(*outcome.plan).graph, machine);
-      return std::max(outcome.plan->peak[static_cast<int>(Tier::nvme)], durable ? durable->layout.store_bytes : 0);
-    } catch (const Error&) {
-      return 0;
+  // Bytes on NVMe of a plan that has all the room there that it wants, with durable steps where they are to be had; `offer` is
+  // given the device memory that this takes. 0 where there is no such plan.
+  Bytes taken_without_limit(Offer& offer, const MachineProfile& machine) const {
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      Offer unlimited = offer;
+      give_nvme(unlimited, Bytes{1} << 50);
+      try {
+        const PlanOutcome outcome = outcome_of(unlimited.options, model_, machine);
+        if (outcome.plan) return store_bytes(unlimited.options, outcome, machine);
+        if (outcome.short_tier != Tier::device) return 0;
+        offer.flags.clear();
+        give_device_memory(offer, rounded_up(outcome.needed + outcome.needed / 4 * attempt));
+      } catch (const Error&) {
+        return 0;
+      }
     }
+    return 0;
   }
 
-  // With the least of growing sizes that a plan fits into; `give` makes the offer of a size.
-  std::optional<Offer> grown(Bytes bytes, const std::function<void(Offer&, Bytes)>& give, const MachineProfile& machine) const {
+  Bytes store_bytes(const RunOptions& options, const PlanOutcome& outcome, const MachineProfile& machine) const {
+    const PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
+    const auto durable = durability_of(options, request, outcome, model_.of(*outcome.plan).graph, machine);
+    return std::max(outcome.plan->peak[static_cast<int>(Tier::nvme)], durable ? durable->layout.store_bytes : 0);
+  }
+
+  // `offer` with the least of growing sizes that a plan fits into.
+  std::optional<Offer> grown(const Offer& offer, Bytes bytes, void (*give)(Offer&, Bytes), const MachineProfile& machine) const {
     for (int attempt = 0; attempt < 4; ++attempt, bytes += bytes / 4) {
-      Offer offer{options_, {}};
-      give(offer, round_up(bytes, kMiB));
-      if (fits(offer.options, model_, machine)) return offer;
+      Offer larger = offer;
+      give(larger, rounded_up(bytes));
+      if (fits(larger.options, model_, machine)) return larger;
     }
     return std::nullopt;
   }

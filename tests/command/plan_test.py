@@ -250,6 +250,13 @@ class Plan(CommandTest):
             offers = self.would_fit(self.flags(**machine, nvme=nvme))
             self.assertEqual([shlex.split(word)[0] for word in offers[0]], ["--nvme"], "the machine has no more memory")
 
+    def test_memory_and_a_directory_together(self):
+        flags = {"model": "llama-3.1-70b", "tokenizer": "bytes", "seq_length": 512, "micro_batch_size": 1,
+                 "global_batch_size": 1, "dtype": "bf16", "optimizer_tier": None, "profile": "laptop",
+                 "device_memory": "512MiB", "nvme": None}
+        (offer,) = self.would_fit(self.flags(**flags))
+        self.assertEqual([shlex.split(word)[0] for word in offer], ["--device-memory", "--nvme"])
+
     def test_micro_batches_that_are_too_large(self):
         flags = {"model": "smollm2-135m", "tokenizer": "bytes", "dtype": "bf16", "seq_length": 512,
                  "micro_batch_size": 1024, "global_batch_size": None, "optimizer_tier": None, "profile": "laptop",
