@@ -10,6 +10,16 @@ MINUTE = r"^\d{4}-\d\d-\d\dT\d\d:\d\dZ$"
 RATES = ("nvme_read_bytes", "nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes")
 
 
+def busy_share(trained):
+    """Of the last step, the share in which anything moved."""
+    spans = json.loads((trained.path / "timeline.json").read_text())["spans"]
+    busy, until = 0, 0
+    for begin, end in sorted(span for op, span in zip(trained.plan["ops"], spans) if op["lane"].startswith("nvme")):
+        busy += max(0, end - max(begin, until))
+        until = max(until, end)
+    return busy / max(end for _, end in spans)
+
+
 class Probe(CommandTest):
     def test_a_profile_is_measured_kept_and_taken(self):
         nvme = self.fresh_directory("nvme")
@@ -116,14 +126,16 @@ class Probe(CommandTest):
         text = self.fresh("text").with_suffix(".txt")
         text.write_text("All that is moved is seen. " * 2000)
         flags = {"model": "smollm2-135m", "data": text, "tokenizer": "bytes", "micro_batch_size": 1,
-                 "global_batch_size": 1, "seq_length": 16, "train_iters": 8, "device_memory": "256MiB", "nvme": nvme,
+                 "global_batch_size": 1, "seq_length": 16, "train_iters": 16, "device_memory": "256MiB", "nvme": nvme,
                  "durability": "checkpoint"}
         plan, _ = self.plan(flags)
         self.assertEqual(plan["machine"]["drive_rates"], "probed")
         moved = sum(plan["nvme_per_step"].values()) * flags["train_iters"]
         self.assertGreater(moved, 10e9)
-        self.train(flags, timeout=600)
+        trained = self.train(flags, timeout=600)
         plan, _ = self.plan({**flags, "nvme": self.fresh_directory("nvme")})
+        if busy_share(trained) < 0.75:  # and it could not be said how fast the drive is
+            self.skipTest("other programs left this one too little of the processors to keep the drive busy")
         self.assertEqual(plan["machine"]["drive_rates"], "seen")
         seen = plan["machine"]["seen"]
         self.assertRegex(seen["at"], MINUTE)
