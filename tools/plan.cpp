@@ -2,6 +2,7 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/help_text.h"
 #include "trainer/plan_file.h"
 #include "trainer/plan_page.h"
 #include "trainer/plan_report.h"
@@ -11,7 +12,8 @@ namespace spillway {
 
 int plan_command(int argc, const char* const* argv) {
   CLI::App app("Say before anything runs where every byte will live, how long a step will take and why.", "spillway plan");
-  const auto resolved = resolve_run_flags(app, argc, argv);
+  app.footer(words_of_plans());
+  const auto resolved = resolve_run_flags(app, argc, argv, {.formats = {"table", "json", "html"}});
   if (!resolved) return 0;
   const RunOptions& options = resolved->options;
   require_model(options);
