@@ -3,7 +3,7 @@
 namespace spillway {
 
 void check_failed(const char* file, int line, const char* condition, const std::string& message) {
-  throw Error(1, fmt::format("internal error at {}:{}: {} ({})", file, line, message, condition),
+  throw Error(kExitBug, fmt::format("internal error at {}:{}: {} ({})", file, line, message, condition),
               "This is a bug in spillway; please report it with the command line.");
 }
 

@@ -10,6 +10,15 @@
 
 namespace spillway {
 
+// What the command returns: scripts rely on it.
+inline constexpr int kExitBug = 1;        // ours
+inline constexpr int kExitInput = 2;      // bad usage or bad input
+inline constexpr int kExitBudget = 3;     // does not fit the budgets
+inline constexpr int kExitIo = 4;         // input/output failed, or stored data is damaged
+inline constexpr int kExitDifferent = 5;  // verify found a difference
+inline constexpr int kExitNotFinite = 6;  // the loss or a gradient stopped being finite
+inline constexpr int kExitInterrupted = 130;
+
 // `what()` is one line: what failed and the numbers. `help()` is what to do, at most a few lines, may be empty.
 class Error : public std::runtime_error {
  public:
@@ -25,15 +34,19 @@ class Error : public std::runtime_error {
 
 // Exit 2: bad usage or bad input. Names the file or flag, what was found, what is allowed.
 struct InputError : Error {
-  explicit InputError(const std::string& message, std::string help = {}) : Error(2, message, std::move(help)) {}
+  explicit InputError(const std::string& message, std::string help = {}) : Error(kExitInput, message, std::move(help)) {}
 };
 // Exit 3: does not fit the budgets.
 struct BudgetError : Error {
-  explicit BudgetError(const std::string& message, std::string help = {}) : Error(3, message, std::move(help)) {}
+  explicit BudgetError(const std::string& message, std::string help = {}) : Error(kExitBudget, message, std::move(help)) {}
 };
 // Exit 4: input/output failed, or stored data is damaged. Names the file and the bytes.
 struct IoError : Error {
-  explicit IoError(const std::string& message, std::string help = {}) : Error(4, message, std::move(help)) {}
+  explicit IoError(const std::string& message, std::string help = {}) : Error(kExitIo, message, std::move(help)) {}
+};
+// Exit 6: the loss or a gradient is no number any more. Names the step; the help says which state is kept.
+struct NotFiniteError : Error {
+  explicit NotFiniteError(const std::string& message, std::string help = {}) : Error(kExitNotFinite, message, std::move(help)) {}
 };
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);

@@ -1,29 +1,83 @@
 #include "tools/command_opening.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
+#include "memory/error.h"
 #include "models/posix_file.h"
+#include "tools/output_format.h"
 #include "tools/standard_output.h"
+#include "tools/version.h"
+#include "trainer/flag_table.h"
 
 namespace spillway {
+namespace {
+
+std::vector<std::string_view> names_of(const RunFlagUse& use) {
+  std::vector<std::string_view> names = use.only;
+  if (!names.empty()) return names;
+  for (const Flag& flag : flag_table()) {
+    if (flag.name != "out" || !use.formats.empty()) names.push_back(flag.name);
+  }
+  return names;
+}
+
+void describe_format(CLI::App& app, const std::vector<std::string_view>& formats) {
+  CLI::Option* const format = app.get_option("--format");
+  if (formats.empty()) {
+    format->type_name("table|json")->description("of --print-config (table)");
+  } else {
+    format->type_name(fmt::format("{}", fmt::join(formats, "|")))
+        ->description(
+            fmt::format("of what is written (as the ending of --out says, else {}), and of --print-config", formats.front()));
+  }
+}
+
+OptionSource source_of(const ResolvedOptions& resolved, const std::string& flag) {
+  const auto source = resolved.sources.find(flag);
+  return source == resolved.sources.end() ? OptionSource::by_default : source->second;
+}
+
+void set_format(ResolvedOptions& resolved, const std::vector<std::string_view>& formats) {
+  if (formats.empty()) {
+    if (source_of(resolved, "format") == OptionSource::flag)
+      throw InputError("--format: found without --print-config, allowed: together with it",
+                       "spillway plan --format json|html shows the plan.");
+    return;
+  }
+  // What a run that is loaded was shown as says nothing of this command's result.
+  const OptionSource source = source_of(resolved, "format");
+  const Flag& flag = *find_flag("format");
+  std::optional<std::string> asked;
+  if (source == OptionSource::flag || source == OptionSource::config_file) asked = flag.get(resolved.options).get<std::string>();
+  flag.set(resolved.options, FlagValue("--format", {std::string(format_of_output(asked, resolved.options.log.out, formats))}));
+}
+
+}  // namespace
 
 bool help_was_asked(CLI::App& app, int argc, const char* const* argv) {
+  app.set_version_flag("--version", std::string(kVersion), "print the version and exit");
   const std::optional<std::string> help = parse_command_line(app, argc, argv);
   if (help) put(*help);
   return help.has_value();
 }
 
-std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, RawFlags* typed) {
+std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, const RunFlagUse& use) {
   RawFlags own;
-  RawFlags& flags = typed != nullptr ? *typed : own;
-  add_run_flags(app, flags);
+  RawFlags& flags = use.typed == nullptr ? own : *use.typed;
+  add_run_flags(app, flags, names_of(use));
+  add_config_flags(app, flags);
+  describe_format(app, use.formats);
   if (help_was_asked(app, argc, argv)) return std::nullopt;
   ResolvedOptions resolved = resolve_options(flags);
-  if (!flags.print_config) return resolved;
-  put(print_config(resolved));
-  return std::nullopt;
+  if (flags.print_config) {
+    put(print_config(resolved));
+    return std::nullopt;
+  }
+  set_format(resolved, use.formats);
+  return resolved;
 }
 
 void put_out(const std::string& text, const std::string& out) {

@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "trainer/options.h"
 
@@ -16,9 +18,16 @@ namespace spillway {
 // Parses the flags declared on `app`. True where help was asked for, which is printed then: the command is done.
 bool help_was_asked(CLI::App& app, int argc, const char* const* argv);
 
-// Declares the run flags on `app`, after those that it has, parses and resolves them. None where --help or --print-config was
-// answered: the command is done. `typed`: where what was typed is kept, for those who resolve it again with a change.
-std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, RawFlags* typed = nullptr);
+// What a command does with the run flags: all are declared where `only` is empty. What a command does not use it does not have.
+struct RunFlagUse {
+  std::vector<std::string_view> only = {};
+  std::vector<std::string_view> formats = {};  // of its result, the default first; empty: it writes none, and has no --out
+  RawFlags* typed = nullptr;                   // where what was typed is kept, for those who resolve it again with a change
+};
+
+// Declares the run flags on `app`, after those that it has, parses and resolves them; what --out's ending says of the format is
+// in the options then. None where --help or --print-config was answered: the command is done.
+std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, const RunFlagUse& use);
 
 // Into the file of `--out` where one was named, else printed.
 void put_out(const std::string& text, const std::string& out);

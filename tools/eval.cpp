@@ -1,6 +1,5 @@
 #include <CLI/CLI.hpp>
 
-#include "memory/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "trainer/evaluation.h"
@@ -14,10 +13,13 @@ int eval_command(int argc, const char* const* argv) {
       "spillway eval");
   std::optional<std::int64_t> step;
   app.add_option("--step", step, "of --load: the checkpoint to take (default: the newest)")->type_name("N");
-  const auto resolved = resolve_run_flags(app, argc, argv);
+  const auto resolved = resolve_run_flags(
+      app, argc, argv,
+      {.only = {"model", "seed", "load", "data", "eval-data", "tokenizer", "data-format", "truncate", "skip-bad-lines",
+                "train-on", "micro-batch-size", "seq-length", "dtype", "device", "device-memory", "nvme", "format", "out"},
+       .formats = {"table", "json"}});
   if (!resolved) return 0;
   const LogOptions& log = resolved->options.log;
-  if (log.format == OutputFormat::html) throw InputError("--format: found html, allowed: table, json");
   const EvaluationResult result = evaluate(*resolved, step);
   const std::string text = log.format == OutputFormat::json ? evaluation_json(result) : evaluation_text(result);
   put_out(text, log.out);

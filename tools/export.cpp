@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "memory/error.h"
+#include "models/catalogue/catalogue.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
@@ -25,7 +26,13 @@ int export_command(int argc, const char* const* argv) {
   app.add_option("--model", options.model, "where config.json and the tokenizer are now (default: as in run.json)")
       ->type_name("PATH|NAME");
   if (help_was_asked(app, argc, argv)) return 0;
-  if (options.run.empty()) throw InputError("--load: not given", "allowed: a run directory, as train --save makes it");
+  if (options.run.empty()) {
+    throw InputError("--load: not given", names_catalogue_model(options.model)
+                                              ? fmt::format("{} is a name of the catalogue, a shape without weights: there is "
+                                                            "nothing to export but a run's, by --load DIR.",
+                                                            options.model)
+                                              : "allowed: a run directory, as train --save makes it");
+  }
   if (!dtype.empty()) {
     if (dtype != "bf16" && dtype != "fp32") throw InputError(fmt::format("--dtype: found {}, allowed: bf16, fp32", dtype));
     options.dtype = dtype == "fp32" ? DType::float32 : DType::bfloat16;

@@ -14,6 +14,7 @@
 #include "tools/standard_output.h"
 #include "trainer/generation.h"
 #include "trainer/interrupt.h"
+#include "trainer/missing_weights.h"
 #include "trainer/options.h"
 
 namespace spillway {
@@ -80,6 +81,7 @@ int run(GenerateFlags& flags) {
   check(flags);
   const RunOptions options = resolve_options(flags.run).options;
   require_model(options);
+  refuse_catalogue_name(options);
   if (!flags.prompt_file.empty()) flags.prompts.push_back(prompt_from(flags.prompt_file));
   Generation generation({.options = options,
                          .step = flags.step,

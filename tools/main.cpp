@@ -12,6 +12,7 @@
 #include "memory/error.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
+#include "tools/version.h"
 
 namespace spillway {
 namespace {
@@ -37,7 +38,7 @@ constexpr Command kCommands[] = {
 std::string usage() {
   std::string text = "spillway: trains language models that do not fit the machine\n\nusage: spillway COMMAND [flags]\n\n";
   for (const Command& command : kCommands) text += fmt::format("  {:<10}{}\n", command.name, command.does);
-  return text + "\n`spillway COMMAND --help` lists the flags of a command.\n";
+  return text + "\n`spillway COMMAND --help` lists the flags of a command; `spillway --version` says which this is.\n";
 }
 
 std::string command_names() {
@@ -48,8 +49,12 @@ std::string command_names() {
 
 int dispatch(int argc, const char* const* argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "help") {
+  if (name == "--help" || name == "-h" || name == "help") {
     put(usage());
+    return 0;
+  }
+  if (name == "--version") {
+    say("{}\n", kVersion);
     return 0;
   }
   for (const Command& command : kCommands) {
@@ -78,9 +83,10 @@ int main(int argc, char** argv) {
   } catch (const spillway::Error& error) {
     return spillway::fail(error.exit_code(), error.what(), error.help());
   } catch (const std::bad_alloc&) {
-    return spillway::fail(3, "the process is out of memory outside the plan", "Give it at least 150 MiB beside --device-memory.");
+    return spillway::fail(spillway::kExitBudget, "the process is out of memory outside the plan",
+                          "Give it at least 150 MiB beside --device-memory.");
   } catch (const std::exception& error) {
-    return spillway::fail(1, fmt::format("unexpected: {}", error.what()),
+    return spillway::fail(spillway::kExitBug, fmt::format("unexpected: {}", error.what()),
                           "This is a bug in spillway; please report it with the command line.");
   }
 }

@@ -4,6 +4,7 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/help_text.h"
 #include "trainer/plan_file.h"
 #include "trainer/plan_page.h"
 #include "trainer/plan_report.h"
@@ -14,17 +15,19 @@ namespace spillway {
 
 int plan_command(int argc, const char* const* argv) {
   CLI::App app("Say before anything runs where every byte will live, how long a step will take and why.", "spillway plan");
+  app.footer(words_of_plans());
   std::string swept;
   app.add_option("--sweep", swept,
                  "what the plan costs as one flag grows: a table and a picture; FLAG is ranks, device-memory, seq-length or "
                  "global-batch-size, and each value is planned in place of the flag's own")
       ->type_name("FLAG=V,V,...");
   RawFlags typed;
-  const auto resolved = resolve_run_flags(app, argc, argv, &typed);
+  const auto resolved = resolve_run_flags(app, argc, argv, {.formats = {"table", "json", "html"}, .typed = &typed});
   if (!resolved) return 0;
   const LogSink say = [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); };
   if (app.count("--sweep") > 0) {
-    const PlanSweep sweep = plan_sweep(parse_sweep(swept), typed, say);
+    PlanSweep sweep = plan_sweep(parse_sweep(swept), typed, say);
+    sweep.options.log.format = resolved->options.log.format;  // which the ending of --out may have said
     put_out(sweep_text(sweep), sweep.options.log.out);
     require_any_fit(sweep);
     return 0;

@@ -6,6 +6,7 @@
 #include "models/posix_file.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "trainer/run_record.h"
 #include "trainer/run_report.h"
@@ -16,13 +17,20 @@ namespace spillway {
 int report_command(int argc, const char* const* argv) {
   CLI::App app("A run beside its plan, as one page: loss, throughput, both timelines, what cost more than planned.",
                "spillway report");
-  std::string directory, out, trace;
-  app.add_option("directory", directory, "what train was given by --save")->type_name("DIR");
-  app.add_option("--out", out, "the page (default: report.html in DIR)")->type_name("FILE");
+  std::vector<std::string> directories;
+  std::string out, trace;
+  app.add_option("--load,directory", directories, "the run directory, what train was given by --save")->type_name("DIR");
+  app.add_option("--out", out, "the page (report.html in DIR)")->type_name("FILE");
   app.add_option("--trace", trace, "also the timelines as a trace that Perfetto and chrome://tracing open")->type_name("FILE");
   if (help_was_asked(app, argc, argv)) return 0;
-  if (directory.empty())
-    throw InputError("no run directory is given", "spillway report DIR, with the DIR that spillway train was given by --save");
+  if (directories.size() != 1) {
+    throw InputError(directories.empty() ? "no run directory is given"
+                                         : fmt::format("found {} run directories, allowed: one", directories.size()),
+                     "spillway report --load DIR, with the DIR that spillway train was given by --save");
+  }
+  const std::string& directory = directories.front();
+  constexpr std::string_view kFormats[] = {"html"};
+  format_of_output(std::nullopt, out, kFormats);
   if (out.empty()) out = directory + "/report.html";
   const RunRecord run = read_run(directory);
   if (!trace.empty() && !run.timed_step) {

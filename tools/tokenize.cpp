@@ -17,10 +17,12 @@
 #include "memory/parallel.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "tools/output_format.h"
 #include "trainer/data_files.h"
 #include "trainer/host.h"
 #include "trainer/interrupt.h"
 #include "trainer/progress.h"
+#include "trainer/quantity.h"
 #include "trainer/text_documents.h"
 #include "trainer/token_file.h"
 #include "trainer/tokenizer.h"
@@ -38,19 +40,13 @@ struct TokenizeOptions {
   std::string model;
   std::vector<std::string> data;
   std::string out;
-  std::string format = "bin";
+  std::optional<std::string> format;
   std::string end_of_text;
   bool skip_bad_lines = false;
   int threads = 0;
 };
 
 struct Interrupted {};
-
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
-  return text;
-}
 
 // A live line on a terminal, nothing elsewhere.
 class TokenizeProgress {
@@ -68,8 +64,8 @@ class TokenizeProgress {
     shown_s_ = seconds();
     const double rate = static_cast<double>(counts.bytes) / seconds();
     const double left = static_cast<double>(total_ - counts.bytes) / rate;
-    fmt::print(stderr, "\r\x1b[K{} of {} · {} documents · {} tokens · {}/s · ETA {}", rounded_size(counts.bytes),
-               rounded_size(total_), grouped(counts.documents), grouped(counts.tokens), rounded_size(static_cast<Bytes>(rate)),
+    fmt::print(stderr, "\r\x1b[K{} of {} · {} · {} · {}/s · ETA {}", rounded_size(counts.bytes), rounded_size(total_),
+               counted(counts.documents, "document"), counted(counts.tokens, "token"), rounded_size(static_cast<Bytes>(rate)),
                rounded_time(left));
     std::fflush(stderr);
     is_open_ = true;
@@ -221,21 +217,19 @@ class DocumentWriter {
 };
 
 void report(const DocumentCounts& counts, std::int64_t written, const std::string& out, double seconds) {
-  std::string line = fmt::format("{} documents, {} tokens from {} in {} ({:.1f} MB/s)", grouped(counts.documents),
-                                 grouped(written), rounded_size(counts.bytes), rounded_time(seconds),
+  std::string line = fmt::format("{}, {} from {} in {} ({:.1f} MB/s)", counted(counts.documents, "document"),
+                                 counted(written, "token"), rounded_size(counts.bytes), rounded_time(seconds),
                                  static_cast<double>(counts.bytes) / 1e6 / std::max(seconds, 1e-9));
   if (!out.empty()) line += fmt::format(" -> {}", out);
-  if (counts.empty_documents > 0) line += fmt::format("; {} empty", grouped(counts.empty_documents));
+  if (counts.empty_documents > 0) line += fmt::format("; {} empty", with_commas(counts.empty_documents));
   fmt::print(stderr, "{}\n", line);
   if (counts.bad_lines > 0)
-    fmt::print(stderr, "{} bad line{} left out; the first: {}\n", grouped(counts.bad_lines), counts.bad_lines == 1 ? "" : "s",
-               counts.first_bad_line);
+    fmt::print(stderr, "{} left out; the first: {}\n", counted(counts.bad_lines, "bad line"), counts.first_bad_line);
 }
 
 int run(const TokenizeOptions& options) {
-  const bool prints_ids = options.format == "ids";
-  if (options.format != "bin" && !prints_ids)
-    throw InputError(fmt::format("--format: found {}, allowed: bin, ids", options.format));
+  constexpr std::string_view kFormats[] = {"bin", "ids"};
+  const bool prints_ids = format_of_output(options.format, options.out, kFormats) == "ids";
   if (options.data.empty()) throw InputError("--data: not given", fmt::format("allowed: {}", kAllowedFiles));
   if (!prints_ids && options.out.empty())
     throw InputError("--out: not given", "name the .bin file to write, or print ids with --format ids");
@@ -284,7 +278,8 @@ int tokenize_command(int argc, const char* const* argv) {
       ->type_name("PATH...");
   app.add_option("--out", options.out, "the file to write; whole or not at all")->type_name("FILE");
   app.add_option("--format", options.format,
-                 "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document (bin)")
+                 "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document "
+                 "(as the ending of --out says, else bin)")
       ->type_name("bin|ids");
   app.add_option("--end-of-text", options.end_of_text, "what stands between documents in a .bin (the tokenizer's usual one)")
       ->type_name("TOKEN|none");

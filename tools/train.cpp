@@ -2,13 +2,15 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/help_text.h"
 #include "trainer/trainer.h"
 
 namespace spillway {
 
 int train_command(int argc, const char* const* argv) {
   CLI::App app("Plan, then train.", "spillway train");
-  const auto resolved = resolve_run_flags(app, argc, argv);
+  app.footer(words_of_plans());
+  const auto resolved = resolve_run_flags(app, argc, argv, {});
   if (!resolved) return 0;
   return train(*resolved);
 }

@@ -10,6 +10,8 @@
 #include "tools/standard_output.h"
 #include "trainer/checkpoint.h"
 #include "trainer/durable_store.h"
+#include "trainer/help_text.h"
+#include "trainer/quantity.h"
 #include "trainer/run_directory.h"
 #include "trainer/state_sums.h"
 #include "trainer/verify.h"
@@ -47,8 +49,8 @@ int scrub_store(const std::vector<std::string>& given) {
                               result.step, result.first_damage),
                   "Go on from a checkpoint of the run: remove the run's store.json, then --load.");
   }
-  say("step {}: {} arrays, {} extents, {} bytes: all as written\n", result.step, state.record.arrays.size(), result.extents,
-      result.bytes);
+  say("step {}: {}, {}, {} bytes: all as written\n", result.step, counted(std::ssize(state.record.arrays), "array"),
+      counted(result.extents, "extent"), result.bytes);
   return 0;
 }
 
@@ -57,8 +59,8 @@ int scrub_store(const std::vector<std::string>& given) {
 int verify_command(int argc, const char* const* argv) {
   CLI::App app(
       "Run a few steps under the given plan and again in core (or, where that cannot fit, under another plan), and compare "
-      "losses, gradient norms and "
-      "the final state bit for bit. Exit code 5: they differ. With --store, read all state that a run keeps on NVMe, or the "
+      "losses, gradient norms and the final state bit for bit. Exit code 5: they differ. With --store, read all state that a run "
+      "keeps on NVMe, or the "
       "checkpoints of one that has ended, and compare it with its checksums instead. Exit code 4: it is damaged.",
       "spillway verify");
   std::int64_t steps = 3;
@@ -66,12 +68,12 @@ int verify_command(int argc, const char* const* argv) {
   app.add_option("--steps", steps, "steps to run under each plan (3)")->type_name("N");
   app.add_option("--store", stores, "a run directory, or the --nvme directories of a run: scrub its state, train nothing")
       ->type_name("DIR");
-  const auto resolved = resolve_run_flags(app, argc, argv);
+  app.footer(words_of_plans());
+  const auto resolved = resolve_run_flags(app, argc, argv, {.formats = {"table", "json"}});
   if (!resolved) return 0;
   if (!stores.empty()) return scrub_store(stores);
   if (steps < 1 || steps > 1'000'000) throw InputError(fmt::format("--steps: found {}, allowed: 1 to 1000000", steps));
   const LogOptions& log = resolved->options.log;
-  if (log.format == OutputFormat::html) throw InputError("--format: found html, allowed: table, json");
   const bool json = log.format == OutputFormat::json;
   const VerifyResult result = verify(resolved->options, steps, [json](std::string_view line) {
     if (!json) say("{}\n", line);

@@ -5,8 +5,10 @@
 
 #include "memory/error.h"
 #include "trainer/flag_table.h"
+#include "trainer/help_text.h"
 #include "trainer/nearest_name.h"
 #include "trainer/options.h"
+#include "trainer/unknown_flag.h"
 
 namespace spillway {
 namespace {
@@ -43,6 +45,22 @@ const CLI::App& selected(const CLI::App& app) {
   return chosen.empty() ? app : selected(*chosen.back());
 }
 
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  return names;
+}
+
+[[noreturn]] void refuse_flag(const std::string& said, const CLI::App& command, const std::string& help) {
+  const std::string name = said.starts_with("--") ? said.substr(2) : said;
+  if (said.starts_with("--") && find_flag(name) != nullptr)
+    throw InputError(fmt::format("found {}, which {} does not use", said, command.get_name()), help);
+  const std::vector<std::string> known = flags_of(command);
+  throw refusal_of({.name = name, .said = "unknown flag " + said, .known = known, .help = help});
+}
+
 [[noreturn]] void refuse_extras(const CLI::App& app) {
   const CLI::App& command = selected(app);
   const std::vector<std::string> extras = app.remaining(true);
@@ -53,19 +71,11 @@ const CLI::App& selected(const CLI::App& app) {
                                                                                : "spillway ",
                                        name_of_command);
   if (extras.empty()) throw InputError("an argument was not expected", help);
-  std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back(name);
-  }
   for (const std::string& extra : extras) {
-    if (!extra.starts_with("--")) continue;
-    const std::string name = extra.substr(2, extra.find('=') == extra.npos ? extra.npos : extra.find('=') - 2);
-    const std::string nearest = nearest_name(name, known);
-    throw InputError(fmt::format("found unknown flag --{}", name),
-                     nearest.empty() ? help : fmt::format("did you mean --{}?", nearest));
+    if (extra.size() > 1 && extra.starts_with('-')) refuse_flag(extra.substr(0, extra.find('=')), command, help);
   }
   if (&command == &app) {  // no subcommand was recognised
-    known.clear();
+    std::vector<std::string> known;
     for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; }))
       known.push_back(subcommand->get_name());
     const std::string nearest = nearest_name(extras[0], known);
@@ -89,6 +99,10 @@ void add_run_flags(CLI::App& app, RawFlags& flags, std::span<const std::string_v
 
 void add_run_flags(CLI::App& app, RawFlags& flags) {
   for (const Flag& flag : flag_table()) add_run_flag(app, flag, flags);
+  add_config_flags(app, flags);
+}
+
+void add_config_flags(CLI::App& app, RawFlags& flags) {
   add_collected(app, "config", flags, "read options from a JSON file with keys of the flags' names; a flag wins")
       ->type_name("FILE")
       ->group("Configuration");
@@ -102,9 +116,9 @@ std::optional<std::string> parse_command_line(CLI::App& app, int argc, const cha
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForAllHelp&) {
-    return app.help("", CLI::AppFormatMode::All);
+    return help_text(selected(app));
   } catch (const CLI::CallForHelp&) {
-    return app.help();
+    return help_text(selected(app));
   } catch (const CLI::CallForVersion& version) {
     return std::string(version.what()) + "\n";
   } catch (const CLI::ExtrasError&) {

@@ -10,7 +10,7 @@
 #include "models/posix_file.h"
 #include "models/strict_json.h"
 #include "trainer/flag_table.h"
-#include "trainer/nearest_name.h"
+#include "trainer/unknown_flag.h"
 
 namespace spillway {
 namespace {
@@ -77,10 +77,12 @@ std::map<std::string, std::vector<std::string>> parse_config_text(std::string_vi
     if (key == kProgramKey) continue;
     const Flag* flag = find_flag(key);
     if (flag == nullptr) {
-      const std::string nearest = nearest_name(key, flag_names());
-      throw InputError(
-          fmt::format("{}: found unknown key {}, allowed: the names of the flags, without dashes", origin, shown_name(key)),
-          nearest.empty() ? "spillway train --help lists them" : fmt::format("did you mean \"{}\"?", nearest));
+      const std::vector<std::string> known = flag_names();
+      throw refusal_of({.name = key,
+                        .said = fmt::format("unknown key {}", shown_name(key)),
+                        .known = known,
+                        .help = "keys are the names of the flags, without dashes in front: spillway train --help lists them"},
+                       origin + ": ");
     }
     given[key] = texts_of(value, flag->kind, fmt::format("{}: {}", origin, key));
   }

@@ -13,6 +13,7 @@
 #include "trainer/data_order.h"
 #include "trainer/data_source.h"
 #include "trainer/host.h"
+#include "trainer/quantity.h"
 #include "trainer/text_codec.h"
 #include "trainer/text_documents.h"
 #include "trainer/token_file.h"
@@ -138,6 +139,7 @@ DataRequest training_data(const RunOptions& options, std::int64_t seq_length, st
   DataRequest request = request_for(options, seq_length, vocabulary);
   request.paths = options.data.data;
   request.order = options.data.order;
+  request.drop_last = options.data.drop_last;
   request.steps = options.batch.train_iters;
   return request;
 }
@@ -168,9 +170,8 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
     if (skipped.count == 0) skipped.first = std::move(lines.first);
     skipped.count += lines.count;
   }
-  const std::string left_out = skipped.count == 0 ? ""
-                                                  : fmt::format("{} bad line{} left out, the first: {}", skipped.count,
-                                                                skipped.count == 1 ? "" : "s", skipped.first);
+  const std::string left_out =
+      skipped.count == 0 ? "" : fmt::format("{} left out, the first: {}", counted(skipped.count, "bad line"), skipped.first);
   if (sequences() == 0) {
     std::error_code ignored;
     const bool all_empty = std::ranges::all_of(files, [&](const std::string& file) { return fs::file_size(file, ignored) == 0; });
@@ -182,9 +183,17 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
         : all_empty       ? ""
                           : "give more data, or shorten --seq-length");
   }
-  summary_ = fmt::format("{} file{}, {} sequences of {} positions", files.size(), files.size() == 1 ? "" : "s", sequences(),
-                         request.seq_length);
-  if (too_short > 0) summary_ += fmt::format("; {} file{} too short for one sequence", too_short, too_short == 1 ? "" : "s");
+  if (sequences_of_epoch() == 0) {
+    throw InputError(
+        fmt::format("--drop-last: found {} in {}, less than the {} of a step (--global-batch-size), so that all would be dropped",
+                    counted(sequences(), "sequence"), request.flag, request.micro_batch_size * request.micro_batches),
+        "leave --drop-last out, give more data, or a smaller --global-batch-size");
+  }
+  summary_ = fmt::format("{}, {} of {}", counted(std::ssize(files), "file"), counted(sequences(), "sequence"),
+                         counted(request.seq_length, "position"));
+  if (const std::int64_t dropped = sequences() - sequences_of_epoch(); dropped > 0)
+    summary_ += fmt::format("; {} of each epoch dropped by --drop-last", with_commas(dropped));
+  if (too_short > 0) summary_ += fmt::format("; {} too short for one sequence", counted(too_short, "file"));
   if (!left_out.empty()) summary_ += "; " + left_out;
 
   // A step without any loss would divide by zero; better refused now than met at night.
@@ -209,11 +218,16 @@ BatchSampler& BatchSampler::operator=(BatchSampler&&) noexcept = default;
 std::int64_t BatchSampler::sequences() const { return first_.back(); }
 std::string BatchSampler::summary() const { return summary_; }
 
+std::int64_t BatchSampler::sequences_of_epoch() const {
+  const std::int64_t of_step = request_.micro_batch_size * request_.micro_batches;
+  return request_.drop_last ? sequences() / of_step * of_step : sequences();
+}
+
 std::int64_t BatchSampler::sequence_at(std::int64_t position) const {
-  const std::int64_t index = position % sequences();
+  const std::int64_t index = position % sequences_of_epoch();
   if (request_.order == DataOrder::sequential) return index;
   const Permutation permutation(static_cast<std::uint64_t>(sequences()), request_.seed,
-                                static_cast<std::uint64_t>(position / sequences()));
+                                static_cast<std::uint64_t>(position / sequences_of_epoch()));
   return static_cast<std::int64_t>(permutation.at(static_cast<std::uint64_t>(index)));
 }
 

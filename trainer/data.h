@@ -21,8 +21,9 @@ struct DataRequest {
   std::string tokenizer;           // of text: "bytes", or a tokenizer.json; empty where there is none
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
-  bool truncate = false;  // cut rows longer than T + 1 tokens rather than refuse them
+  bool truncate = false;        // cut rows longer than T + 1 tokens rather than refuse them
   bool skip_bad_lines = false;  // of JSONL
+  bool drop_last = false;       // an epoch is whole steps: its last sequences that do not fill one are left out
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 1;  // B
   std::int64_t micro_batches = 1;     // M
@@ -61,6 +62,7 @@ class BatchSampler {
   std::string summary() const;     // a line for people: files, sequences, tokens
 
  private:
+  std::int64_t sequences_of_epoch() const;                // of those, the ones that are taken
   std::int64_t sequence_at(std::int64_t position) const;  // position: over all epochs
 
   DataRequest request_;

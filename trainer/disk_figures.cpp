@@ -89,9 +89,9 @@ std::string wear_words(const DiskFigures& disk, double step_s, const RunOptions&
   if (!options.log.nvme_tbw || disk.written_bytes == 0) return words;
   const std::size_t drives = options.memory.nvme.size();
   const double steps = steps_of_rating(disk, *options.log.nvme_tbw, drives);
-  return words + fmt::format("; {} rated for {}B written last{} {} steps ({})", drives > 1 ? "drives each" : "a drive",
+  return words + fmt::format("; {} rated for {}B written last{} {} ({})", drives > 1 ? "drives each" : "a drive",
                              rounded_count(static_cast<double>(*options.log.nvme_tbw)), drives > 1 ? "" : "s",
-                             with_commas(static_cast<std::int64_t>(std::min(steps, 1e15))), rounded_time(steps * step_s));
+                             counted(static_cast<std::int64_t>(std::min(steps, 1e15)), "step"), rounded_time(steps * step_s));
 }
 
 }  // namespace spillway

@@ -44,10 +44,8 @@ bool has_two_slots(const Plan& plan) {
   return true;
 }
 
-std::string counted(std::int64_t steps) { return steps == 1 ? "1 step" : fmt::format("{} steps", with_commas(steps)); }
-
 std::string loss(std::int64_t steps, double step_s) {
-  return fmt::format("a kill loses up to {} ({})", counted(steps), rounded_seconds(static_cast<double>(steps) * step_s));
+  return fmt::format("a kill loses up to {} ({})", counted(steps, "step"), rounded_seconds(static_cast<double>(steps) * step_s));
 }
 
 std::string loss_without(const RunOptions& options, double step_s) {

@@ -11,7 +11,9 @@
 #include "trainer/evaluation_plan.h"
 #include "trainer/forward_run.h"
 #include "trainer/interrupt.h"
+#include "trainer/missing_weights.h"
 #include "trainer/prepared_run.h"
+#include "trainer/quantity.h"
 
 namespace spillway {
 namespace {
@@ -55,9 +57,11 @@ LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_bat
 EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::int64_t> step) {
   const RunOptions& options = resolved.options;
   require_model(options);
+  refuse_catalogue_name(options);
   const PreparedModel model(options);
   const UnitGraph& graph = model.tiled().graph;
-  BatchSampler data(data_of(resolved, model));
+  const DataRequest request = data_of(resolved, model);
+  BatchSampler data(request);
 
   const NamedWeights weights = open_weights(options, model.model(), graph, step);
   EvaluationResult result;
@@ -75,24 +79,26 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   });
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!std::isfinite(result.loss.mean()))
-    throw InputError(fmt::format("the loss is {}: the weights of {} overflow on this data", result.loss.mean(), result.model));
+    throw NotFiniteError(
+        fmt::format("the loss is {}: the weights of {} overflow on this data", result.loss.mean(), result.model));
   result.perplexity = std::exp(result.loss.mean());
   result.sequences = data.sequences();
+  result.paths = request.paths;
   result.data = data.summary();
   return result;
 }
 
 std::string evaluation_text(const EvaluationResult& result) {
-  return fmt::format("{}\n{}\nloss {:.6f}  perplexity {:.4f}  ({} tokens in {} sequences, {:.0f} tokens/s)\n", result.model,
-                     result.data, result.loss.mean(), result.perplexity, result.loss.tokens, result.sequences,
-                     static_cast<double>(result.loss.tokens) / result.seconds);
+  return fmt::format("{}\n{}\nloss {:.6f}  perplexity {:.4f}  ({} in {}, {:.0f} tokens/s)\n", result.model, result.data,
+                     result.loss.mean(), result.perplexity, counted(result.loss.tokens, "token"),
+                     counted(result.sequences, "sequence"), static_cast<double>(result.loss.tokens) / result.seconds);
 }
 
 std::string evaluation_json(const EvaluationResult& result) {
-  const nlohmann::ordered_json json = {{"model", result.model},        {"data", result.data},
-                                       {"loss", result.loss.mean()},   {"perplexity", result.perplexity},
-                                       {"tokens", result.loss.tokens}, {"sequences", result.sequences},
-                                       {"seconds", result.seconds}};
+  const nlohmann::ordered_json json = {{"model", result.model},           {"data", result.paths},
+                                       {"summary", result.data},          {"loss", result.loss.mean()},
+                                       {"perplexity", result.perplexity}, {"tokens", result.loss.tokens},
+                                       {"sequences", result.sequences},   {"seconds", result.seconds}};
   return json.dump(1) + "\n";
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "offload/executor.h"
 #include "trainer/data.h"
@@ -30,6 +31,7 @@ struct EvaluationResult {
   std::int64_t sequences = 0;
   double seconds = 0;       // of the forwards
   std::string model;        // what was evaluated: "/models/x", or "runs/first, step 100"
+  std::vector<std::string> paths;  // of the data, as they were given
   std::string data;         // a line: files, sequences, lines that were left out
 };
 

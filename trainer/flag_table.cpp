@@ -34,6 +34,10 @@ struct Choices<DataFormat> {
   static constexpr Choice<DataFormat> all[] = {{"auto", DataFormat::automatic}, {"u16", DataFormat::u16}};
 };
 template <>
+struct Choices<TrainOn> {
+  static constexpr Choice<TrainOn> all[] = {{"assistant", TrainOn::assistant}, {"all", TrainOn::all}};
+};
+template <>
 struct Choices<DecayStyle> {
   static constexpr Choice<DecayStyle> all[] = {{"constant", DecayStyle::constant},
                                                {"linear", DecayStyle::linear},
@@ -64,6 +68,11 @@ struct Choices<ActivationChoice> {
                                                      {"recompute", ActivationChoice::recompute},
                                                      {"host", ActivationChoice::host},
                                                      {"nvme", ActivationChoice::nvme}};
+};
+template <>
+struct Choices<UpdateOnChoice> {
+  static constexpr Choice<UpdateOnChoice> all[] = {
+      {"auto", UpdateOnChoice::automatic}, {"host", UpdateOnChoice::host}, {"device", UpdateOnChoice::device}};
 };
 template <>
 struct Choices<OrderChoice> {
@@ -138,6 +147,7 @@ void set_device(RunOptions& options, const FlagValue& value) {
     options.memory.device = DeviceChoice::cpu;
     return;
   }
+  if (text == "cpu-apart") value.refuse(text, "in this version cpu");
   if (!text.starts_with("cuda")) value.refuse(text, kAllowed);
   options.memory.device = DeviceChoice::cuda;
   if (text == "cuda") return;
@@ -204,8 +214,7 @@ std::vector<Flag> make_table() {
   add(
       "model", "PATH|NAME", F::text,
       "a Hugging Face directory, a config.json, or a name from the built-in catalogue; weights are read where there are any, "
-      "else drawn "
-      "from --seed",
+      "else drawn from --seed",
       SET { o.model.model = v.text(); }, GET { return text_json(o.model.model); });
   add(
       "seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
@@ -234,6 +243,13 @@ std::vector<Flag> make_table() {
   add(
       "skip-bad-lines", "", F::boolean, "leave out rows of JSONL that are not right, and count them",
       SET { o.data.skip_bad_lines = v.text() == "true"; }, GET { return o.data.skip_bad_lines; });
+  add(
+      "drop-last", "", F::boolean,
+      "leave out the last sequences of an epoch where they do not fill a step (else the next epoch does)",
+      SET { o.data.drop_last = v.text() == "true"; }, GET { return o.data.drop_last; });
+  add(
+      "train-on", names_of<TrainOn>("|"), F::text, "turns of a conversation that have loss; this version: all",
+      SET { set_choice(o.data.train_on, v); }, GET { return choice_json(o.data.train_on); });
 
   group = "Batch";
   add(
@@ -293,14 +309,14 @@ std::vector<Flag> make_table() {
 
   group = "Precision";
   add(
-      "dtype", names_of<DType>("|"), F::text, "of the computation", SET { set_choice(o.precision.dtype, v); },
-      GET { return choice_json(o.precision.dtype); });
+      "dtype", names_of<DType>("|"), F::text, "of the computation; this version: bf16, fp32",
+      SET { set_choice(o.precision.dtype, v); }, GET { return choice_json(o.precision.dtype); });
   add(
       "state", names_of<StateChoice>("|"), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
       SET { set_choice(o.precision.state, v); }, GET { return choice_json(o.precision.state); });
 
   group = "Memory and planning";
-  add("device", "cpu|cuda[:N]", F::text, "(default: cuda where there is one)", set_device, device_json);
+  add("device", "cpu|cuda[:N]", F::text, "what computes; this version: cpu (default: cpu)", set_device, device_json);
   add(
       "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
       SET { o.memory.device_memory = v.size(1); }, GET { return size_json(o.memory.device_memory); });
@@ -319,6 +335,9 @@ std::vector<Flag> make_table() {
   add(
       "activation-tier", names_of<ActivationChoice>("|"), F::text, "where activations wait for the backward pass",
       SET { set_choice(o.memory.activation_tier, v); }, GET { return choice_json(o.memory.activation_tier); });
+  add(
+      "update-on", names_of<UpdateOnChoice>("|"), F::text, "where the optimizer runs; this version: not apart from the device",
+      SET { set_choice(o.memory.update_on, v); }, GET { return choice_json(o.memory.update_on); });
   add(
       "order", names_of<OrderChoice>("|"), F::text, "horizontal: micro-batch by micro-batch; vertical: unit by unit",
       SET { set_choice(o.memory.order, v); }, GET { return choice_json(o.memory.order); });
@@ -356,6 +375,9 @@ std::vector<Flag> make_table() {
   add(
       "collectives", names_of<CollectivesChoice>("|"), F::text, "how ranks talk", SET { set_choice(o.parallel.collectives, v); },
       GET { return choice_json(o.parallel.collectives); });
+  add(
+      "sum-groups", "G", F::integer, "groups of micro-batches over which gradients are summed along a tree; this version: 1",
+      SET { o.parallel.sum_groups = v.integer(1, 1 << 20); }, GET { return o.parallel.sum_groups; });
 
   group = "Run directory";
   add(
@@ -402,7 +424,7 @@ std::vector<Flag> make_table() {
       "format", names_of<OutputFormat>("|"), F::text, "of plan, and of --print-config", SET { set_choice(o.log.format, v); },
       GET { return choice_json(o.log.format); });
   add(
-      "out", "FILE", F::text, "where plan writes (default: standard output)", SET { o.log.out = v.text(); },
+      "out", "FILE", F::text, "the file to write (default: standard output)", SET { o.log.out = v.text(); },
       GET { return text_json(o.log.out); });
   add(
       "nvme-tbw", "SIZE", F::text,
@@ -414,64 +436,6 @@ std::vector<Flag> make_table() {
 }
 
 }  // namespace
-
-void FlagValue::refuse(std::string_view found, std::string_view allowed) const {
-  throw InputError(fmt::format("{}: found \"{}\", allowed: {}", where_, found, allowed));
-}
-
-const std::string& FlagValue::text() const {
-  if (texts_.size() != 1) throw InputError(fmt::format("{}: found {} values, allowed: one", where_, texts_.size()));
-  if (texts_[0].empty()) refuse("", "a text that is not empty");
-  return texts_[0];
-}
-
-const std::vector<std::string>& FlagValue::texts() const {
-  if (texts_.empty()) throw InputError(fmt::format("{}: found no value, allowed: one or more", where_));
-  for (const std::string& text : texts_) {
-    if (text.empty()) refuse("", "texts that are not empty");
-  }
-  return texts_;
-}
-
-std::int64_t FlagValue::integer(std::int64_t least, std::int64_t most) const {
-  const std::string& found = text();
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
-  if (error != std::errc() || end != found.data() + found.size() || value < least || value > most) {
-    refuse(found, fmt::format("a whole number from {} to {}", least, most));
-  }
-  return value;
-}
-
-std::uint64_t FlagValue::unsigned_integer() const {
-  const std::string& found = text();
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
-  if (error != std::errc() || end != found.data() + found.size()) refuse(found, "a whole number from 0 to 18446744073709551615");
-  return value;
-}
-
-double FlagValue::real(double least, Bound least_bound, double most, Bound most_bound) const {
-  const std::string& found = text();
-  double value = 0;
-  const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
-  const bool is_number = error == std::errc() && end == found.data() + found.size() && std::isfinite(value);
-  const bool in_range = is_number && (least_bound == Bound::included ? value >= least : value > least) &&
-                        (most_bound == Bound::included ? value <= most : value < most);
-  if (!in_range) {
-    const std::string least_text = fmt::format("{} {}", least_bound == Bound::included ? "from" : "above", least);
-    const std::string most_text =
-        std::isinf(most) ? "" : fmt::format(" {} {}", most_bound == Bound::included ? "to" : "and below", most);
-    refuse(found, fmt::format("a finite number {}{}", least_text, most_text));
-  }
-  return value;
-}
-
-Bytes FlagValue::size(Bytes least, SizeUnits units) const {
-  const Bytes value = parse_size(text(), where_, units);
-  if (value < least) refuse(text(), fmt::format("a size of at least {} byte", least));
-  return value;
-}
 
 std::span<const Flag> flag_table() {
   static const std::vector<Flag> table = make_table();  // constant: made once, never changed

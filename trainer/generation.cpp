@@ -15,6 +15,7 @@
 #include "models/posix_file.h"
 #include "trainer/interrupt.h"
 #include "trainer/progress.h"
+#include "trainer/quantity.h"
 #include "trainer/text_codec.h"
 
 namespace spillway {
@@ -176,8 +177,9 @@ std::string generation_summary(const GeneratedText& text, const CachedModel& mod
   const auto count = static_cast<std::int64_t>(text.tokens.size());
   // The first token came with the prompt.
   const std::int64_t read = text.stopped == StopReason::end_of_text ? count : count - 1;
-  std::string line = fmt::format("{}: {} tokens of prompt in {:.2f} s ({:.0f} tokens/s)", model.name(), text.prompt_tokens,
-                                 text.prompt_s, per_second(text.prompt_tokens, text.prompt_s));
+  std::string line =
+      fmt::format("{}: {} of prompt in {:.2f} s ({:.0f} tokens/s)", model.name(), counted(text.prompt_tokens, "token"),
+                  text.prompt_s, per_second(text.prompt_tokens, text.prompt_s));
   const double rate = per_second(read, text.tokens_s);
   if (read > 0)
     line +=

@@ -6,8 +6,6 @@
 
 namespace spillway {
 
-inline constexpr int kExitInterrupted = 130;
-
 // One at a time: signal handlers belong to the process. The former handlers come back with the destructor.
 class InterruptHandler {
  public:

@@ -10,6 +10,7 @@
 #include "memory/error.h"
 #include "trainer/flag_table.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/quantity.h"
 
 namespace spillway {
 namespace {
@@ -20,6 +21,14 @@ namespace {
 
 void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
+  if (options.data.train_on == TrainOn::assistant)
+    refuse_this_version("--train-on", "assistant", "all, every token of a conversation");
+  if (options.memory.update_on == UpdateOnChoice::host)
+    refuse_this_version("--update-on", "host", "auto, device (the CPU, whose memory is the device's)");
+  if (options.parallel.sum_groups > 1) {
+    refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
+                        "1, gradients summed over micro-batches in their order");
+  }
   const ParallelOptions& parallel = options.parallel;
   if (parallel.collectives == CollectivesChoice::mpi) refuse_this_version("--collectives", "mpi", "auto, threads");
   if (parallel.collectives == CollectivesChoice::nccl) refuse_this_version("--collectives", "nccl", "auto, threads");
@@ -43,8 +52,8 @@ void validate_batch(BatchOptions& batch, std::int64_t ranks) {
   if (batch.global_batch_size % at_once == 0) return;
   const std::int64_t below = batch.global_batch_size / at_once * at_once;
   throw InputError(
-      fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {} rank{})",
-                  batch.global_batch_size, at_once, batch.micro_batch_size, ranks, ranks == 1 ? "" : "s"),
+      fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {})",
+                  batch.global_batch_size, at_once, batch.micro_batch_size, counted(ranks, "rank")),
       below == 0 ? fmt::format("the nearest is {}", at_once) : fmt::format("the nearest are {} and {}", below, below + at_once));
 }
 

@@ -21,12 +21,14 @@ namespace spillway {
 
 enum class DataOrder : std::uint8_t { shuffled, sequential };
 enum class DataFormat : std::uint8_t { automatic, u16 };
+enum class TrainOn : std::uint8_t { assistant, all };
 enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class StateChoice : std::uint8_t { exact, compact };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 enum class TierChoice : std::uint8_t { automatic, device, host, nvme };
 enum class ActivationChoice : std::uint8_t { automatic, device, recompute, host, nvme };
+enum class UpdateOnChoice : std::uint8_t { automatic, host, device };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical };
 enum class UpdateChoice : std::uint8_t { automatic, after, in_backward, in_next_forward };
 enum class DurabilityChoice : std::uint8_t { automatic, step, checkpoint };
@@ -46,6 +48,8 @@ struct DataOptions {
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;
   bool skip_bad_lines = false;
+  bool drop_last = false;           // the last sequences of an epoch that do not fill a step
+  TrainOn train_on = TrainOn::all;  // turns of a conversation that have loss
 };
 
 struct BatchOptions {
@@ -93,6 +97,7 @@ struct MemoryOptions {
   TierChoice parameter_tier = TierChoice::automatic;
   TierChoice optimizer_tier = TierChoice::automatic;
   ActivationChoice activation_tier = ActivationChoice::automatic;
+  UpdateOnChoice update_on = UpdateOnChoice::automatic;
   OrderChoice order = OrderChoice::automatic;
   UpdateChoice update = UpdateChoice::automatic;
   DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
@@ -106,6 +111,7 @@ struct ParallelOptions {
   int zero_stage = 0;
   std::int64_t zero_group_size = 0;  // 0: all ranks
   CollectivesChoice collectives = CollectivesChoice::automatic;
+  std::int64_t sum_groups = 1;  // of micro-batches, over which gradients are summed along a tree
 };
 
 struct CheckpointOptions {
@@ -153,6 +159,8 @@ struct RawFlags {
 // Declares every run flag on a subcommand, or those of `names` alone. `flags` must outlive the parse.
 void add_run_flags(CLI::App& app, RawFlags& flags);
 void add_run_flags(CLI::App& app, RawFlags& flags, std::span<const std::string_view> names);
+// --config and --print-config, which the former declares, too.
+void add_config_flags(CLI::App& app, RawFlags& flags);
 
 // Parses, and turns every complaint of CLI11 into an InputError (unknown flags with the nearest known one). Help that was asked
 // for is the text that it returns, to print and exit 0; otherwise nothing.

@@ -120,8 +120,8 @@ std::string plan_page(const PlannedRun& run, const PreparedModel& model, const R
     return html_page(page);
   }
   const PlanFigures figures = figures_of(run, model);
-  page["subtitle"] = fmt::format("{} parameters on {}, {} threads", with_commas(model.of(*run.outcome.plan).graph.parameters),
-                                 run.machine.name, run.machine.threads);
+  page["subtitle"] = fmt::format("{} parameters on {}, {}", with_commas(model.of(*run.outcome.plan).graph.parameters),
+                                 run.machine.name, counted(run.machine.threads, "thread"));
   page["tiles"] = tiles_of(figures);
   page["tiers"] = tiers_of(run);
   page["timeline"] = timeline_of(run, model.of(*run.outcome.plan).graph);

@@ -25,17 +25,17 @@ std::string where(const std::vector<Tier>& tiers) {
   const auto device = count_of(tiers, Tier::device), nvme = count_of(tiers, Tier::nvme);
   if (nvme == 0) return "device";
   if (device == 0) return "nvme";
-  return fmt::format("{} of {} blocks on the device, the rest on nvme", device, tiers.size());
+  return fmt::format("{} of {} on the device, the rest on nvme", device, counted(std::ssize(tiers), "block"));
 }
 
 std::string activations(const Choices& choices) {
   std::string text;
   for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
     const auto units = count_of(choices.saved, saved);
-    if (units > 0) text += fmt::format("{}{} in {} units", text.empty() ? "" : ", ", name_of(saved), units);
+    if (units > 0) text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", name_of(saved), counted(units, "unit"));
   }
   const auto spilled = count_of(choices.boundary, Boundary::spill);
-  if (spilled > 0) text += fmt::format(", boundaries spilled in {} units", spilled);
+  if (spilled > 0) text += fmt::format(", boundaries spilled in {}", counted(spilled, "unit"));
   return text;
 }
 
@@ -43,7 +43,7 @@ std::string update_words(const Choices& choices) {
   const bool rows_last = choices.fetches_rows && choices.update == UpdateTime::in_backward;
   const auto deferred = count_of(choices.deferred, Deferred::yes);
   return fmt::format("{}{}{}", name_of(choices.update), rows_last ? ", of the tokens' rows at its end" : "",
-                     deferred > 0 ? fmt::format(", of {} blocks in the next forward", deferred) : "");
+                     deferred > 0 ? fmt::format(", of {} in the next forward", counted(deferred, "block")) : "");
 }
 
 }  // namespace
@@ -53,8 +53,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   const Choices& choices = plan.choices;
   const Prediction& prediction = run.outcome.prediction;
   const UnitGraph& graph = model.of(plan).graph;
-  std::string text = fmt::format("{} parameters, {} threads; {} order, update {}\n", graph.parameters, model.pool().threads(),
-                                 name_of(choices.order), update_words(choices));
+  std::string text = fmt::format("{} parameters, {}; {} order, update {}\n", graph.parameters,
+                                 counted(model.pool().threads(), "thread"), name_of(choices.order), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
                       where(choices.optimizer_tier), activations(choices));
   for (const Tier tier : {Tier::device, Tier::nvme}) {
@@ -104,12 +104,12 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const ModelConfig& config = model.model().config;
   const std::string active =
       config.experts == 0 ? "" : fmt::format(", {} of them for a token", with_commas(active_parameter_count(config)));
-  return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} tokens a step in {} micro-batch{}",
-                                shell_word(options.model.model), with_commas(graph.parameters), active, name_of(graph.dtype),
+  return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} a step in {}", shell_word(options.model.model),
+                                with_commas(graph.parameters), active, name_of(graph.dtype),
                                 choices.form == StateForm::compact ? "compact" : "exact",
-                                with_commas(graph.rows * choices.micro_batches * choices.sharding.ranks),
-                                with_commas(choices.micro_batches), choices.micro_batches == 1 ? "" : "es")},
-          {"machine", fmt::format("{}; {} threads", shown_name(run.machine.name), run.machine.threads)},
+                                counted(graph.rows * choices.micro_batches * choices.sharding.ranks, "token"),
+                                counted(choices.micro_batches, "micro-batch", "micro-batches"))},
+          {"machine", fmt::format("{}; {}", shown_name(run.machine.name), counted(run.machine.threads, "thread"))},
           {"choices",
            fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order),
                        update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
@@ -117,8 +117,8 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
 
 std::string binding_of_compute(const PlanFigures& figures) {
   if (!figures.tokens_until_compute_binds) return "never binds under these choices, however many tokens a step has";
-  return fmt::format("{} from {} tokens a step on (now {})", figures.binding_lane == Lane::compute ? "binds" : "would bind",
-                     with_commas(std::llround(*figures.tokens_until_compute_binds)),
+  return fmt::format("{} from {} a step on (now {})", figures.binding_lane == Lane::compute ? "binds" : "would bind",
+                     counted(std::llround(*figures.tokens_until_compute_binds), "token"),
                      with_commas(std::llround(figures.tokens_per_step)));
 }
 

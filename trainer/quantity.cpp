@@ -24,6 +24,11 @@ std::string with_commas(std::int64_t value) {
   return digits;
 }
 
+std::string counted(std::int64_t count, std::string_view what, std::string_view plural) {
+  if (count == 1) return fmt::format("1 {}", what);
+  return plural.empty() ? fmt::format("{} {}s", with_commas(count), what) : fmt::format("{} {}", with_commas(count), plural);
+}
+
 std::string rounded_count(double value) {
   if (!std::isfinite(value)) return "? ";
   constexpr std::string_view kPrefixes[] = {"", "k", "M", "G", "T", "P", "E"};

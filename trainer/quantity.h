@@ -10,6 +10,9 @@ namespace spillway {
 
 std::string with_commas(std::int64_t value);  // "1,234,567"
 
+// "1 unit", "2,048 units"; the plural is `plural` where an s at the end does not make it.
+std::string counted(std::int64_t count, std::string_view what, std::string_view plural = {});
+
 // Three digits and a decimal prefix: "8.03 T" of 8.03e12, "997 k", "12.0". A unit follows it: rounded_count(x) + "FLOP/s".
 std::string rounded_count(double value);
 

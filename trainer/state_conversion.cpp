@@ -90,6 +90,11 @@ std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOpti
     changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another",
                                   now.batch.seq_length, before.batch.seq_length));
   }
+  if (before.data.drop_last != now.data.drop_last) {
+    changes.push_back(
+        fmt::format("{} --drop-last, unlike before: the data go on where they would be if all steps had been like this",
+                    now.data.drop_last ? "with" : "without"));
+  }
   return changes;
 }
 

@@ -20,6 +20,7 @@
 #include "trainer/evaluation.h"
 #include "trainer/interrupt.h"
 #include "trainer/log.h"
+#include "trainer/missing_weights.h"
 #include "trainer/plan_drift.h"
 #include "trainer/plan_file.h"
 #include "trainer/plan_report.h"
@@ -63,6 +64,8 @@ class TrainingRun {
     const std::int64_t first_step = loaded_ ? loaded_->step : 0;
     if (!options_.log.csv.empty()) csv_.emplace(options_.log.csv, first_step);
     if (!options_.log.tensorboard.empty()) tensorboard_.emplace(options_.log.tensorboard, first_step);
+    if (const std::string note = note_of_drawn_weights(options_, model_.model()); !note.empty())
+      progress_.message("note: " + note);
     for (const std::string& note : model_.model().config.notes) progress_.message("note: " + note);
     for (const std::string& change : changes_) progress_.message("note: " + change);
     const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
@@ -335,7 +338,7 @@ class TrainingRun {
           fmt::format("Some updates of the step had been made already; the last good state is that of step {} in {}/checkpoints.",
                       saved_step_, directory_->path());
     }
-    throw InputError(
+    throw NotFiniteError(
         fmt::format("step {}: {}; training stopped", outcome.step, outcome.stopped),
         kept + " A lower --lr, a longer --lr-warmup-iters or --clip-grad may help; look at the data of this step, too.");
   }

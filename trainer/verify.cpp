@@ -14,6 +14,7 @@
 #include "trainer/data.h"
 #include "trainer/interrupt.h"
 #include "trainer/progress.h"
+#include "trainer/quantity.h"
 #include "trainer/step_loop.h"
 
 namespace spillway {
@@ -30,13 +31,13 @@ std::int64_t count_of(const std::vector<T>& all, T wanted) {
 
 std::string words_of(const Plan& plan) {
   const Choices& c = plan.choices;
-  const auto blocks = c.weight_tier.size(), units = c.saved.size();
   return fmt::format(
-      "order {}, update {}, of {} blocks {} weights and {} optimizer states on nvme, of {} units {} recomputed and {} spilled; "
+      "order {}, update {}, of {} {} weights and {} optimizer states on nvme, of {} {} recomputed and {} spilled; "
       "device {}, nvme {}",
-      name_of(c.order), name_of(c.update), blocks, count_of(c.weight_tier, Tier::nvme), count_of(c.optimizer_tier, Tier::nvme),
-      units, count_of(c.saved, Saved::recompute), count_of(c.saved, Saved::spill),
-      rounded_size(plan.peak[static_cast<int>(Tier::device)]), rounded_size(plan.peak[static_cast<int>(Tier::nvme)]));
+      name_of(c.order), name_of(c.update), counted(std::ssize(c.weight_tier), "block"), count_of(c.weight_tier, Tier::nvme),
+      count_of(c.optimizer_tier, Tier::nvme), counted(std::ssize(c.saved), "unit"), count_of(c.saved, Saved::recompute),
+      count_of(c.saved, Saved::spill), rounded_size(plan.peak[static_cast<int>(Tier::device)]),
+      rounded_size(plan.peak[static_cast<int>(Tier::nvme)]));
 }
 
 // Requests of plans worth comparing with, best first: in core as plainly as can be, in core otherwise, and other schedules
@@ -153,9 +154,9 @@ class Verification {
       while (submitted < std::min(i + ahead, steps_)) loop.submit(first_step() + submitted++);
       const StepOutcome outcome = loop.wait();
       if (!outcome.stopped.empty()) {
-        throw InputError(fmt::format("step {} under the {} plan: {}; there is nothing to compare", outcome.step,
-                                     which == 0 ? "first" : "second", outcome.stopped),
-                         "A lower --lr or --clip-grad may help; look at the data of this step, too.");
+        throw NotFiniteError(fmt::format("step {} under the {} plan: {}; there is nothing to compare", outcome.step,
+                                         which == 0 ? "first" : "second", outcome.stopped),
+                             "A lower --lr or --clip-grad may help; look at the data of this step, too.");
       }
       VerifiedStep& step = result_.steps[static_cast<std::size_t>(i)];
       step.step = outcome.step;
@@ -175,8 +176,7 @@ class Verification {
 
   std::string verdict() const {
     if (result_.equal())
-      return fmt::format("equal: losses and gradient norms of {} step{} and the final state, bit for bit", steps_,
-                         steps_ == 1 ? "" : "s");
+      return fmt::format("equal: losses and gradient norms of {} and the final state, bit for bit", counted(steps_, "step"));
     std::string text = "different";
     const auto step = std::ranges::find_if(result_.steps, [](const VerifiedStep& s) { return !s.equal(); });
     if (step != result_.steps.end()) {

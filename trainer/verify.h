@@ -16,8 +16,6 @@
 
 namespace spillway {
 
-inline constexpr int kExitDifferent = 5;
-
 struct VerifiedStep {
   std::int64_t step = 0;  // from 1
   double loss[2] = {}, grad_norm[2] = {};  // of the first plan and of the second

@@ -107,6 +107,11 @@ ModelConfig catalogue_config(std::string_view name) {
   return parse_model_config(entry->config_json, fmt::format("catalogue entry {}", entry->name));
 }
 
+bool names_catalogue_model(const std::string& path_or_name) {
+  std::error_code ignored;
+  return !std::filesystem::exists(path_or_name, ignored) && find(path_or_name) != nullptr;
+}
+
 ResolvedModel resolve_model(const std::string& path_or_name) {
   namespace fs = std::filesystem;
   const fs::path path = path_or_name;
@@ -124,7 +129,7 @@ ResolvedModel resolve_model(const std::string& path_or_name) {
     }
     return {read_model_config(path), {}};
   }
-  if (find(path_or_name) != nullptr) return {catalogue_config(path_or_name), {}};
+  if (names_catalogue_model(path_or_name)) return {catalogue_config(path_or_name), {}};
   if (path.extension() == ".json" || path_or_name.find('/') != std::string::npos) {
     throw InputError(fmt::format("{}: there is no such file or directory", path_or_name),
                      fmt::format("Names of the catalogue near it: {}.", nearest_names(path.filename().string())));

@@ -28,6 +28,9 @@ struct ResolvedModel {
   std::filesystem::path directory;  // where the weights (and perhaps a tokenizer) are; empty: no weights, draw them from the seed
 };
 
+// Whether resolve_model finds it in the catalogue: no file or directory is of this name, and an entry is.
+bool names_catalogue_model(const std::string& path_or_name);
+
 // A directory with config.json, or a .json file (a shape alone, even with weights beside it), or a name of the catalogue.
 ResolvedModel resolve_model(const std::string& path_or_name);
 

@@ -439,7 +439,7 @@ class Refusals(CommandTest):
                 with self.subTest(name, update=update):
                     flags = self.flags(save=self.fresh(), train_iters=20, lr=3e37, update=update, **changes)
                     outcome = run("train", *arguments(flags))
-                    self.check_refusal(outcome, 2, "step ")
+                    self.check_refusal(outcome, 6, "step ")
                     self.assertIn("training stopped", outcome.err)
                     stopped = Run(flags["save"])
                     good = len(stopped.log)
@@ -463,7 +463,12 @@ class Refusals(CommandTest):
         place = self.model(weights=safetensors_bytes(tensors))
         flags = self.flags(save=self.fresh(), model=place)
         outcome = run("train", *arguments(flags))
-        self.check_refusal(outcome, 2, "step 1")
+        self.check_refusal(outcome, 6, "step 1")
+        # The same of commands that keep nothing.
+        checked = run("verify", *arguments(self.flags(model=place)))
+        self.check_refusal(checked, 6, "step 1")
+        evaluated = run("eval", "--model", place, "--data", self.golden.data, "--seq-length", self.golden.json["seq_len"])
+        self.check_refusal(evaluated, 6, "the loss is")
         self.assertNotIn("last good state is that of step 0", outcome.err)
 
     # --- checkpoints ---

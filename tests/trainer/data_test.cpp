@@ -156,6 +156,30 @@ TEST(Data, ShufflingTakesEachSequenceOnceAnEpoch) {
   EXPECT_NE(batch_of(other, request, 0).tokens, Ids(epochs[0].begin(), epochs[0].begin() + 10));
 }
 
+TEST(Data, TheLastSequencesOfAnEpochMayBeDropped) {
+  const TemporaryDirectory directory;
+  DataRequest request = request_of({directory.file("a.txt", "abcdefg")}, 1);  // 6 sequences
+  request.micro_batch_size = 2;
+  request.micro_batches = 2;
+  request.drop_last = true;
+  BatchSampler sampler(request);
+  EXPECT_THAT(batch_of(sampler, request, 0, 1).tokens, ElementsAre('c', 'd'));
+  EXPECT_THAT(batch_of(sampler, request, 1, 0).tokens, ElementsAre('a', 'b'));
+  EXPECT_THAT(sampler.summary(), testing::HasSubstr("6 sequences of 1 position; 2 of each epoch dropped"));
+  // Shuffled, it is others that are dropped in each epoch, and those that are taken are those of a run that drops none.
+  request.order = DataOrder::shuffled;
+  BatchSampler shuffled(request);
+  request.drop_last = false;
+  BatchSampler filled(request);
+  EXPECT_EQ(batch_of(shuffled, request, 0, 1).tokens, batch_of(filled, request, 0, 1).tokens);
+  EXPECT_EQ(batch_of(shuffled, request, 1, 0).tokens, batch_of(filled, request, 1, 1).tokens) << "the second epoch's first two";
+  request.drop_last = true;
+  request.micro_batches = 4;
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "--drop-last: found 6 sequences in --data, less than the 8 of a step");
+  request.micro_batches = 3;
+  EXPECT_THAT(BatchSampler(request).summary(), Not(testing::HasSubstr("dropped")));
+}
+
 TEST(Data, TokenFiles) {
   const TemporaryDirectory directory;
   const std::vector<std::uint16_t> short_tokens = {1, 2, 50256, 4, 5};

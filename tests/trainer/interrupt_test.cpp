@@ -6,6 +6,8 @@
 
 #include <csignal>
 
+#include "memory/error.h"
+
 namespace spillway {
 namespace {
 

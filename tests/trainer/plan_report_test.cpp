@@ -217,6 +217,14 @@ TEST(Quantity, ThreeDigits) {
   EXPECT_EQ(rounded_seconds(4.2e-6), "4.20 us");
 }
 
+TEST(Quantity, OneAndMany) {
+  EXPECT_EQ(counted(1, "unit"), "1 unit");
+  EXPECT_EQ(counted(0, "unit"), "0 units");
+  EXPECT_EQ(counted(2048, "unit"), "2,048 units");
+  EXPECT_EQ(counted(1, "micro-batch", "micro-batches"), "1 micro-batch");
+  EXPECT_EQ(counted(2, "micro-batch", "micro-batches"), "2 micro-batches");
+}
+
 TEST(Quantity, WrapsBetweenWordsAndKeepsUnits) {
   EXPECT_EQ(wrapped("one two three", 2, 9), "one two\n  three");
   EXPECT_EQ(wrapped("it is 1.5 GiB of it", 0, 10), "it is\n1.5 GiB of\nit");

@@ -1,0 +1,24 @@
+// What is said of a flag, or of a key of a configuration file, that is not known where it stands: that it waits for a later
+// version, what it is called here, or which known one is near.
+// Not here: which are known (flag_table.h, and each command's own).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+struct UnknownFlag {
+  std::string_view name;               // as it was said: "batch_size", "-b"; without "--" in front
+  std::string said;                    // as the message calls it: "unknown flag --batch_size"
+  std::span<const std::string> known;  // names of flags that could have stood there
+  std::string help;                    // where nothing better is known
+};
+
+// `where` begins the message, as in "c.json: "; it may be empty.
+InputError refusal_of(const UnknownFlag& unknown, std::string_view where = {});
+
+}  // namespace spillway
