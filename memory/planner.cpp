@@ -65,6 +65,7 @@ class Search {
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
+      prediction_.bound = StepBound(*best_, graph_of(graphs_, best_->choices), machine_).of_step();
       outcome.prediction = std::move(prediction_);
       outcome.plan = std::move(best_);
     } else if (const auto& lack = filling_.least_lack()) {

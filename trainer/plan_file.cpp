@@ -200,8 +200,8 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["predicted"] = {
       {"step_s", figures.step_s},
       {"tokens_per_s", figures.tokens_per_s},
-      {"bound_s", figures.bound_s},
-      {"binding_lane", name_of(figures.binding_lane)},
+      {"bound_s", figures.bound.seconds},
+      {"binding_lane", name_of(figures.bound.lane())},
       {"model_flops_utilization", figures.model_flops_utilization},
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
@@ -304,7 +304,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
     outcome.budget = budget[t];
     return outcome;
   }
-  outcome.prediction = simulate(plan, graph, machine);
+  outcome.prediction = predict(plan, graph, machine);
   outcome.plan = std::move(plan);
   return outcome;
 }

@@ -60,8 +60,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
     const Bytes budget = tier == Tier::device ? run.request.budgets.device : run.request.budgets.nvme;
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
-  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound_s,
-                      name_of(prediction.binding_lane));
+  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound.seconds,
+                      name_of(prediction.bound.lane()));
   return text;
 }
 
@@ -108,7 +108,7 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
 
 std::string binding_of_compute(const PlanFigures& figures) {
   if (!figures.tokens_until_compute_binds) return "never binds under these choices, however many tokens a step has";
-  return fmt::format("{} from {} tokens a step on (now {})", figures.binding_lane == Lane::compute ? "binds" : "would bind",
+  return fmt::format("{} from {} tokens a step on (now {})", figures.bound.lane() == Lane::compute ? "binds" : "would bind",
                      with_commas(std::llround(*figures.tokens_until_compute_binds)),
                      with_commas(std::llround(figures.tokens_per_step)));
 }
@@ -127,7 +127,7 @@ Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFi
                            with_commas(std::llround(figures.tokens_per_s)), 100 * figures.model_flops_utilization,
                            rounded_count(figures.best_matrix_flops))},
       {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long",
-                            rounded_seconds(figures.bound_s), name_of(figures.binding_lane), figures.step_s / figures.bound_s)},
+                            rounded_seconds(figures.bound.seconds), name_of(figures.bound.lane()), figures.step_s / figures.bound.seconds)},
       {"compute", binding_of_compute(figures)}};
   if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) {
     const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable",
