@@ -25,7 +25,8 @@ struct Limit {
   double most = 0;
 };
 
-// While the lanes of a set run, each does work at its speed: weights that are allowed weigh that at no more than a second a second.
+// While the lanes of a set run, each does work at its speed: weights that are allowed weigh that at no more than a second a
+// second.
 std::vector<Limit> limits_of(const LaneSpeeds& speeds) {
   std::vector<Limit> limits;
   for (unsigned subset = 1; subset < 1U << kSlowingLanes; ++subset) {
@@ -53,9 +54,8 @@ std::optional<Weights> meeting_of(std::array<const Limit*, kSlowingLanes> met) {
     rows[i].back() = met[i]->most;
   }
   for (int column = 0; column < kSlowingLanes; ++column) {
-    const auto pivot = std::max_element(rows.begin() + column, rows.end(), [&](const auto& a, const auto& b) {
-      return std::abs(a[column]) < std::abs(b[column]);
-    });
+    const auto pivot = std::max_element(rows.begin() + column, rows.end(),
+                                        [&](const auto& a, const auto& b) { return std::abs(a[column]) < std::abs(b[column]); });
     constexpr double nothing = 1e-9;
     if (std::abs((*pivot)[column]) < nothing) return std::nullopt;
     std::swap(*pivot, rows[column]);
@@ -170,36 +170,42 @@ bool repeats_with_micro_batches(const Op& op, const Plan& plan) {
   });
 }
 
-// Where operations lie in a step, told by the order of compute, which a plan fixes: its operations are at places 0, 1, ... and the
-// norm is at the place after the last. Steps follow one another, so places go on: those of the next step are `period` higher.
+// Where operations lie in a step, told by the order of compute, which a plan fixes: its operations are at places 0, 1, ... and
+// the norm is at the place after the last. Steps follow one another, so places go on: those of the next step are `period` higher.
 //
 // Each other operation that is placed starts no sooner than the end of place `after - 1`, and is complete before place `before`
 // starts. From this follows the bound. Let X be the moment at which place x - 1 ends, and Y that at which a later place y starts,
-// less than a period on. A step takes as long as from X to Y and from Y to the next X. What starts after X at the soonest and ends
-// before Y at the latest takes the lanes, between these moments, at least what LaneBounds says; so does what starts after the end
-// of y and ends before the start of the next x - 1; and compute lies between Y and the next X with all of its places from y on.
-// Moves are different in one thing. A read may come before the moment that what it reads for must wait for, but its bytes are then
-// in device memory at that moment; and a write may come after the moment by which what it writes is made, but they are there until
-// then. There are no more of them than the plan has for what does not last: so many, those that are worth most, are taken off the
-// reads of a part and off its writes.
+// less than a period on. A step takes as long as from X to Y and from Y to the next X. What starts after X at the soonest and
+// ends before Y at the latest takes the lanes, between these moments, at least what LaneBounds says; so does what starts after
+// the end of y and ends before the start of the next x - 1; and compute lies between Y and the next X with all of its places from
+// y on. Moves are different in one thing. A read may come before the moment that what it reads for must wait for, but its bytes
+// are then in device memory at that moment; and a write may come after the moment by which what it writes is made, but they are
+// there until then. There are no more of them than the plan has for what does not last: so many, those that are worth most, are
+// taken off the reads of a part and off its writes.
 class Places {
  public:
   Places(const Plan& plan, const UnitGraph& graph, std::vector<double> seconds)
-      : plan_(plan), choices_(plan.choices), ops_(plan.step.ops), graph_(graph), seconds_(std::move(seconds)), places_(ops_.size()) {
+      : plan_(plan),
+        choices_(plan.choices),
+        ops_(plan.step.ops),
+        graph_(graph),
+        seconds_(std::move(seconds)),
+        places_(ops_.size()) {
     room_ = plan.peak[static_cast<int>(Tier::device)];
     for (const Buffer& buffer : plan.resident) room_ -= buffer.tier == Tier::device ? buffer.bytes * buffer.slots : 0;
     room_ = std::max<Bytes>(0, room_);
     place_compute();
     place_updates();
     place_moves();
-    sort_by_worth();
+    gather_placed();
   }
 
   Bytes room() const { return room_; }
 
   StepPart whole() const {
     StepPart part;
-    for (int id = 0; id < count(); ++id) add(part, id);
+    for (int id = 0; id < count(); ++id)
+      add(part, {.lane = ops_[id].lane, .repeats = repeats_with_micro_batches(ops_[id], plan_), .seconds = seconds_[id]});
     return part;
   }
 
@@ -226,6 +232,14 @@ class Places {
   struct Window {
     Place others, compute;
     bool holds_before = true, holds_after = true;
+  };
+  // What is placed, close together: it is looked at for each pair of moments.
+  struct Placed {
+    Place place;
+    Lane lane = Lane::compute;
+    bool is_update = false, repeats = false;
+    double seconds = 0;
+    Bytes bytes = 1;
   };
 
   int count() const { return static_cast<int>(ops_.size()); }
@@ -317,62 +331,66 @@ class Places {
     return ops_[maker].lane == Lane::compute ? Place{place.before, place.before} : place;
   }
 
-  void sort_by_worth() {
+  void gather_placed() {
     for (int id = 0; id < count(); ++id) {
       if (!is_placed(id)) continue;
-      const bool moves = ops_[id].kind == OpKind::read || ops_[id].kind == OpKind::write;
-      (moves ? moves_ : others_).push_back(id);
+      const Op& op = ops_[id];
+      const bool moves = op.kind == OpKind::read || op.kind == OpKind::write;
+      (moves ? moves_ : others_)
+          .push_back({.place = places_[id],
+                      .lane = op.lane,
+                      .is_update = op.kind == OpKind::update,
+                      .repeats = repeats_with_micro_batches(op, plan_),
+                      .seconds = seconds_[id],
+                      .bytes = std::max<Bytes>(1, op.bytes)});
     }
-    const auto worth = [&](int id) { return seconds_[id] / static_cast<double>(std::max<Bytes>(1, ops_[id].bytes)); };
-    std::ranges::stable_sort(moves_, [&](int a, int b) { return worth(a) > worth(b); });
+    const auto worth = [](const Placed& move) { return move.seconds / static_cast<double>(move.bytes); };
+    std::ranges::sort(moves_, [&](const Placed& a, const Placed& b) { return worth(a) > worth(b); });
   }
 
   // The pairs of moments between which updates lie: the farthest from one another, and some of the others.
   std::vector<std::pair<int, int>> moments() const {
     std::vector<std::pair<int, int>> all;
-    for (const int id : others_) {
-      if (ops_[id].kind == OpKind::update) all.emplace_back(places_[id].after, places_[id].before);
+    for (const Placed& other : others_) {
+      if (other.is_update) all.emplace_back(other.place.after, other.place.before);
     }
     std::ranges::sort(all, [](const auto& a, const auto& b) {
       const int of_a = a.second - a.first, of_b = b.second - b.first;
       return of_a != of_b ? of_a > of_b : a < b;
     });
     all.erase(std::unique(all.begin(), all.end()), all.end());
-    constexpr std::size_t most = 24;
+    constexpr std::size_t most = 8;
     if (all.size() <= most) return all;
     std::vector<std::pair<int, int>> some;
     for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * (all.size() - 1) / (most - 1)]);
     return some;
   }
 
-  bool lies_in(int id, const Place& window) const {
-    const auto [after, before] = places_[id];
-    return (after >= window.after && before <= window.before) ||
-           (after + period_ >= window.after && before + period_ <= window.before);
+  bool lies_in(const Place& place, const Place& window) const {
+    return (place.after >= window.after && place.before <= window.before) ||
+           (place.after + period_ >= window.after && place.before + period_ <= window.before);
   }
 
   StepPart part(const Window& window) const {
     StepPart part;
-    for (const int id : others_) {
-      if (lies_in(id, ops_[id].lane == Lane::compute ? window.compute : window.others)) add(part, id);
+    for (const Placed& other : others_) {
+      if (lies_in(other.place, other.lane == Lane::compute ? window.compute : window.others)) add(part, other);
     }
     Bytes before = window.holds_before ? room_ : 0, after = window.holds_after ? room_ : 0;
-    for (const int id : moves_) {
-      if (!lies_in(id, window.others)) continue;
-      add(part, id);
-      const Bytes bytes = std::max<Bytes>(1, ops_[id].bytes);
-      Bytes& left = ops_[id].kind == OpKind::read ? before : after;
-      const Bytes held = std::min(left, bytes);
+    for (const Placed& move : moves_) {
+      if (!lies_in(move.place, window.others)) continue;
+      add(part, move);
+      Bytes& left = move.lane == Lane::nvme_read ? before : after;
+      const Bytes held = std::min(left, move.bytes);
       left -= held;
-      part.held_s[lane_of(id)] += seconds_[id] * static_cast<double>(held) / static_cast<double>(bytes);
+      part.held_s[static_cast<int>(move.lane)] += move.seconds * static_cast<double>(held) / static_cast<double>(move.bytes);
     }
     return part;
   }
 
-  int lane_of(int id) const { return static_cast<int>(ops_[id].lane); }
-  void add(StepPart& part, int id) const {
-    part.all_s[lane_of(id)] += seconds_[id];
-    if (repeats_with_micro_batches(ops_[id], plan_)) part.repeated_s[lane_of(id)] += seconds_[id];
+  static void add(StepPart& part, const Placed& placed) {
+    part.all_s[static_cast<int>(placed.lane)] += placed.seconds;
+    if (placed.repeats) part.repeated_s[static_cast<int>(placed.lane)] += placed.seconds;
   }
 
   const Plan& plan_;
@@ -383,7 +401,7 @@ class Places {
   std::vector<Place> places_;
   int compute_ = 0, period_ = 0;
   Bytes room_ = 0;
-  std::vector<int> moves_, others_;  // that are placed; moves by what a byte that is held is worth
+  std::vector<Placed> moves_, others_;  // moves by what a byte that is held is worth
 };
 
 PerLane grown(const StepPart& part, double factor) {

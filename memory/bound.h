@@ -23,16 +23,17 @@ struct LanesBound {
 struct Bound {
   BoundKind kind = BoundKind::lanes;
   double seconds = 0;
-  LanesBound within;          // lanes: all of the step; phases: between the two moments
-  LanesBound apart;           // phases: the rest of the step
+  LanesBound within;            // lanes: all of the step; phases: between the two moments
+  LanesBound apart;             // phases: the rest of the step
   double compute_within_s = 0;  // phases: compute that the updates have to hide behind
-  Bytes held_bytes = 0;         // phases: of their moves that device memory can hold at either moment, read before it or written after
+  Bytes held_bytes = 0;  // phases: of their moves that device memory can hold at either moment, read before it or written after
   Lane lane() const { return within.lane; }
 };
 
 // How long lanes take for their work at least, beside each other as the machine lets them.
 class LaneBounds {
  public:
+  LaneBounds() = default;  // lanes without work
   explicit LaneBounds(const MachineProfile& machine);
   LanesBound of(const PerLane& busy_s) const;
 
@@ -48,14 +49,15 @@ struct StepPart {
 // Of one plan; knows how its bound grows with the number of micro-batches.
 class StepBound {
  public:
+  StepBound() = default;  // of nothing
   StepBound(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine);
   Bound of_step() const { return with_micro_batches(micro_batches_); }
   // Of a plan with the same choices for so many: what a step does once stays as it is.
   Bound with_micro_batches(double count) const;
 
  private:
-  const LaneBounds lanes_;
-  const double micro_batches_;
+  LaneBounds lanes_;
+  double micro_batches_ = 1;
   Bytes held_bytes_ = 0;
   StepPart step_;
   struct Phases {

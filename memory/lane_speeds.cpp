@@ -45,22 +45,29 @@ constexpr double kHashedUpdate = 1.7;
 double time_by_update_rate(OpKind kind) {
   constexpr double read_by_update = 16.0 / 28;
   switch (kind) {
-    case OpKind::gradient_finish: return 1 / read_by_update;
-    case OpKind::gradient_add: return 8.0 / 12 / read_by_update;
-    default: return 1;
+    case OpKind::gradient_finish:
+      return 1 / read_by_update;
+    case OpKind::gradient_add:
+      return 8.0 / 12 / read_by_update;
+    default:
+      return 1;
   }
 }
 
 // Seconds of the operation's work at its lane's own rate. `hashes`: of state that is updated.
 double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph, bool hashes) {
   switch (op.lane) {
-    case Lane::nvme_read: return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
-    case Lane::nvme_write: return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
+    case Lane::nvme_read:
+      return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
+    case Lane::nvme_write:
+      return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update:
       return op.work.bytes / machine.update_bytes * time_by_update_rate(op.kind) *
              (hashes && op.kind == OpKind::update ? kHashedUpdate : 1);
-    case Lane::network: return static_cast<double>(op.bytes) / machine.network_bytes;
-    default: return seconds_of(machine, graph, op.work);
+    case Lane::network:
+      return static_cast<double>(op.bytes) / machine.network_bytes;
+    default:
+      return seconds_of(machine, graph, op.work);
   }
 }
 

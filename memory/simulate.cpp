@@ -188,7 +188,7 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
 
 Prediction predict(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
   Prediction prediction = simulate(plan, graph, machine);
-  prediction.bound = StepBound(plan, graph, machine).of_step();
+  prediction.bound = StepBound(plan, graph, machine);
   return prediction;
 }
 

@@ -11,8 +11,8 @@ namespace spillway {
 struct Prediction {
   Timeline timeline;                        // of one step among equal ones
   double step_s = 0;
-  PerLane busy_s{};      // work of the lane at its own rate
-  Bound bound;                              // no schedule of the plan's choices is faster; of predict()
+  PerLane busy_s{};                         // work of the lane at its own rate
+  StepBound bound;                          // no schedule of the plan's choices is faster; of predict()
 };
 
 // Steps follow each other as the executor runs them; the first ones, which differ, are left out.

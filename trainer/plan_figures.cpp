@@ -13,7 +13,7 @@ namespace {
 double flops_of(const Work& work) { return work.gemm_flops + work.attention_flops; }
 
 std::optional<double> tokens_until_compute_binds(const PlannedRun& run, const UnitGraph& graph) {
-  const StepBound bound(*run.outcome.plan, graph, run.machine);
+  const StepBound& bound = run.outcome.prediction.bound;
   const auto binds_at = [&](double count) { return bound.with_micro_batches(count).lane() == Lane::compute; };
   // Once compute has more work than another lane it keeps it, as its share grows fastest: halving finds where that begins.
   double high = 1;
@@ -45,7 +45,7 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   const UnitGraph& graph = model.of(plan).graph;
   PlanFigures figures;
   figures.step_s = prediction.step_s;
-  figures.bound = prediction.bound;
+  figures.bound = prediction.bound.of_step();
   const int ranks = plan.choices.sharding.ranks;
   figures.tokens_per_step = static_cast<double>(graph.rows * plan.choices.micro_batches * ranks);
   figures.tokens_per_s = figures.tokens_per_step / prediction.step_s;

@@ -14,6 +14,7 @@
 #include "memory/waits.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
+#include "trainer/bound_words.h"
 #include "trainer/host.h"
 #include "trainer/json_place.h"
 #include "trainer/plan_choices.h"
@@ -166,6 +167,13 @@ Json durability_json(const PlannedRun& run, const RunOptions& options) {
   return json;
 }
 
+Json lifts_json(const std::vector<Lift>& lifts) {
+  Json list = Json::array();
+  for (const Lift& lift : lifts)
+    list.push_back({{"flags", lift.flags}, {"costs", lift.costs}, {"step_s", lift.step_s}, {"bound_s", lift.bound_s}});
+  return list;
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -202,6 +210,8 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
       {"tokens_per_s", figures.tokens_per_s},
       {"bound_s", figures.bound.seconds},
       {"binding_lane", name_of(figures.bound.lane())},
+      {"bound", {{"name", bound_name(figures.bound, plan.choices)}, {"why", bound_words(figures.bound, plan.choices)}}},
+      {"lifts", lifts_json(run.lifts)},
       {"model_flops_utilization", figures.model_flops_utilization},
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};

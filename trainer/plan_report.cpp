@@ -1,11 +1,13 @@
 #include "trainer/plan_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "models/strict_json.h"
+#include "trainer/bound_words.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
 #include "trainer/progress.h"
@@ -60,8 +62,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
     const Bytes budget = tier == Tier::device ? run.request.budgets.device : run.request.budgets.nvme;
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
-  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound.seconds,
-                      name_of(prediction.bound.lane()));
+  const Bound bound = prediction.bound.of_step();
+  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, bound.seconds, name_of(bound.lane()));
   return text;
 }
 
@@ -121,14 +123,25 @@ std::string wear(const PlanFigures& figures, const RunOptions& options) {
                      with_commas(static_cast<std::int64_t>(std::min(steps, 1e15))), rounded_time(steps * figures.step_s));
 }
 
+std::string lift_words(const std::vector<Lift>& lifts) {
+  std::string words;
+  for (const Lift& lift : lifts) {
+    words += fmt::format("{}{} with {} ({})", words.empty() ? "" : ", ", rounded_seconds(lift.step_s), fmt::join(lift.flags, " "),
+                         lift.costs);
+  }
+  return words + ", as planned";
+}
+
 Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFigures& figures, const RunOptions& options) {
   Facts facts = {
       {"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s),
                            with_commas(std::llround(figures.tokens_per_s)), 100 * figures.model_flops_utilization,
                            rounded_count(figures.best_matrix_flops))},
-      {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long",
-                            rounded_seconds(figures.bound.seconds), name_of(figures.bound.lane()), figures.step_s / figures.bound.seconds)},
+      {"bound", fmt::format("{} by {}: {}. No schedule of these choices is faster; the plan takes {:.2f} times as long",
+                            rounded_seconds(figures.bound.seconds), name_of(figures.bound.lane()),
+                            bound_words(figures.bound, run.outcome.plan->choices), figures.step_s / figures.bound.seconds)},
       {"compute", binding_of_compute(figures)}};
+  if (!run.lifts.empty()) facts.emplace_back("faster", lift_words(run.lifts));
   if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) {
     const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable",
                                                                         rounded_size(std::llround(figures.durable_bytes)))

@@ -56,6 +56,13 @@ void refuse_known_machine(const RunOptions& options);
 
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets);
 
+// Flags with which the same run would be faster, and by how much.
+struct Lift {
+  std::vector<std::string> flags;
+  std::string costs;  // what they change beside the time
+  double step_s = 0, bound_s = 0;
+};
+
 struct PlannedRun {
   MachineProfile machine;
   PlanRequest request;
@@ -63,6 +70,7 @@ struct PlannedRun {
   std::optional<DurabilityPlan> durability;  // of a run that is given --save
   // Where nothing fits: flags that do, each of which was planned.
   std::vector<std::string> would_fit;
+  std::vector<Lift> lifts;  // of `spillway plan` (plan_lifts.h)
 };
 
 // Plans, or takes --plan FILE. InputError where a forced combination cannot be exact.

@@ -20,6 +20,10 @@ MachineProfile profile_from_json(const std::string& text, const std::string& fil
 MachineProfile profile_named(const std::string& name_or_file);
 // Whether that is a machine which need not be this one: plans can be made for it, but nothing can be run by its budgets.
 bool names_known_machine(const std::string& name_or_file);
+// "laptop": those of them that this version plans for and runs on, machines whose device is the CPU.
+std::string names_of_known_machines();
+// Whether the machine has devices apart from its CPU, whose memory and links a profile then speaks of.
+bool has_devices(const MachineProfile& machine);
 std::string to_json_text(const MachineProfile& profile);
 
 // Where the profile of this host, number of threads and directories is kept: in $XDG_CACHE_HOME/spillway or ~/.cache/spillway.

@@ -58,7 +58,8 @@ TEST(LaneBounds, ReadsAndWritesShareTheDrive) {
   EXPECT_EQ(bound.lanes, set_of(Lane::nvme_read) | set_of(Lane::nvme_write));
   EXPECT_EQ(bound.lane, Lane::nvme_read);
   MachineProfile both_ways = apart();
-  both_ways.nvme_mixed_read_bytes = 0.8 * both_ways.nvme_read_bytes, both_ways.nvme_mixed_write_bytes = 0.7 * both_ways.nvme_write_bytes;
+  both_ways.nvme_mixed_read_bytes = 0.8 * both_ways.nvme_read_bytes,
+  both_ways.nvme_mixed_write_bytes = 0.7 * both_ways.nvme_write_bytes;
   // 7 s side by side leave 4.4 s of the reads.
   EXPECT_NEAR(LaneBounds(both_ways).of(busy(3, 10, 4.9, 1)).seconds, 7 + 4.4, 1e-6);
 }
@@ -77,9 +78,9 @@ constexpr double kRounding = 1 + 1e-6;
 
 void expect_obeyed(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine, const std::string& what) {
   const Prediction prediction = predict(plan, graph, machine);
-  EXPECT_LE(prediction.bound.seconds, prediction.step_s * kRounding) << what;
+  EXPECT_LE(prediction.bound.of_step().seconds, prediction.step_s * kRounding) << what;
   const PerLane& all = prediction.busy_s;
-  EXPECT_GE(prediction.bound.seconds * kRounding, LaneBounds(machine).of(all).seconds) << what;
+  EXPECT_GE(prediction.bound.of_step().seconds * kRounding, LaneBounds(machine).of(all).seconds) << what;
 }
 
 std::string words_of(const Choices& choices) {
@@ -127,7 +128,8 @@ TEST(StepBound, NoScheduleIsFaster) {
   for (int i = 0; i < 300; ++i) {
     // Much state beside few activations, so that device memory holds little of it; or the other way around.
     const std::int64_t elements = (i % 5 < 3 ? 1024 : 64) * 1024;
-    const UnitGraph graph = toy_graph({.layers = std::array{2, 7, 24}[i % 3], .tied = i % 2 == 0, .fused = i % 4 == 0, .layer_elements = elements});
+    const UnitGraph graph =
+        toy_graph({.layers = std::array{2, 7, 24}[i % 3], .tied = i % 2 == 0, .fused = i % 4 == 0, .layer_elements = elements});
     const Choices choices = drawn(graph, random);
     const MachineProfile profile = i % 5 == 0 ? apart() : machine(std::array{0.1, 1.0, 3.0, 6.0}[random() % 4], 0.5);
     expect_obeyed(compiled(graph, choices), graph, profile, fmt::format("{}: {}", i, words_of(choices)));
