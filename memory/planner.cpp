@@ -65,6 +65,7 @@ class Search {
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
+      prediction_.bound = StepBound(*best_, graph_of(graphs_, best_->choices), machine_);
       outcome.prediction = std::move(prediction_);
       outcome.plan = std::move(best_);
     } else if (const auto& lack = filling_.least_lack()) {
@@ -451,7 +452,8 @@ class Search {
 
   // What the search has cost so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
-  bool is_spent() const { return spent() > (is_sample_ ? kSpentOnSample : kSpent); }
+  double most_spent() const { return request_.effort * static_cast<double>(is_sample_ ? kSpentOnSample : kSpent); }
+  bool is_spent() const { return static_cast<double>(spent()) > most_spent(); }
 
   // --- large models ---
 
@@ -490,7 +492,7 @@ class Search {
   // The sample is not the whole: what is slower there may be faster here. The slower it is, the less may be spent on it.
   bool is_worth_another(double slower, std::size_t tried) const {
     const double next = static_cast<double>(spent()) / static_cast<double>(std::max<std::size_t>(1, tried));
-    return static_cast<double>(spent()) + next <= static_cast<double>(kSpent) / 2 / (slower * slower * slower);
+    return static_cast<double>(spent()) + next <= most_spent() / 2 / (slower * slower * slower);
   }
 
   struct Weighed {

@@ -42,6 +42,7 @@ struct PlanRequest {
   bool gives_logits = false;                 // and for the logits of a row of it
   double expected_clip_rate = 1;
   Goal goal = Goal::fastest;
+  double effort = 1;                         // of the search, as a share of what it may cost
 };
 
 // The model compiled for each way that the loss can go through the vocabulary. Both have the same blocks.

@@ -8,96 +8,7 @@
 
 namespace spillway {
 
-double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const Work& work) {
-  const bool single = graph.dtype == DType::float32;
-  double seconds = 0;
-  if (work.gemm_flops > 0) {
-    const double extra_rows = single ? machine.gemm_fp32_extra_rows : machine.gemm_bf16_extra_rows;
-    const double rows = work.gemm_rows > 0 ? work.gemm_rows : static_cast<double>(graph.rows);
-    const double flops = work.gemm_flops * (1 + extra_rows / std::max(rows, 1.0));
-    seconds += flops / (single ? machine.gemm_fp32_flops : machine.gemm_bf16_flops);
-  }
-  if (work.attention_flops > 0)
-    seconds += work.attention_flops / (single ? machine.attention_fp32_flops : machine.attention_bf16_flops);
-  if (work.bytes > 0) {
-    const double pointwise = single ? machine.pointwise_fp32_bytes : machine.pointwise_bf16_bytes;
-    seconds += work.bytes / (pointwise > 0 ? pointwise : machine.memory_bytes);
-  }
-  return seconds / (single ? machine.layers_fp32 : machine.layers_bf16);
-}
-
 namespace {
-
-// Seconds of a move: each request takes a while besides its bytes, as large and small requests show.
-double move_s(const Op& op, double bytes_a_second, double small_requests_a_second) {
-  const double large_s = static_cast<double>(kRequestBytes) / bytes_a_second;
-  const double small_s = small_requests_a_second > 0 ? std::min(1 / small_requests_a_second, large_s) : 0;
-  const double byte_s =
-      std::min((large_s - small_s) / static_cast<double>(kRequestBytes - kSmallRequestBytes), 1 / bytes_a_second);
-  const double request_s = large_s - byte_s * static_cast<double>(kRequestBytes);
-  const std::int64_t requests = op.small_requests > 0 ? op.small_requests : (op.bytes + kRequestBytes - 1) / kRequestBytes;
-  return byte_s * static_cast<double>(op.bytes) + request_s * static_cast<double>(requests);
-}
-
-// State that outlives the process is hashed while it is updated: so much longer takes an update then, of the same elements, on
-// the machines where it was measured (tools/bench/run hashed_update: 1.7 to 1.9 times the time of the threads). It is more
-// arithmetic in the same loop, and hardly depends on the memory that the profile is about.
-constexpr double kHashedUpdate = 1.7;
-
-// Passes take as long as their reads; writes go on beside them. Two threads of a server: 43 GB/s where all is read, 63 where
-// y += x, 80 in updates, which read 16 of their 28 bytes. So much longer than by the rate of updates passes take for their bytes.
-double time_by_update_rate(OpKind kind) {
-  constexpr double read_by_update = 16.0 / 28;
-  switch (kind) {
-    case OpKind::gradient_finish: return 1 / read_by_update;
-    case OpKind::gradient_add: return 8.0 / 12 / read_by_update;
-    default: return 1;
-  }
-}
-
-// Seconds of the operation's work at its lane's own rate. `hashes`: of state that is updated.
-double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph, bool hashes) {
-  switch (op.lane) {
-    case Lane::nvme_read: return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
-    case Lane::nvme_write: return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
-    case Lane::update:
-      return op.work.bytes / machine.update_bytes * time_by_update_rate(op.kind) *
-             (hashes && op.kind == OpKind::update ? kHashedUpdate : 1);
-    case Lane::network: return static_cast<double>(op.bytes) / machine.network_bytes;
-    default: return seconds_of(machine, graph, op.work);
-  }
-}
-
-struct Pair {
-  Lane first, second;
-  double first_speed, second_speed;  // of each while both run
-};
-
-// A machine without NVMe has no rates for it, and a plan for it no such operations.
-double share_of(double mixed, double alone) { return alone > 0 ? mixed / alone : 1; }
-
-// What reads and writes leave each other of the drive. It is apart from the other pairs, as these depend on it.
-Pair drive_of(const MachineProfile& machine) {
-  return {Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
-          share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)};
-}
-
-// What other lanes lose beside each other and beside a drive that moves at its whole rate, and it beside them.
-std::array<Pair, 5> pairs_of(const MachineProfile& machine) {
-  return {{{Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
-           {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
-           {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},
-           {Lane::update, Lane::nvme_read, machine.update_beside_read, 1},
-           {Lane::update, Lane::nvme_write, machine.update_beside_write, 1}}};
-}
-
-// Two lanes that slow each other need at least this long: together where that gains, else one after the other.
-double bound_of(double first_s, double second_s, const Pair& pair) {
-  const double gain = pair.first_speed + pair.second_speed - 1;
-  if (gain <= 0) return first_s + second_s;
-  const double together = std::min(first_s / pair.first_speed, second_s / pair.second_speed);
-  return first_s + second_s - together * gain;
-}
 
 enum class Steps : std::uint8_t { overlap, apart };
 
@@ -108,8 +19,7 @@ class Lanes {
   // `work_s`: of each operation, at its lane's own rate. `shown`: the round whose spans are wanted.
   Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, int rounds, int shown,
         Steps steps)
-      : drive_(drive_of(machine)),
-        pairs_(pairs_of(machine)),
+      : speeds_(machine),
         work_s_(work_s),
         count_(static_cast<int>(program.ops.size())),
         rounds_(rounds),
@@ -161,7 +71,6 @@ class Lanes {
     double shared_s = 0;  // work of these, but for those at their end
   };
   State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
-  bool run_both(const Pair& pair) { return lane_of(pair.first).count > 0 && lane_of(pair.second).count > 0; }
 
   bool is_through(const State& lane) const { return lane.operations.empty() || lane.round == rounds_; }
 
@@ -199,18 +108,9 @@ class Lanes {
 
   // To the next end of an operation's work; false where nothing is under way.
   bool advance() {
-    std::array<double, kLanes> moves;  // of what a lane does alone: less where the drive goes both ways
-    moves.fill(1);
-    if (run_both(drive_)) {
-      moves[static_cast<int>(drive_.first)] = drive_.first_speed;
-      moves[static_cast<int>(drive_.second)] = drive_.second_speed;
-    }
-    std::array<double, kLanes> speed = moves;
-    for (const Pair& pair : pairs_) {
-      if (!run_both(pair)) continue;
-      speed[static_cast<int>(pair.first)] *= 1 - (1 - pair.first_speed) * moves[static_cast<int>(pair.second)];
-      speed[static_cast<int>(pair.second)] *= pair.second_speed;
-    }
+    LaneSet running = 0;
+    for (int l = 0; l < kLanes; ++l) running |= lanes_[l].count > 0 ? set_of(static_cast<Lane>(l)) : 0;
+    const PerLane& speed = speeds_.while_running(running);
     double step_s = std::numeric_limits<double>::infinity();
     for (int l = 0; l < kLanes; ++l) {
       const State& lane = lanes_[l];
@@ -250,8 +150,7 @@ class Lanes {
   // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
   static constexpr double kBytesInFlight = 16 * kRequestBytes;
 
-  const Pair drive_;
-  const std::array<Pair, 5> pairs_;
+  const LaneSpeeds speeds_;
   const std::vector<double>& work_s_;
   const int count_, rounds_, shown_;
   const Steps steps_;
@@ -267,32 +166,14 @@ class Lanes {
 
 }  // namespace
 
-Bound bound_of(const std::array<double, kLanes>& busy_s, const MachineProfile& machine) {
-  Bound bound;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (busy_s[lane] > bound.seconds) bound = {busy_s[lane], static_cast<Lane>(lane)};
-  }
-  const auto weigh = [&](const Pair& pair) {
-    const double first = busy_s[static_cast<int>(pair.first)], second = busy_s[static_cast<int>(pair.second)];
-    const double seconds = bound_of(first, second, pair);
-    if (seconds > bound.seconds) bound = {seconds, first >= second ? pair.first : pair.second};
-  };
-  weigh(drive_of(machine));
-  for (const Pair& pair : pairs_of(machine)) weigh(pair);
-  return bound;
-}
-
 Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
   // The first round starts cold and the last has no successor beside its tail: what counts lies between.
   constexpr int kRounds = 5, kShown = 3;
   const Program& program = plan.step;
   const int count = static_cast<int>(program.ops.size());
   Prediction prediction;
-  std::vector<double> work(count);
-  for (int id = 0; id < count; ++id) {
-    work[id] = alone(program.ops[id], machine, graph, plan.choices.slots == 2) + machine.operation_s;
-    prediction.busy_s[static_cast<int>(program.ops[id].lane)] += work[id];
-  }
+  const std::vector<double> work = seconds_alone(plan, graph, machine);
+  for (int id = 0; id < count; ++id) prediction.busy_s[static_cast<int>(program.ops[id].lane)] += work[id];
   // A step that may be taken back is over before the next begins.
   Lanes lanes(program, machine, work, kRounds, kShown, speculates(plan.choices) ? Steps::apart : Steps::overlap);
   lanes.run();
@@ -302,10 +183,12 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   double origin = std::numeric_limits<double>::infinity();
   for (const Span& span : prediction.timeline.spans) origin = std::min(origin, span.begin_s);
   for (Span& span : prediction.timeline.spans) span.begin_s -= origin, span.end_s -= origin;
+  return prediction;
+}
 
-  const Bound bound = bound_of(prediction.busy_s, machine);
-  prediction.bound_s = bound.seconds;
-  prediction.binding_lane = bound.lane;
+Prediction predict(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
+  Prediction prediction = simulate(plan, graph, machine);
+  prediction.bound = StepBound(plan, graph, machine);
   return prediction;
 }
 

@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "trainer/help_text.h"
 #include "trainer/plan_file.h"
+#include "trainer/plan_lifts.h"
 #include "trainer/plan_page.h"
 #include "trainer/plan_report.h"
 #include "trainer/plan_sweep.h"
@@ -35,7 +36,8 @@ int plan_command(int argc, const char* const* argv) {
   const RunOptions& options = resolved->options;
   require_model(options);
   const PreparedModel model(options, Where::anywhere);
-  const PlannedRun run = plan_run(options, model, Where::anywhere, say);
+  PlannedRun run = plan_run(options, model, Where::anywhere, say);
+  run.lifts = lifts_of(run, model, options);
   const std::string text = options.log.format == OutputFormat::table  ? plan_table(run, model, options)
                            : options.log.format == OutputFormat::json ? plan_json(run, model, options)
                                                                       : plan_page(run, model, options);

@@ -11,9 +11,15 @@
 #include "trainer/flag_table.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/quantity.h"
+#include "trainer/size.h"
 
 namespace spillway {
 namespace {
+
+std::string_view name_of(CollectivesChoice collectives) {
+  constexpr std::string_view names[] = {"auto", "threads", "mpi", "nccl"};
+  return names[static_cast<int>(collectives)];
+}
 
 [[noreturn]] void refuse_this_version(std::string_view flag, std::string_view found, std::string_view allowed) {
   throw InputError(fmt::format("{}: found {}, allowed in this version: {}", flag, found, allowed));
@@ -29,9 +35,24 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
   }
-  const ParallelOptions& parallel = options.parallel;
-  if (parallel.collectives == CollectivesChoice::mpi) refuse_this_version("--collectives", "mpi", "auto, threads");
-  if (parallel.collectives == CollectivesChoice::nccl) refuse_this_version("--collectives", "nccl", "auto, threads");
+}
+
+// Until there are devices of their own, and ranks that talk, what is said of them would have no effect.
+void refuse_what_has_no_effect_yet(const RunOptions& options) {
+  const MemoryOptions& memory = options.memory;
+  if (memory.device == DeviceChoice::cuda) refuse_this_version("--device", "cuda", "cpu, whose kernels are the ones there are");
+  if (memory.host_memory) {
+    refuse_this_version("--host-memory", exact_size(*memory.host_memory),
+                        "--device-memory alone, as the CPU is the device and its memory the host's");
+  }
+  constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
+  if (memory.parameter_tier == TierChoice::host) refuse_this_version("--parameter-tier", "host", tiers);
+  if (memory.optimizer_tier == TierChoice::host) refuse_this_version("--optimizer-tier", "host", tiers);
+  if (memory.activation_tier == ActivationChoice::host)
+    refuse_this_version("--activation-tier", "host", "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
+  if (options.parallel.collectives != CollectivesChoice::automatic) {
+    refuse_this_version("--collectives", name_of(options.parallel.collectives), "auto: several ranks are planned and not run");
+  }
 }
 
 void validate_ranks(const ParallelOptions& parallel) {
@@ -82,6 +103,7 @@ std::string absolute(const std::string& path) {
 
 void validate(RunOptions& options) {
   refuse_what_is_not_there_yet(options);
+  refuse_what_has_no_effect_yet(options);
   validate_ranks(options.parallel);
   validate_batch(options.batch, options.parallel.ranks);
   validate_memory(options.memory);

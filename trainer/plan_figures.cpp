@@ -9,48 +9,11 @@
 namespace spillway {
 namespace {
 
-using PerLane = std::array<double, kLanes>;
-
 double flops_of(const Work& work) { return work.gemm_flops + work.attention_flops; }
 
-// What a lane's busy time is proportional to.
-double weight_of(const Op& op, const MachineProfile& machine, const UnitGraph& graph) {
-  if (op.lane == Lane::compute) return seconds_of(machine, graph, op.work);
-  return op.lane == Lane::update ? op.work.bytes : static_cast<double>(op.bytes);
-}
-
-// Whether a plan for more micro-batches has more of these. In horizontal order the weights come, and the sums of gradients come
-// and go, with each of them; the state itself moves once a step in either.
-bool repeats_with_micro_batches(const Op& op, const Plan& plan) {
-  if (op.micro_batch >= 0) return true;
-  if (op.bytes == 0 || plan.choices.order == Order::vertical || plan.choices.micro_batches == 1) return false;
-  return std::ranges::all_of(op.operands, [&](const Operand& operand) {
-    if (operand.buffer < 0) return true;
-    const Category category = buffer_of(plan, plan.step, operand.buffer).category;
-    return category != Category::optimizer && (op.kind == OpKind::read || category != Category::parameters);
-  });
-}
-
 std::optional<double> tokens_until_compute_binds(const PlannedRun& run, const UnitGraph& graph) {
-  const Plan& plan = *run.outcome.plan;
-  const int micro_batches = plan.choices.micro_batches;
-  PerLane all{}, repeated{};
-  for (const Op& op : plan.step.ops) {
-    const double weight = weight_of(op, run.machine, graph);
-    all[static_cast<int>(op.lane)] += weight;
-    if (repeats_with_micro_batches(op, plan)) repeated[static_cast<int>(op.lane)] += weight;
-  }
-  PerLane once_s{}, each_s{};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const double share = all[lane] > 0 ? repeated[lane] / all[lane] : 0;
-    each_s[lane] = run.outcome.prediction.busy_s[lane] * share / micro_batches;
-    once_s[lane] = run.outcome.prediction.busy_s[lane] * (1 - share);
-  }
-  const auto binds_at = [&](double count) {
-    PerLane busy;
-    for (int lane = 0; lane < kLanes; ++lane) busy[lane] = once_s[lane] + each_s[lane] * count;
-    return bound_of(busy, run.machine).lane == Lane::compute;
-  };
+  const StepBound& bound = run.outcome.prediction.bound;
+  const auto binds_at = [&](double count) { return bound.with_micro_batches(count).lane() == Lane::compute; };
   // Once compute has more work than another lane it keeps it, as its share grows fastest: halving finds where that begins.
   double high = 1;
   constexpr double kMost = 1 << 24;
@@ -81,8 +44,7 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   const UnitGraph& graph = model.of(plan).graph;
   PlanFigures figures;
   figures.step_s = prediction.step_s;
-  figures.bound_s = prediction.bound_s;
-  figures.binding_lane = prediction.binding_lane;
+  figures.bound = prediction.bound.of_step();
   const int ranks = plan.choices.sharding.ranks;
   figures.tokens_per_step = static_cast<double>(graph.rows * plan.choices.micro_batches * ranks);
   figures.tokens_per_s = figures.tokens_per_step / prediction.step_s;

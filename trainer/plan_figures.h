@@ -23,8 +23,8 @@ struct LaneFigures {
 
 struct PlanFigures {
   std::vector<LaneFigures> lanes;  // those that have work
-  double step_s = 0, bound_s = 0;
-  Lane binding_lane = Lane::compute;
+  double step_s = 0;
+  Bound bound;
   double tokens_per_step = 0, tokens_per_s = 0;
   double flops_per_token = 0;                         // of the model: nothing that a plan computes twice counts twice
   double best_matrix_flops = 0;                       // a second, of the machine

@@ -14,6 +14,7 @@
 #include "memory/waits.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
+#include "trainer/bound_words.h"
 #include "trainer/disk_figures.h"
 #include "trainer/host.h"
 #include "trainer/json_place.h"
@@ -197,6 +198,13 @@ Json machine_json(const MeasuredProfile& measured) {
   return json;
 }
 
+Json lifts_json(const std::vector<Lift>& lifts) {
+  Json list = Json::array();
+  for (const Lift& lift : lifts)
+    list.push_back({{"flags", lift.flags}, {"costs", lift.costs}, {"step_s", lift.step_s}, {"bound_s", lift.bound_s}});
+  return list;
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -234,8 +242,10 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["predicted"] = {
       {"step_s", figures.step_s},
       {"tokens_per_s", figures.tokens_per_s},
-      {"bound_s", figures.bound_s},
-      {"binding_lane", name_of(figures.binding_lane)},
+      {"bound_s", figures.bound.seconds},
+      {"binding_lane", name_of(figures.bound.lane())},
+      {"bound", {{"name", bound_name(figures.bound, plan.choices)}, {"why", bound_words(figures.bound, plan.choices)}}},
+      {"lifts", lifts_json(run.lifts)},
       {"model_flops_utilization", figures.model_flops_utilization},
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
@@ -348,7 +358,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
     outcome.budget = budget[t];
     return outcome;
   }
-  outcome.prediction = simulate(plan, graph, machine);
+  outcome.prediction = predict(plan, graph, machine);
   outcome.plan = std::move(plan);
   return outcome;
 }

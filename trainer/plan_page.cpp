@@ -30,8 +30,8 @@ Json tiles_of(const PlanFigures& figures) {
   add("a step", rounded_seconds(figures.step_s));
   add("tokens a second", with_commas(std::llround(figures.tokens_per_s)));
   add("model FLOPs utilization", fmt::format("{:.1f} %", 100 * figures.model_flops_utilization));
-  add(fmt::format("lower bound, by {}", name_of(figures.binding_lane)), rounded_seconds(figures.bound_s));
-  add("of the bound", fmt::format("{:.2f} x", figures.step_s / figures.bound_s));
+  add(fmt::format("lower bound, by {}", name_of(figures.bound.lane())), rounded_seconds(figures.bound.seconds));
+  add("of the bound", fmt::format("{:.2f} x", figures.step_s / figures.bound.seconds));
   return tiles;
 }
 

@@ -1,11 +1,13 @@
 #include "trainer/plan_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "models/strict_json.h"
+#include "trainer/bound_words.h"
 #include "trainer/disk_figures.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
@@ -63,8 +65,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
   if (plan.peak[static_cast<int>(Tier::nvme)] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
-  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, prediction.bound_s,
-                      name_of(prediction.binding_lane));
+  const Bound bound = prediction.bound.of_step();
+  text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}", prediction.step_s, bound.seconds, name_of(bound.lane()));
   return text;
 }
 
@@ -117,9 +119,18 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
 
 std::string binding_of_compute(const PlanFigures& figures) {
   if (!figures.tokens_until_compute_binds) return "never binds under these choices, however many tokens a step has";
-  return fmt::format("{} from {} a step on (now {})", figures.binding_lane == Lane::compute ? "binds" : "would bind",
+  return fmt::format("{} from {} a step on (now {})", figures.bound.lane() == Lane::compute ? "binds" : "would bind",
                      counted(std::llround(*figures.tokens_until_compute_binds), "token"),
                      with_commas(std::llround(figures.tokens_per_step)));
+}
+
+std::string lift_words(const std::vector<Lift>& lifts) {
+  std::string words;
+  for (const Lift& lift : lifts) {
+    words += fmt::format("{}{} with {} ({})", words.empty() ? "" : ", ", rounded_seconds(lift.step_s), fmt::join(lift.flags, " "),
+                         lift.costs);
+  }
+  return words + ", as planned";
 }
 
 Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFigures& figures, const RunOptions& options) {
@@ -127,9 +138,11 @@ Facts step_facts(const PlannedRun& run, const PreparedModel& model, const PlanFi
       {"step", fmt::format("{}, {} tokens/s; MFU {:.1f} % of {}FLOP/s", rounded_seconds(figures.step_s),
                            with_commas(std::llround(figures.tokens_per_s)), 100 * figures.model_flops_utilization,
                            rounded_count(figures.best_matrix_flops))},
-      {"bound", fmt::format("{} by {}: no schedule of this work is faster; the plan takes {:.2f} times as long",
-                            rounded_seconds(figures.bound_s), name_of(figures.binding_lane), figures.step_s / figures.bound_s)},
+      {"bound", fmt::format("{} by {}: {}. No schedule of these choices is faster; the plan takes {:.2f} times as long",
+                            rounded_seconds(figures.bound.seconds), name_of(figures.bound.lane()),
+                            bound_words(figures.bound, run.outcome.plan->choices), figures.step_s / figures.bound.seconds)},
       {"compute", binding_of_compute(figures)}};
+  if (!run.lifts.empty()) facts.emplace_back("faster", lift_words(run.lifts));
   if (figures.nvme_read_bytes + figures.nvme_written_bytes > 0) {
     const std::string durable = figures.durable_bytes > 0 ? fmt::format(", and {} so that it is durable",
                                                                         rounded_size(std::llround(figures.durable_bytes)))

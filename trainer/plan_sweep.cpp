@@ -154,7 +154,7 @@ std::vector<std::string> cells_of(const PlanSweep& sweep, const SweptPlan& plan)
   if (!plan.figures) return {plan.value};
   const PlanFigures& figures = *plan.figures;
   std::vector<std::string> cells = {plan.value, rounded_seconds(figures.step_s), with_commas(std::llround(figures.tokens_per_s)),
-                                    rounded_seconds(figures.bound_s), std::string(name_of(figures.binding_lane))};
+                                    rounded_seconds(figures.bound.seconds), std::string(name_of(figures.bound.lane()))};
   for (const int tier : tiers_of(sweep)) cells.push_back(rounded_size(plan.peak[static_cast<std::size_t>(tier)]));
   cells.push_back(rounded_size(figures.nvme_read_bytes + figures.nvme_written_bytes));
   cells.push_back(wear_of(sweep, plan));
@@ -195,7 +195,7 @@ std::string picture_lines(const PlanSweep& sweep) {
     values = std::max(values, plan.value.size());
     if (!plan.figures) continue;
     figures = std::max(figures, with_commas(std::llround(plan.figures->tokens_per_s)).size());
-    most = std::max(most, plan.figures->tokens_per_step / plan.figures->bound_s);
+    most = std::max(most, plan.figures->tokens_per_step / plan.figures->bound.seconds);
   }
   const double room = kColumns - static_cast<double>(values + figures) - 5;
   const auto length = [&](double tokens_per_s) { return static_cast<std::size_t>(std::lround(room * tokens_per_s / most)); };
@@ -206,7 +206,7 @@ std::string picture_lines(const PlanSweep& sweep) {
       continue;
     }
     std::string bar(length(plan.figures->tokens_per_s), '#');
-    bar.resize(std::max(bar.size(), length(plan.figures->tokens_per_step / plan.figures->bound_s)), ' ');
+    bar.resize(std::max(bar.size(), length(plan.figures->tokens_per_step / plan.figures->bound.seconds)), ' ');
     lines += fmt::format("{:<{}}  {:>{}}  {}|\n", plan.value, values, with_commas(std::llround(plan.figures->tokens_per_s)),
                          figures, bar);
   }
@@ -237,8 +237,8 @@ Json row_json(const PlanSweep& sweep, const SweptPlan& plan) {
   const PlanFigures& figures = *plan.figures;
   row["step_s"] = figures.step_s;
   row["tokens_per_s"] = figures.tokens_per_s;
-  row["bound_s"] = figures.bound_s;
-  row["binding_lane"] = name_of(figures.binding_lane);
+  row["bound_s"] = figures.bound.seconds;
+  row["binding_lane"] = name_of(figures.bound.lane());
   for (int t = 0; t < kTiers; ++t)
     row["peak_bytes"][std::string(name_of(static_cast<Tier>(t)))] = plan.peak[static_cast<std::size_t>(t)];
   row["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
@@ -264,7 +264,7 @@ Json bars_of(const PlanSweep& sweep) {
     }
     bars.push_back({{"name", plan.value},
                     {"value", plan.figures->tokens_per_s},
-                    {"mark", plan.figures->tokens_per_step / plan.figures->bound_s},
+                    {"mark", plan.figures->tokens_per_step / plan.figures->bound.seconds},
                     {"text", with_commas(std::llround(plan.figures->tokens_per_s))}});
   }
   return {{"title", fmt::format("Tokens a second by --{}", sweep.sweep.flag)},

@@ -8,6 +8,7 @@
 #include "memory/error.h"
 #include "memory/freed_memory.h"
 #include "models/build.h"
+#include "models/strict_json.h"
 #include "nvme/store.h"
 #include "trainer/host.h"
 #include "trainer/plan_file.h"
@@ -18,14 +19,6 @@
 
 namespace spillway {
 namespace {
-
-void refuse_devices_that_are_not_here(const MemoryOptions& memory) {
-  if (memory.device == DeviceChoice::cuda) {
-    throw InputError(
-        "--device cuda: this version computes on the CPU only; the CUDA device runtime is there, its kernels are not",
-        "Run with --device cpu.");
-  }
-}
 
 BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head, const ThreadPool& pool,
                            ops::MatmulEngine& engine) {
@@ -46,17 +39,16 @@ void refuse_ranks(const ParallelOptions& parallel) {
 
 ResolvedModel resolved(const RunOptions& options, Where where) {
   if (where == Where::here) refuse_ranks(options.parallel);
-  refuse_devices_that_are_not_here(options.memory);
   return resolve_model(options.model.model);
 }
 
 std::optional<Tier> forced(TierChoice choice) {
   switch (choice) {
     case TierChoice::automatic:
+    case TierChoice::host:  // refused before (options.cpp)
       return std::nullopt;
     case TierChoice::device:
-    case TierChoice::host:
-      return Tier::device;  // one memory, with --device cpu
+      return Tier::device;
     case TierChoice::nvme:
       return Tier::nvme;
   }
@@ -66,9 +58,9 @@ std::optional<Tier> forced(TierChoice choice) {
 SavedRequest forced(ActivationChoice choice) {
   switch (choice) {
     case ActivationChoice::automatic:
+    case ActivationChoice::host:  // refused before (options.cpp)
       return SavedRequest::automatic;
     case ActivationChoice::device:
-    case ActivationChoice::host:
       return SavedRequest::device;
     case ActivationChoice::recompute:
       return SavedRequest::recompute;
@@ -92,37 +84,45 @@ std::int64_t layers_to_weigh(const ModelConfig& config) {
   return std::clamp(units / (1 + of_mlp), fewest, most);
 }
 
-// What one rank has. A machine with devices has rates of one of them; of one without, ranks share all.
+// Of a machine with devices of its own neither its host's memory nor the way there would be planned.
+void refuse_devices(const MachineProfile& machine, const std::string& profile) {
+  if (!has_devices(machine)) return;
+  throw InputError(fmt::format("--profile {}: found a machine with devices of its own ({}), allowed in this version: one whose "
+                               "device is the CPU",
+                               shown_name(profile), shown_name(machine.name)),
+                   fmt::format("Of those that are known by name: {}; or a file that `spillway probe --format json` wrote.",
+                               names_of_known_machines()));
+}
+
+// What one rank has: ranks of a host share all of it.
 MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
   if (ranks == 1) return machine;
-  if (machine.devices > 0 && ranks > machine.devices) {
-    throw InputError(fmt::format("--ranks {}: found {} devices in the profile {}", ranks, machine.devices, machine.name),
-                     fmt::format("Allowed are 1 to {} ranks; a profile of another machine may have more.", machine.devices));
+  for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops,
+                       &machine.attention_fp32_flops, &machine.memory_bytes, &machine.pointwise_bf16_bytes,
+                       &machine.pointwise_fp32_bytes, &machine.update_bytes, &machine.nvme_read_bytes,
+                       &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
+                       &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
+    *rate /= ranks;
   }
-  if (machine.devices == 0) {
-    for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops,
-                         &machine.attention_fp32_flops, &machine.memory_bytes, &machine.pointwise_bf16_bytes,
-                         &machine.pointwise_fp32_bytes, &machine.update_bytes, &machine.nvme_read_bytes,
-                         &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
-                         &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
-      *rate /= ranks;
-    }
-    // Ranks of one host talk through its memory.
-    if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
-  } else if (machine.network_bytes == 0) {
-    throw InputError(fmt::format("--ranks {}: the profile {} has no network_bytes, the rate of collectives", ranks, machine.name),
-                     "Add it to the profile, or name a machine that has it: --profile h100-node-8.");
-  }
+  // They talk through its memory.
+  if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
   return machine;
 }
 
-// Ranks of one host share its directories; the budget of device memory is each one's.
+// Ranks of one host share its memory and its directories; --device-memory is each one's.
 Budgets budgets_of_rank(Budgets budgets, const RunOptions& options) {
   const std::int64_t ranks = options.parallel.ranks;
   budgets.nvme /= ranks;
   budgets.host /= ranks;
-  if (!options.memory.device_memory && !names_known_machine(options.memory.profile)) budgets.device /= ranks;
+  if (!options.memory.device_memory) budgets.device /= ranks;
   return budgets;
+}
+
+// What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
+void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
+  if (options.memory.device_memory || machine.device_memory_bytes == 0) return;
+  const Bytes share = machine.device_memory_bytes / options.parallel.ranks;
+  budget = where == Where::here ? std::min(budget, share) : share;
 }
 
 }  // namespace
@@ -180,7 +180,9 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
 
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
   const bool known = names_known_machine(options.memory.profile);
-  return budgets_of_rank(known ? budgets_of(machine, options) : budgets_for(options, where), options);
+  Budgets budgets = budgets_of_rank(known ? budgets_of(machine, options) : budgets_for(options, where), options);
+  take_memory_of(machine, options, where, budgets.device);
+  return budgets;
 }
 
 void refuse_known_machine(const RunOptions& options) {
@@ -268,6 +270,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   }
   PlannedRun run;
   run.measured = measured;
+  refuse_devices(run.measured, options.memory.profile);
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   const FreedMemoryKept freed_memory;

@@ -69,6 +69,13 @@ struct WouldFit {
   Where where = Where::here;    // anywhere: only on a machine with more memory or disk than the one planned for
 };
 
+// Flags with which the same run would be faster, and by how much.
+struct Lift {
+  std::vector<std::string> flags;
+  std::string costs;  // what they change beside the time
+  double step_s = 0, bound_s = 0;
+};
+
 struct PlannedRun {
   MeasuredProfile measured;  // the machine as it was probed, and what runs have seen of its drive
   MachineProfile machine;    // that is planned for: what one rank has of it, its drive as_seen()
@@ -76,6 +83,7 @@ struct PlannedRun {
   PlanOutcome outcome;
   std::optional<DurabilityPlan> durability;  // of a run that is given --save
   WouldFit would_fit;                        // where the plan does not
+  std::vector<Lift> lifts;                   // of `spillway plan` (plan_lifts.h)
 };
 
 // Plans, or takes --plan FILE, for which nothing is measured: what it predicts then comes from the profile that is kept, or else

@@ -129,6 +129,10 @@ SeenDrive seen_from(const JsonPlace& place, const nlohmann::json& json) {
   return seen;
 }
 
+MeasuredProfile profile_of(const KnownMachine& machine) {
+  return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
+}
+
 // Seconds since 1970 at which the machine started; 0 where the system does not say.
 std::int64_t started_at() {
   std::ifstream file("/proc/stat");
@@ -239,15 +243,24 @@ bool names_known_machine(const std::string& name_or_file) {
 MeasuredProfile profile_named(const std::string& name_or_file) {
   std::error_code ignored;
   if (std::filesystem::exists(name_or_file, ignored)) return profile_from_json(read_text_file(name_or_file, kMiB), name_or_file);
+  for (const KnownMachine& machine : known_machines()) {
+    if (machine.name == name_or_file) return profile_of(machine);
+  }
+  throw InputError(fmt::format("--profile: found {}, allowed: a file that is there, or a machine known by name ({})",
+                               shown_name(name_or_file), names_of_known_machines()),
+                   std::string(kHelp));
+}
+
+std::string names_of_known_machines() {
   std::string names;
   for (const KnownMachine& machine : known_machines()) {
-    if (machine.name == name_or_file)
-      return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
+    if (!has_devices(profile_of(machine))) names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
   }
-  throw InputError(
-      fmt::format("--profile: found {}, allowed: a file that is there, or one of {}", shown_name(name_or_file), names),
-      std::string(kHelp));
+  return names;
+}
+
+bool has_devices(const MachineProfile& machine) {
+  return machine.devices > 0 || machine.upload_bytes > 0 || machine.download_bytes > 0 || machine.host_memory_bytes > 0;
 }
 
 nlohmann::ordered_json to_json(const SeenDrive& seen) {

@@ -1,6 +1,7 @@
 """spillway plan: the table, plan.json and the page. What bad input does to it: bad_input_test.py."""
 import html.parser
 import json
+import pathlib
 import shlex
 import shutil
 import signal
@@ -127,15 +128,55 @@ class Plan(CommandTest):
         self.assertIn("does not fit", json.loads(Page(file.read_text()).scripts[0])["subtitle"])
 
     def test_a_machine_that_is_not_here(self):
-        changes = {"profile": "rtx-4090-desktop", "nvme": "/not/there=2TiB", "device_memory": None, "optimizer_tier": "nvme"}
+        changes = {"profile": "laptop", "nvme": "/not/there=2TiB", "device_memory": None, "optimizer_tier": "nvme"}
         plan, _ = self.plan(self.flags(**changes))
         self.assertTrue(plan["fits"])
         self.assertEqual(plan["tiers"]["device"]["budget_bytes"], 24 << 30)
         self.assertEqual(plan["tiers"]["nvme"]["budget_bytes"], 2 << 40)
-        self.assertIn("--profile rtx-4090-desktop", plan["flags"])
+        self.assertIn("--profile laptop", plan["flags"])
         self.check_refusal(run("plan", *arguments(self.flags(**{**changes, "nvme": "/not/there"}))), 2, "/not/there without a size")
-        self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile rtx-4090-desktop")
-        self.check_refusal(run("plan", *arguments(self.flags(profile="rtx-4091"))), 2, "rtx-4090-desktop")
+        self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile laptop")
+        unknown = run("plan", *arguments(self.flags(profile="rtx-4091")))
+        self.check_refusal(unknown, 2, "a machine known by name (laptop)")
+
+    def test_machines_with_devices_of_their_own_are_refused_by_name(self):
+        profiles = pathlib.Path(__file__).parents[2] / "trainer" / "profiles"
+        shipped = sorted(file.stem for file in profiles.glob("*.json"))
+        self.assertIn("laptop", shipped)
+        for name in shipped:
+            for profile in (name, profiles / f"{name}.json"):
+                flags = self.flags(profile=profile, nvme="/not/there=2TiB", device_memory=None)
+                outcome = run("plan", *arguments(flags))
+                if name == "laptop":
+                    self.assertEqual(outcome.code, 0, str(outcome))
+                    plan, _ = self.plan(flags)
+                    self.assertEqual(plan["tiers"]["device"]["budget_bytes"], 24 << 30)  # the laptop's, also from a file
+                else:
+                    self.check_refusal(outcome, 2, f"--profile {profile}: found a machine with devices of its own")
+                    self.assertIn("known by name: laptop;", outcome.err)
+        help_ = run("plan", "--help").out
+        self.assertFalse([name for name in shipped if name != "laptop" and name in help_])
+        for flags, found in (({"device": "cuda:1"}, "--device: found cuda"), ({"host_memory": "8GiB"}, "--host-memory: found 8GiB"),
+                             ({"parameter_tier": "host"}, "--parameter-tier: found host"),
+                             ({"optimizer_tier": "host"}, "--optimizer-tier: found host"),
+                             ({"activation_tier": "host"}, "--activation-tier: found host"),
+                             ({"collectives": "nccl"}, "--collectives: found nccl")):
+            for command in ("plan", "train"):
+                self.check_refusal(run(command, *arguments(self.flags(**flags))), 2, found)
+
+    def test_its_flags_give_the_plan_again(self):
+        """Also where all is forced, and through train's own reading of them."""
+        for changes in ({}, {"device_memory": None, "nvme": None, "optimizer_tier": None}, {"clip_grad": 0, "durability": "checkpoint"},
+                        {"activation_tier": "recompute", "order": "horizontal"}, {"parameter_tier": "nvme", "state": "compact", "dtype": "bf16"}):
+            plan, _ = self.plan(self.flags(**changes))
+            file = self.fresh("again")
+            outcome = run("plan", *shlex.split(plan["flags"]), "--format", "json", "--out", file)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            again = json.loads(file.read_text())
+            for key in ("choices", "predicted", "ops", "tiers", "flags"):
+                self.assertEqual(plan[key], again[key], (key, changes))
+            understood = run("train", *shlex.split(plan["flags"]), "--print-config")
+            self.assertEqual(understood.code, 0, str(understood))
 
     def test_what_is_forced_is_not_faster_than_what_is_chosen(self):
         machine = {
@@ -176,7 +217,7 @@ class Plan(CommandTest):
 
     def test_ranks_are_planned_and_not_run(self):
         flags = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 16, "ranks": 8,
-                 "profile": "h100-node-8", "device_memory": "8GiB", "nvme": "/not/there=8TiB"}
+                 "profile": "laptop", "device_memory": "8GiB", "nvme": "/not/there=8TiB"}
         whole, _ = self.plan(self.flags(**flags))
         parts, _ = self.plan(self.flags(**flags, zero_stage=3))
         parameters = whole["model"]["parameters"]
@@ -191,7 +232,9 @@ class Plan(CommandTest):
         kinds = [{op["kind"] for op in plan["ops"] if op["lane"] == "network"} for plan in (whole, parts)]
         self.assertEqual(kinds, [{"reduce"}, {"reduce", "gather"}])
         self.assertIn("ranks    8, ZeRO stage 0", run("plan", *arguments(self.flags(**flags))).out)
-        self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "ranks": 16}))), 2, "found 8 devices")
+        # Ranks of a host share its memory, its directories and its rates.
+        shared, _ = self.plan(self.flags(**{**flags, "device_memory": None}))
+        self.assertEqual(shared["tiers"]["device"]["budget_bytes"], 3 << 30)
         self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "zero_group_size": 3}))), 2, "--zero-group-size")
         self.check_refusal(run("train", *arguments(self.flags(**{**flags, "profile": None}))), 2, "plans for several ranks")
 
@@ -243,7 +286,7 @@ class Plan(CommandTest):
         for nvme in ("/not/there=64KiB", f"{self.nvme}=64KiB", f"{self.nvme}=256KiB"):
             offers = self.would_fit(self.flags(nvme=nvme, parameter_tier="nvme"))
             self.assertEqual([word.rpartition("=")[0] for word in offers[0]], ["--nvme " + nvme.rpartition("=")[0]])
-        machine = {"profile": "rtx-4090-desktop", "model": "llama-3.1-8b", "tokenizer": "bytes", "seq_length": 256,
+        machine = {"profile": "laptop", "model": "llama-3.1-8b", "tokenizer": "bytes", "seq_length": 256,
                    "dtype": "bf16", "device_memory": None, "optimizer_tier": None, "micro_batch_size": 1,
                    "global_batch_size": 1}
         for nvme in (None, "/not/there=20GiB"):
@@ -348,7 +391,7 @@ class Plan(CommandTest):
             self.assertEqual(row["nvme_per_step"], plan["nvme_per_step"])
             self.assertEqual(row["nvme_written_tb_per_1000_steps"], plan["wear"]["nvme_written_tb_per_1000_steps"])
         ranks = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1,
-                 "global_batch_size": None, "profile": "h100-node-8", "device_memory": "8GiB",
+                 "global_batch_size": None, "profile": "laptop", "device_memory": "8GiB",
                  "nvme": "/not/there=8TiB", "zero_stage": 3}
         # The batch grows with the ranks where it is not given.
         rows = self.sweep("ranks=1,2,8", **ranks)

@@ -29,7 +29,7 @@ TEST(Planner, TakesAllOfItInCoreWhereThereIsRoom) {
   ASSERT_TRUE(outcome.plan);
   EXPECT_EQ(outcome.plan->peak[static_cast<int>(Tier::nvme)], 0);
   EXPECT_GT(outcome.prediction.step_s, 0);
-  EXPECT_LE(outcome.prediction.bound_s, outcome.prediction.step_s * (1 + 1e-9));
+  EXPECT_LE(outcome.prediction.bound.of_step().seconds, outcome.prediction.step_s * (1 + 1e-9));
 }
 
 TEST(Planner, StaysWithinEveryBudgetThatItAccepts) {
@@ -153,7 +153,8 @@ TEST(Planner, PredictsThePlanThatItGives) {
     ASSERT_TRUE(outcome.plan);
     const Prediction again = simulate(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices), machine());
     EXPECT_EQ(outcome.prediction.step_s, again.step_s);
-    EXPECT_EQ(outcome.prediction.bound_s, again.bound_s);
+    EXPECT_EQ(outcome.prediction.bound.of_step().seconds,
+              StepBound(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices), machine()).of_step().seconds);
     EXPECT_EQ(outcome.prediction.timeline.spans.size(), outcome.plan->step.ops.size());
   }
 }

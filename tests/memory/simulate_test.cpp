@@ -39,14 +39,14 @@ Prediction predict(std::vector<Op> ops, const MachineProfile& profile = machine(
   plan.step.ops = std::move(ops);
   UnitGraph graph;
   graph.rows = rows;
-  return simulate(plan, graph, profile);
+  return predict(plan, graph, profile);
 }
 
 TEST(Simulate, ALaneRunsOneOperationAfterTheOther) {
   const Prediction prediction = predict({op(Lane::compute, 2), op(Lane::compute, 3)});
   EXPECT_NEAR(prediction.step_s, 5e-3, kNear);
   EXPECT_NEAR(prediction.timeline.spans[1].begin_s, 2e-3, kNear);
-  EXPECT_EQ(prediction.binding_lane, Lane::compute);
+  EXPECT_EQ(prediction.bound.of_step().lane(), Lane::compute);
 }
 
 TEST(Simulate, AProductCostsItsExtraRows) {
@@ -133,10 +133,10 @@ TEST(Simulate, LanesSlowEachOther) {
   const Prediction mixed =
       predict({op(Lane::compute, 1), op(Lane::nvme_read, 9), op(Lane::nvme_write, 9), op(Lane::update, 9)}, profile);
   EXPECT_NEAR(mixed.timeline.spans[0].end_s - mixed.timeline.spans[0].begin_s, 1e-3 / (0.5 * 0.9 * 0.98), kNear);
-  EXPECT_LE(mixed.bound_s, mixed.step_s + kNear);
+  EXPECT_LE(mixed.bound.of_step().seconds, mixed.step_s + kNear);
   // No schedule is faster than the bound says.
-  EXPECT_LE(beside_reads.bound_s, beside_reads.step_s + kNear);
-  EXPECT_LE(all.bound_s, all.step_s + kNear);
+  EXPECT_LE(beside_reads.bound.of_step().seconds, beside_reads.step_s + kNear);
+  EXPECT_LE(all.bound.of_step().seconds, all.step_s + kNear);
 }
 
 TEST(Simulate, WaitsThatFormACircleAreNoPlan) {

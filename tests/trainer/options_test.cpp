@@ -125,11 +125,9 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--log-interval",
                                    "5",
                                    "--device",
-                                   "cuda:3",
+                                   "cpu",
                                    "--device-memory",
                                    "1GiB",
-                                   "--host-memory",
-                                   "0",
                                    "--nvme",
                                    "/a",
                                    "--nvme",
@@ -137,7 +135,7 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--parameter-tier",
                                    "nvme",
                                    "--optimizer-tier",
-                                   "host",
+                                   "device",
                                    "--activation-tier",
                                    "recompute",
                                    "--order",
@@ -155,7 +153,7 @@ TEST(Options, EveryFlagIsUnderstood) {
                                    "--zero-group-size",
                                    "1",
                                    "--collectives",
-                                   "threads",
+                                   "auto",
                                    "--plan",
                                    "p.json",
                                    "--profile",
@@ -229,16 +227,14 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(o.log.sample_interval, 30);
   EXPECT_EQ(o.log.sample_prompt, "Once upon");
   EXPECT_EQ(o.log.sample_tokens, 12);
-  EXPECT_EQ(o.memory.device, DeviceChoice::cuda);
-  EXPECT_EQ(o.memory.device_index, 3);
+  EXPECT_EQ(o.memory.device, DeviceChoice::cpu);
   EXPECT_EQ(o.memory.device_memory, kGiB);
-  EXPECT_EQ(o.memory.host_memory, 0);
   ASSERT_EQ(o.memory.nvme.size(), 2U);
   EXPECT_EQ(o.memory.nvme[0].path, "/a");
   EXPECT_FALSE(o.memory.nvme[0].size);
   EXPECT_EQ(o.memory.nvme[1].size, 2 * kGiB);
   EXPECT_EQ(o.memory.parameter_tier, TierChoice::nvme);
-  EXPECT_EQ(o.memory.optimizer_tier, TierChoice::host);
+  EXPECT_EQ(o.memory.optimizer_tier, TierChoice::device);
   EXPECT_EQ(o.memory.activation_tier, ActivationChoice::recompute);
   EXPECT_EQ(o.memory.update_on, UpdateOnChoice::device);
   EXPECT_EQ(o.parallel.sum_groups, 1);
@@ -255,7 +251,8 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(again.model.seed, o.model.seed);
   EXPECT_EQ(again.memory.nvme[1].size, o.memory.nvme[1].size);
   EXPECT_EQ(again.schedule.lr_wsd_decay_iters, 7);
-  EXPECT_EQ(to_json(o).size(), flag_table().size() - 1) << "every flag but --load was given, so each must be in run.json";
+  EXPECT_EQ(to_json(o).size(), flag_table().size() - 2)
+      << "every flag but --load, and --host-memory, which is refused, was given, so each must be in run.json";
 }
 
 TEST(Options, DefaultsSurviveRunJson) {
@@ -314,13 +311,23 @@ TEST(Options, WhatDoesNotGoTogether) {
 
 TEST(Options, WhatThisVersionLacksIsSaid) {
   EXPECT_REFUSED(options_of({"--dtype", "fp16"}), InputError, "--dtype: found fp16, allowed in this version: bf16, fp32");
-  EXPECT_REFUSED(options_of({"--collectives", "nccl"}), InputError, "--collectives");
   EXPECT_REFUSED(options_of({"--train-on", "assistant"}), InputError, "--train-on: found assistant, allowed in this version: all");
   EXPECT_REFUSED(options_of({"--update-on", "host"}), InputError, "--update-on: found host, allowed in this version: auto, device");
   EXPECT_REFUSED(options_of({"--sum-groups", "4"}), InputError, "--sum-groups: found 4, allowed in this version: 1");
   EXPECT_REFUSED(options_of({"--device", "cpu-apart"}), InputError, "--device: found \"cpu-apart\", allowed: in this version cpu");
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
-  EXPECT_EQ(options_of({"--device", "cuda"}).memory.device, DeviceChoice::cuda);
+  for (const char* device : {"cuda", "cuda:0", "cuda:3"})
+    EXPECT_REFUSED(options_of({"--device", device}), InputError, "--device: found cuda, allowed in this version: cpu");
+  EXPECT_REFUSED(options_of({"--host-memory", "1GiB"}), InputError, "--host-memory: found 1GiB, allowed in this version: --device-memory");
+  EXPECT_REFUSED(options_of({"--host-memory", "0"}), InputError, "--host-memory: found 0,");
+  for (const char* flag : {"--parameter-tier", "--optimizer-tier", "--activation-tier"}) {
+    const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
+    EXPECT_REFUSED(options_of({flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
+  }
+  for (const char* backend : {"threads", "mpi", "nccl"}) {
+    const std::string refusal = std::string("--collectives: found ") + backend + ", allowed in this version: auto";
+    EXPECT_REFUSED(options_of({"--collectives", backend, "--ranks", "2"}), InputError, refusal.c_str());
+  }
 }
 
 TEST(Options, TheCommandLineItself) {
@@ -361,7 +368,7 @@ TEST(Options, HelpListsEveryFlagWithItsDefault) {
 TEST(Options, AFlagWinsOverTheFile) {
   const TemporaryDirectory directory;
   const std::string file = directory.file("c.json", R"({"lr": 0.5, "min-lr": 0.125, "micro-batch-size": 2, "truncate": true,
-      "data": ["a.txt", "b.txt"], "device-memory": 1048576, "host-memory": "1KiB", "eval-data": "c.txt",
+      "data": ["a.txt", "b.txt"], "device-memory": 1048576, "nvme-tbw": "1KiB", "eval-data": "c.txt",
       "seed": 18446744073709551615})");
   const Parsed parsed = parse({"--config", file.c_str(), "--lr", "0.25"});
   const RunOptions& options = parsed.resolved.options;
@@ -372,7 +379,7 @@ TEST(Options, AFlagWinsOverTheFile) {
   EXPECT_THAT(options.data.data, ElementsAre("a.txt", "b.txt"));
   EXPECT_THAT(options.data.eval_data, ElementsAre("c.txt"));
   EXPECT_EQ(options.memory.device_memory, kMiB);
-  EXPECT_EQ(options.memory.host_memory, kKiB);
+  EXPECT_EQ(options.log.nvme_tbw, kKiB);
   EXPECT_EQ(parsed.resolved.sources.at("lr"), OptionSource::flag);
   EXPECT_EQ(parsed.resolved.sources.at("min-lr"), OptionSource::config_file);
   EXPECT_FALSE(parsed.resolved.sources.contains("weight-decay"));

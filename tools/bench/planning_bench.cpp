@@ -65,7 +65,7 @@ void plan(benchmark::State& state, const Case& of) {
     }
     state.counters["operations"] = static_cast<double>(outcome.plan->step.ops.size());
     state.counters["step_s"] = outcome.prediction.step_s;
-    state.counters["bound_s"] = outcome.prediction.bound_s;
+    state.counters["bound_s"] = outcome.prediction.bound.of_step().seconds;
   }
 }
 

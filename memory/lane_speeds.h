@@ -1,0 +1,34 @@
+// What operations take on a machine: alone, and how fast lanes are beside each other.
+// Not here: a timeline (simulate.h), what a step takes at least (bound.h).
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "memory/machine.h"
+#include "memory/plan.h"
+
+namespace spillway {
+
+using PerLane = std::array<double, kLanes>;
+
+// A set of lanes, a bit each.
+using LaneSet = unsigned;
+constexpr LaneSet set_of(Lane lane) { return 1U << static_cast<int>(lane); }
+
+// Seconds of each of the step's operations at its lane's own rate.
+std::vector<double> seconds_alone(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine);
+
+// How fast lanes do their work, as a share of their own rates.
+class LaneSpeeds {
+ public:
+  explicit LaneSpeeds(const MachineProfile& machine);
+
+  // While those of the set have work, and no others.
+  const PerLane& while_running(LaneSet running) const { return speeds_[running]; }
+
+ private:
+  std::array<PerLane, 1U << kLanes> speeds_;
+};
+
+}  // namespace spillway

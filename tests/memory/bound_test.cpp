@@ -1,0 +1,140 @@
+// Lower bounds: no schedule is faster, and where updates have little to hide in, hardly any is slower than the bound says.
+#include "memory/bound.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "memory/planner.h"
+#include "tests/memory/compiled_plan.h"
+#include "tests/memory/toy_graph.h"
+
+namespace spillway {
+namespace {
+
+MachineProfile machine(double drive = 1, double shared = 0.5) {
+  MachineProfile profile;
+  profile.gemm_bf16_flops = 700e9, profile.gemm_fp32_flops = 300e9;
+  profile.attention_bf16_flops = 400e9, profile.attention_fp32_flops = 150e9;
+  profile.memory_bytes = profile.update_bytes = 30e9;
+  profile.nvme_read_bytes = 1.5e9 * drive, profile.nvme_write_bytes = 2.5e9 * drive;
+  profile.nvme_mixed_read_bytes = 0.9e9 * drive, profile.nvme_mixed_write_bytes = 0.9e9 * drive;
+  profile.nvme_read_requests = 60e3 * drive;
+  profile.shared_compute = shared, profile.shared_update = 1.1 - shared;
+  profile.compute_beside_read = 0.9, profile.compute_beside_write = 0.85, profile.read_beside_compute = 0.8;
+  profile.update_beside_write = 0.7;
+  return profile;
+}
+
+// --- lanes ---
+
+PerLane busy(double compute, double read, double write, double update) {
+  PerLane seconds{};
+  seconds[static_cast<int>(Lane::compute)] = compute, seconds[static_cast<int>(Lane::update)] = update;
+  seconds[static_cast<int>(Lane::nvme_read)] = read, seconds[static_cast<int>(Lane::nvme_write)] = write;
+  return seconds;
+}
+
+MachineProfile apart() {
+  MachineProfile profile = machine();
+  profile.shared_compute = profile.shared_update = 1;
+  profile.compute_beside_read = profile.compute_beside_write = profile.read_beside_compute = profile.update_beside_write = 1;
+  return profile;
+}
+
+TEST(LaneBounds, ALaneAloneTakesItsWork) {
+  const LanesBound bound = LaneBounds(apart()).of(busy(3, 2, 0, 1));
+  EXPECT_NEAR(bound.seconds, 3, 1e-9);
+  EXPECT_EQ(bound.lanes, set_of(Lane::compute));
+  EXPECT_EQ(bound.lane, Lane::compute);
+}
+
+TEST(LaneBounds, ReadsAndWritesShareTheDrive) {
+  // Together 0.6 and 0.36 of what either does alone: 10 s of reads and 6 of writes side by side take 16.7.
+  const LanesBound bound = LaneBounds(apart()).of(busy(3, 10, 6, 1));
+  EXPECT_NEAR(bound.seconds, 10 + 6, 0.01) << "one after the other is better than both at once";
+  EXPECT_EQ(bound.lanes, set_of(Lane::nvme_read) | set_of(Lane::nvme_write));
+  EXPECT_EQ(bound.lane, Lane::nvme_read);
+  MachineProfile both_ways = apart();
+  both_ways.nvme_mixed_read_bytes = 0.8 * both_ways.nvme_read_bytes,
+  both_ways.nvme_mixed_write_bytes = 0.7 * both_ways.nvme_write_bytes;
+  // 7 s side by side leave 4.4 s of the reads.
+  EXPECT_NEAR(LaneBounds(both_ways).of(busy(3, 10, 4.9, 1)).seconds, 7 + 4.4, 1e-6);
+}
+
+TEST(LaneBounds, ThreeThatSlowEachOtherTakeLongerThanAnyTwo) {
+  const LaneBounds bounds{machine()};
+  const double all = bounds.of(busy(10, 5, 5, 5)).seconds;
+  for (const PerLane& two : {busy(10, 5, 0, 0), busy(10, 0, 5, 0), busy(10, 0, 0, 5), busy(0, 5, 5, 0)})
+    EXPECT_GT(all, bounds.of(two).seconds + 0.1);
+}
+
+// --- steps ---
+
+// More than the simulator's own rounding: it measures between two of its rounds, of which one may end a little early.
+constexpr double kRounding = 1 + 1e-6;
+
+void expect_obeyed(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine, const std::string& what) {
+  const Prediction prediction = predict(plan, graph, machine);
+  EXPECT_LE(prediction.bound.of_step().seconds, prediction.step_s * kRounding) << what;
+  const PerLane& all = prediction.busy_s;
+  EXPECT_GE(prediction.bound.of_step().seconds * kRounding, LaneBounds(machine).of(all).seconds) << what;
+}
+
+std::string words_of(const Choices& choices) {
+  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, rows {}, lookahead {}", name_of(choices.order),
+                     name_of(choices.update), choices.clip, choices.slots, choices.micro_batches, choices.fetches_rows,
+                     choices.lookahead);
+}
+
+// Choices drawn at random, whatever they are good for.
+Choices drawn(const UnitGraph& graph, std::mt19937& random) {
+  const auto one_of = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+  Choices choices = toy_choices(graph, Tier::device);
+  choices.order = one_of(2) == 0 ? Order::vertical : Order::horizontal;
+  choices.update = static_cast<UpdateTime>(one_of(3));
+  choices.micro_batches = 1 + one_of(4);
+  choices.clip = one_of(2) == 0;
+  choices.slots = 1 + one_of(2);
+  choices.form = one_of(3) == 0 ? StateForm::compact : StateForm::exact;
+  choices.lookahead = one_of(4);
+  choices.update_spread = one_of(3);
+  choices.update_chunk = 16 * kBlockElements;
+  const bool all_on_nvme = speculates(choices) || one_of(2) == 0;
+  if (speculates(choices)) choices.slots = 2;
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    if (!all_on_nvme && one_of(3) == 0) continue;
+    choices.optimizer_tier[block] = Tier::nvme;
+    if (all_on_nvme || one_of(2) == 0) choices.weight_tier[block] = Tier::nvme;
+    if (all_on_nvme || one_of(2) == 0) choices.gradient_tier[block] = Tier::nvme;
+  }
+  if (may_defer_blocks(choices.update, choices.clip, choices.slots) && one_of(2) == 0) {
+    choices.deferred.assign(graph.blocks.size(), Deferred::no);
+    for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+      if (!graph.blocks[block].looked_up && one_of(2) == 0) choices.deferred[block] = Deferred::yes;
+    }
+  }
+  choices.fetches_rows = may_fetch_rows(graph, choices) && one_of(2) == 0;
+  choices.early_room = one_of(2) == 0 ? 0 : 4 * kMiB;
+  for (Saved& saved : choices.saved) saved = static_cast<Saved>(one_of(3));
+  for (Boundary& boundary : choices.boundary) boundary = static_cast<Boundary>(one_of(2));
+  return choices;
+}
+
+TEST(StepBound, NoScheduleIsFaster) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 300; ++i) {
+    // Much state beside few activations, so that device memory holds little of it; or the other way around.
+    const std::int64_t elements = (i % 5 < 3 ? 1024 : 64) * 1024;
+    const UnitGraph graph =
+        toy_graph({.layers = std::array{2, 7, 24}[i % 3], .tied = i % 2 == 0, .fused = i % 4 == 0, .layer_elements = elements});
+    const Choices choices = drawn(graph, random);
+    const MachineProfile profile = i % 5 == 0 ? apart() : machine(std::array{0.1, 1.0, 3.0, 6.0}[random() % 4], 0.5);
+    expect_obeyed(compiled(graph, choices), graph, profile, fmt::format("{}: {}", i, words_of(choices)));
+  }
+}
+
+}  // namespace
+}  // namespace spillway
