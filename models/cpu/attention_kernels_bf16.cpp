@@ -8,9 +8,14 @@
 #if defined(__x86_64__)
 #include "models/cpu/register_tile_bf16.h"
 
-// Everything down to pop_options, templates too, is compiled for these and runs only where kernels_bf16_native() finds them.
+// Everything down to where this ends, templates too, is compiled for these and runs only where kernels_bf16_native() finds them.
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16"))), \
+                             apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+#endif
 
 namespace spillway::ops::attention {
 namespace {
@@ -293,7 +298,11 @@ void copy_rows(const Row& in, BFloat16* out, std::int64_t ld) {
 
 }  // namespace
 }  // namespace spillway::ops::attention
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 namespace spillway::ops::attention {

@@ -5,8 +5,10 @@
 #pragma once
 
 // GCC 12's own intrinsics start from a variable that they leave undefined on purpose (its bug 105593).
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include <cstdint>
