@@ -107,11 +107,11 @@ TEST_F(PlanReport, TokensUntilComputeBindsAreThoseOfALargerPlan) {
     return figures_of(plan_run(options_, model), model);
   };
   const PlanFigures small = planned(2);
-  ASSERT_NE(small.binding_lane, Lane::compute);
+  ASSERT_NE(small.bound.lane(), Lane::compute);
   ASSERT_TRUE(small.tokens_until_compute_binds);
   const auto enough = static_cast<std::int64_t>(*small.tokens_until_compute_binds) / 16;
-  EXPECT_EQ(planned(enough + 1).binding_lane, Lane::compute);
-  EXPECT_NE(planned(std::max<std::int64_t>(1, enough / 2)).binding_lane, Lane::compute);
+  EXPECT_EQ(planned(enough + 1).bound.lane(), Lane::compute);
+  EXPECT_NE(planned(std::max<std::int64_t>(1, enough / 2)).bound.lane(), Lane::compute);
 }
 
 TEST_F(PlanReport, TheTableHasHundredColumns) {
