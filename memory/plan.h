@@ -261,7 +261,8 @@ struct TouchedRow {
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);
 // Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than
-// a row's window, a row is whole leaves of the tree of squares, and where rows are updated after their blocks, the state has no second slot for a step that is taken back.
+// a row's window, a row is whole leaves of the tree of squares, and where rows are updated after their blocks, the state has no
+// second slot for a step that is taken back.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 // Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
@@ -274,9 +275,9 @@ inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBl
 }
 Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form);  // of all its arrays
 
-// The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block has
-// one, its sum of squares; where ranks have parts of it, the nodes of its tree that a part is, of which all ranks' make the sum.
-// Open are the nodes of the block whose updates take its squares, from one of its updates to the next.
+// The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block
+// has one, its sum of squares; where ranks have parts of it, the nodes of its tree that a part is, of which all ranks' make the
+// sum. Open are the nodes of the block whose updates take its squares, from one of its updates to the next.
 std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices);
 
 struct Plan {

@@ -57,20 +57,11 @@ void SquareTree::add(const SquareCut& cut, const double* sums) {
   }
 }
 
-namespace {
-
-// Of the smallest node that has all of them. One alone has the sum of every node that has nothing beside it.
-double sum_of(std::span<const SquareNode> nodes) {
-  if (nodes.size() == 1) return nodes.front().sum;
-  const std::int64_t first = nodes.front().begin, last = nodes.back().begin,
-                     half = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(first ^ last)));
-  const auto right = std::ranges::lower_bound(nodes, last & -half, {}, &SquareNode::begin);
-  const auto left = static_cast<std::size_t>(right - nodes.begin());
-  return sum_of(nodes.first(left)) + sum_of(nodes.subspan(left));
+double SquareTree::sum() const {
+  const auto node = [this](std::int64_t place) -> const SquareNode& { return nodes_[static_cast<std::size_t>(place)]; };
+  return sum_of_nodes(
+      0, std::ssize(nodes_), [&](std::int64_t place) { return node(place).begin; },
+      [&](std::int64_t place) { return node(place).sum; });
 }
-
-}  // namespace
-
-double SquareTree::sum() const { return nodes_.empty() ? 0.0 : sum_of(nodes_); }
 
 }  // namespace spillway

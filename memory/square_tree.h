@@ -21,6 +21,12 @@ inline constexpr std::int64_t kSquareLeaf = 16;
 // The largest that one task squares.
 inline constexpr std::int64_t kSquareTask = 64 << 10;
 
+// Nodes that a range of a block can be at most, and one that begins with the block.
+constexpr int square_nodes_of_part(std::int64_t block_elements) {
+  return 2 * static_cast<int>(std::bit_width(static_cast<std::uint64_t>(block_elements)));
+}
+inline constexpr int kSquareNodesFromBegin = 64;
+
 struct SquareNode {
   std::int64_t begin = 0, elements = 0;  // of the block
   double sum = 0;
@@ -43,9 +49,29 @@ class SquareCut {
   std::int64_t begin_, end_, most_;
 };
 
-// Nodes of one block, of no element more than once.
+// The sum of the nodes [first, end) of somebody's list of them, by ascending begin: begin_of(i) and sum_of(i) of the i-th.
+template <typename BeginOf, typename SumOf>
+double sum_of_nodes(std::int64_t first, std::int64_t end, const BeginOf& begin_of, const SumOf& sum_of) {
+  if (first == end) return 0;
+  // One alone has the sum of every node that has nothing beside it.
+  if (end - first == 1) return sum_of(first);
+  // The halves of the smallest node that has all of them.
+  const std::int64_t last = begin_of(end - 1),
+                     half = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(begin_of(first) ^ last)));
+  std::int64_t left = first, right = end - 1;  // the border is behind the one, and not behind the other
+  while (right - left > 1) {
+    const std::int64_t middle = left + (right - left) / 2;
+    (begin_of(middle) < (last & -half) ? left : right) = middle;
+  }
+  return sum_of_nodes(first, right, begin_of, sum_of) + sum_of_nodes(right, end, begin_of, sum_of);
+}
+
+// Nodes of one block, of no element more than once. Allocates nothing once it is made, where they come in their order.
 class SquareTree {
  public:
+  SquareTree() { nodes_.reserve(2 * kSquareNodesFromBegin); }
+
+  void clear() { nodes_.clear(); }
   void add(SquareNode node);
   void add(const SquareCut& cut, const double* sums /*[cut.size()]*/);
   // The same as largest nodes, by their begin; of a range without gaps those of its SquareCut.
@@ -58,11 +84,5 @@ class SquareTree {
 
 // Where a block is rows of as many elements, one after the other: the largest node that each of them is a whole number of.
 constexpr std::int64_t row_node(std::int64_t row_elements) { return std::min(row_elements & -row_elements, kSquareTask); }
-
-// Nodes that a range of a block can be at most, and one that begins with the block.
-constexpr int square_nodes_of_part(std::int64_t block_elements) {
-  return 2 * static_cast<int>(std::bit_width(static_cast<std::uint64_t>(block_elements)));
-}
-inline constexpr int kSquareNodesFromBegin = 64;
 
 }  // namespace spillway

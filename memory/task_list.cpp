@@ -580,9 +580,7 @@ class Builder {
     constexpr Bytes word = sizeof(double);
     control(task, access, plan_.norm_buffer, begin * word, (end - begin) * word);
   }
-  void write_squares(Task& task, int block) {
-    use_norm_words(task, Access::write, norm_words_[block], norm_words_[block + 1]);
-  }
+  void write_squares(Task& task, int block) { use_norm_words(task, Access::write, norm_words_[block], norm_words_[block + 1]); }
 
   void norm() {
     const std::int64_t end = norm_words_.back();

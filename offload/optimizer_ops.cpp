@@ -28,14 +28,13 @@ void OptimizerOps::add_gradients(const BoundOp& op) const {
 
 bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
-  const SquaredGradient gradient{
-      .exact = reinterpret_cast<const float*>(op.gradient[0]),
-      .rounded = form_ == StateForm::compact ? reinterpret_cast<BFloat16*>(op.gradient[1]) : nullptr};
+  const SquaredGradient gradient{.exact = reinterpret_cast<const float*>(op.gradient[0]),
+                                 .rounded = form_ == StateForm::compact ? reinterpret_cast<BFloat16*>(op.gradient[1]) : nullptr};
   const SquareCut cut(0, block.elements, kSquareTask);
   pool_.parallel_for(cut.size(), [&](std::int64_t task, int) { node_sums_[task] = square_node(block, cut[task], gradient); });
-  SquareTree tree;
-  tree.add(cut, node_sums_.data());
-  return is_finite_sum(norm_words[op.op->block] = tree.sum());
+  tree_.clear();
+  tree_.add(cut, node_sums_.data());
+  return is_finite_sum(norm_words[op.op->block] = tree_.sum());
 }
 
 bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, double* norm_words) {
@@ -56,11 +55,11 @@ bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& se
     node_sums_[task] = ops::tree_sum({sums.data(), count});
   });
   double* const open = norm_words + graph_.blocks.size();
-  SquareTree tree;
-  tree.add(SquareCut(0, begin), open);
-  tree.add(cut, node_sums_.data());
-  if (end == block.elements) return is_finite_sum(norm_words[op.op->block] = tree.sum());
-  std::ranges::transform(tree.nodes(), open, &SquareNode::sum);
+  tree_.clear();
+  tree_.add(SquareCut(0, begin), open);
+  tree_.add(cut, node_sums_.data());
+  if (end == block.elements) return is_finite_sum(norm_words[op.op->block] = tree_.sum());
+  std::ranges::transform(tree_.nodes(), open, &SquareNode::sum);
   return true;
 }
 

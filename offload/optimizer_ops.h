@@ -34,8 +34,8 @@ class OptimizerOps {
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
-  // The block's sum of squares, into its word of `norm_words` (Plan::norm_buffer); in compact form the gradient is rounded to bf16
-  // first, and the sum is that of the rounded one. False where it is not finite.
+  // The block's sum of squares, into its word of `norm_words` (Plan::norm_buffer); in compact form the gradient is rounded to
+  // bf16 first, and the sum is that of the rounded one. False where it is not finite.
   bool finish_gradient(const BoundOp& op, double* norm_words);
   // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, as the order within a
   // block is (memory/square_tree.h): the norm depends neither on the plan nor on the threads, nor will it on the ranks.
@@ -70,6 +70,7 @@ class OptimizerOps {
   // The lane's own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;
   std::vector<double> node_sums_;  // what the tasks of an operation have squared
+  SquareTree tree_;                // of the block whose squares are being summed
   std::vector<std::byte> zeros_;   // gradients of as many elements as step() is ever given
 };
 

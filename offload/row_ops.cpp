@@ -160,12 +160,15 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* norm_words) const 
     if (by_head != nullptr) {
       sum = ops::tree_sum({squares + lookup.first * row_nodes_, static_cast<std::size_t>(lookup.rows * row_nodes_)});
     } else {
-      SquareTree tree;
-      for (std::int64_t i = 0; i < std::ssize(touched); ++i) {
-        const std::int64_t row = touched[static_cast<std::size_t>(i)].token - lookup.first;
-        if (0 <= row && row < lookup.rows) tree.add(SquareCut(row * H, (row + 1) * H, node_), squares_of(i));
-      }
-      sum = tree.sum();
+      const auto first_of = [&](std::int64_t token) {
+        return std::ranges::lower_bound(touched, token, {}, &TouchedRow::token) - touched.begin();
+      };
+      sum = sum_of_nodes(
+          first_of(lookup.first) * row_nodes_, first_of(lookup.first + lookup.rows) * row_nodes_,
+          [&](std::int64_t i) {
+            return (touched[static_cast<std::size_t>(i / row_nodes_)].token - lookup.first) * H + i % row_nodes_ * node_;
+          },
+          [&](std::int64_t i) { return squares[i]; });
     }
     finite &= is_finite_sum(sum);
   }

@@ -55,7 +55,7 @@ TEST(Schedule, EachBlockIsUpdatedOnceAndCompletely) {
 }
 
 // The sum of a block's squares has one writer, which comes before the norm; what goes from one update of a block to the next is
-// touched by the updates of that block alone until its sum is there; and updates read the gradient of their own elements, no more.
+// touched by the updates of that block alone until its sum is there; and updates read the gradient of their own elements alone.
 TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
   std::size_t in_parts = 0;
   for_every_choice([&](const UnitGraph& graph, const Choices& choices) {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "memory/bfloat16.h"
+#include "offload/block_squares.h"
 
 namespace spillway {
 namespace {
@@ -86,8 +87,8 @@ std::size_t words_of(const UnitGraph& graph) {
 
 class SquareAndUpdate : public testing::TestWithParam<std::tuple<StateForm, std::int64_t>> {};
 
-// Updates begin at any multiple of their own size, within nodes and pieces; here also rows that are longer than what is updated at
-// a time.
+// Updates begin at any multiple of their own size, within nodes and pieces; here also rows that are longer than what is updated
+// at a time.
 TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
   const auto [form, cut] = GetParam();
   const UnitGraph graph = graph_of_blocks();
@@ -141,8 +142,7 @@ TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
   }
 }
 
-// What a part of a block is, is as large as it says and no larger: an update ends where the part of a rank may end, and nothing of
-// what follows is there.
+// An update ends where the part of a rank may end: nothing of what follows need be there.
 TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
   const auto [form, cut] = GetParam();
   const UnitGraph graph = graph_of_blocks();
@@ -163,6 +163,35 @@ TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
       EXPECT_TRUE(ops.square_and_update(parts.from(part, form), {.step = 1, .epsilon = 1e-8}, words.data()));
     }
     EXPECT_EQ(words[static_cast<std::size_t>(index)], expected[static_cast<std::size_t>(index)]);
+  }
+}
+
+// Each rank squares its part of a block and gives the nodes that this is, whoever comes first: the sum is that of one rank.
+TEST(FinishGradient, IsTheSumOfWhatRanksHave) {
+  const UnitGraph graph = graph_of_blocks();
+  OptimizerOps ops(graph, StateForm::exact, 2);
+  for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
+    const ParameterBlock& block = graph.blocks[index];
+    BlockState state(block, StateForm::exact);
+    std::vector<double> words(words_of(graph));
+    const Op op = whole_of(graph, index);
+    EXPECT_TRUE(ops.finish_gradient(state.from(op, StateForm::exact), words.data()));
+    for (const int ranks : {2, 3, 8}) {
+      const std::int64_t part = shard_elements(block.elements, {.ranks = ranks, .group = ranks, .stage = 1});
+      SquareTree all;
+      for (int rank = ranks - 1; rank >= 0; --rank) {
+        SquareTree mine;
+        const SquareCut cut(std::min(rank * part, block.elements), std::min((rank + 1) * part, block.elements), kSquareTask);
+        for (std::int64_t place = 0; place < cut.size(); ++place) {
+          SquareNode node = cut[place];
+          node.sum = square_node(block, node, {.exact = state.gradient.data()});
+          mine.add(node);
+        }
+        EXPECT_LE(std::ssize(mine.nodes()), square_nodes_of_part(block.elements));
+        for (const SquareNode& node : mine.nodes()) all.add(node);
+      }
+      EXPECT_EQ(all.sum(), words[static_cast<std::size_t>(index)]) << ranks << " ranks";
+    }
   }
 }
 
