@@ -62,18 +62,19 @@ Sources templates_in(const json& config, const std::string& origin) {
   return found;
 }
 
-// "bos_token" and its kind, also of "extra_special_tokens": text, or an object with "content".
+// A token is text, or an object with "content".
+void add_special_token(const std::string& name, const json& token, Value::Entries& tokens) {
+  const bool has_content = token.is_object() && token.contains("content") && token["content"].is_string();
+  if (token.is_string() || has_content)
+    tokens.emplace_back(Value(name), Value((has_content ? token["content"] : token).get<std::string>()));
+}
+
+// "bos_token" and its kind, and those of "extra_special_tokens" that have names.
 void add_special_tokens(const json& config, Value::Entries& tokens) {
   for (const auto& [name, value] : config.items()) {
-    if (name == "extra_special_tokens" && value.is_object()) {
-      for (const auto& [extra, token] : value.items()) {
-        if (token.is_string()) tokens.emplace_back(Value(extra), Value(token.get<std::string>()));
-      }
-    }
-    if (!name.ends_with("_token")) continue;
-    const bool has_content = value.is_object() && value.contains("content") && value["content"].is_string();
-    if (value.is_string() || has_content)
-      tokens.emplace_back(Value(name), Value((has_content ? value["content"] : value).get<std::string>()));
+    if (name.ends_with("_token")) add_special_token(name, value, tokens);
+    if (name != "extra_special_tokens" || !value.is_object()) continue;
+    for (const auto& [extra, token] : value.items()) add_special_token(extra, token, tokens);
   }
 }
 

@@ -47,18 +47,7 @@ Value length(const TemplateCall& call) { return length_of(call.self()); }
 
 Value list(const TemplateCall& call) { return Value::list(items_with_limits(call.self(), call.work())); }
 
-Value first(const TemplateCall& call) {
-  const Value& value = call.self();
-  if (value.is_text()) return value.text().empty() ? Value() : Value(text_between(value.text(), 0, 1));
-  if (value.is(Kind::iterator)) {
-    TemplateSequence& sequence = value.sequence();
-    return sequence.taken < sequence.items.size() ? sequence.items[sequence.taken++] : Value();
-  }
-  if (value.is_sequence()) return value.sequence().items.empty() ? Value() : value.sequence().items.front();
-  if (value.is(Kind::dictionary)) return entries_of(value).empty() ? Value() : entries_of(value).front().first;
-  if (!value.is_defined()) return {};
-  throw TemplateProblem{fmt::format("first of {}", kind_name(value))};
-}
+Value first(const TemplateCall& call) { return first_of(call.self()); }
 
 Value last(const TemplateCall& call) {
   const Value& value = call.self();
@@ -232,13 +221,14 @@ const TemplateSignature& named_callee(const Value& name, std::string_view of,
   const TemplateSignature* const found = name.is_text() ? find(name.text()) : nullptr;
   if (found == nullptr)
     throw TemplateProblem{
-        fmt::format("{} by {}, which is not in this version", of, name.is_text() ? name.text() : kind_name(name))};
+        fmt::format("{} by {}, which is not in this version", of, name.is_text() ? quoted(name.text()) : kind_name(name))};
   return *found;
 }
 
 Value map(const TemplateCall& call) {
   if (!is_true(call.self())) return Value::sequence(Kind::iterator, {});
   Value::Items made = items_with_limits(call.self(), call.work());
+  leave_iterator(call.self());
   if (call.all().values.empty()) {
     static const TemplateSignature kByAttribute = {
         "the filter map", "map", {{"attribute", Is::needed}, {"default"}}, Names::may_be_used, nullptr};
@@ -273,6 +263,7 @@ Value select(const TemplateCall& call) {
     const bool is_so = is_true(test != nullptr ? call_template(*test, looked_at, arguments, call.work()) : looked_at);
     if (is_so == (keeps == Keeps::what_is_so)) kept.push_back(item);
   }
+  leave_iterator(call.self());
   return Value::sequence(Kind::iterator, std::move(kept));
 }
 

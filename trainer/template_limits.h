@@ -14,7 +14,7 @@ inline constexpr std::int64_t kMostTemplateItems = 1 << 20;               // of 
 inline constexpr std::int64_t kLongestTemplateRange = 100'000;            // as the reference's sandbox has it
 inline constexpr std::size_t kDeepestTemplateValue = 200;                 // containers within each other
 inline constexpr std::int64_t kMostTemplateSteps = 10'000'000;            // statements and rounds of loops
-inline constexpr std::int64_t kMostTemplateWork = std::int64_t{1} << 34;  // bytes that are made or looked at
+inline constexpr std::int64_t kMostTemplateWork = std::int64_t{1} << 32;  // bytes that are made or looked at
 
 class TemplateWork {
  public:
@@ -22,7 +22,7 @@ class TemplateWork {
     if (++steps_ > kMostTemplateSteps) throw TemplateProblem{"does not end within 10 million statements of one conversation"};
   }
   void spend(std::int64_t bytes) {
-    if (bytes > kMostTemplateWork - spent_) throw TemplateProblem{"does not end within 16 GiB of work for one conversation"};
+    if (bytes > kMostTemplateWork - spent_) throw TemplateProblem{"does not end within 4 GiB of work for one conversation"};
     spent_ += bytes;
   }
 

@@ -129,28 +129,44 @@ class Renderer {
   Flow loop(const Statement& statement, std::string& out) {
     const Expression& over = statement.expressions[0];
     const Value whole = value_of(over);
-    auto state = std::make_shared<TemplateLoop>();
-    located(over, [&] { state->items = items_with_limits(whole, work_); });
+    Value::Items all;
+    located(over, [&] { all = items_with_limits(whole, work_); });
     scopes_.emplace_back();
-    if (statement.expressions.size() > 1) {
-      std::erase_if(state->items, [&](const Value& item) {
-        work_.step();
-        name_item(statement, item);
-        return !holds(statement.expressions[1]);
-      });
+    auto state = std::make_shared<TemplateLoop>();
+    const std::vector<bool> is_met = items_met(statement, all);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (is_met[i]) state->items.push_back(all[i]);
     }
-    const std::size_t items = state->items.size();
-    for (std::size_t i = 0; i < items; ++i) {
+    const bool has_items = !state->items.empty();
+    for (std::size_t i = 0; i < all.size(); ++i) {
       work_.step();
-      state->index0 = i;
       scopes_.back().clear();
-      name_item(statement, state->items[i]);
+      name_item(statement, all[i]);
+      if (meets(statement) != is_met[i])
+        refuse(over, "a loop whose condition is changed by what it does, which is not in this version");
+      if (!is_met[i]) continue;
       scopes_.back()["loop"] = Value::loop(state);
-      if (render(statement.bodies[0], out) == Flow::breaks) break;
+      if (render(statement.bodies[0], out) == Flow::breaks) {
+        leave_iterator(whole);
+        break;
+      }
+      ++state->index0;
     }
     scopes_.pop_back();
-    return items == 0 && statement.bodies.size() > 1 ? render(statement.bodies[1], out) : Flow::goes_on;
+    return !has_items && statement.bodies.size() > 1 ? render(statement.bodies[1], out) : Flow::goes_on;
   }
+  // Of which items the loop's condition holds, before it begins: what comes last is known from the first on.
+  std::vector<bool> items_met(const Statement& statement, const Value::Items& all) {
+    std::vector<bool> is_met(all.size(), true);
+    if (statement.expressions.size() == 1) return is_met;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      work_.step();
+      name_item(statement, all[i]);
+      is_met[i] = meets(statement);
+    }
+    return is_met;
+  }
+  bool meets(const Statement& statement) { return statement.expressions.size() == 1 || holds(statement.expressions[1]); }
   void name_item(const Statement& statement, const Value& item) {
     if (statement.names.size() == 1) {
       scopes_.back()[statement.names[0]] = item;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "trainer/template_text.h"
@@ -234,11 +235,22 @@ int order_of(const Value& left, const Value& right, std::string_view what_for) {
   return order;
 }
 
+namespace {
+
+void check_is_not_left(const Value& iterator) {
+  if (iterator.is(Kind::iterator) && iterator.sequence().is_left)
+    throw TemplateProblem{
+        "an iterator (what map, select and their like give) that is read twice, allowed: | list makes an array of it"};
+}
+
+}  // namespace
+
 bool contains(const Value& whole, const Value& part) {
   if (whole.is_text() && part.is_text()) return find_text(whole.text(), part.text()) != std::string_view::npos;
   if (whole.is(Kind::dictionary)) return find_entry(whole, part) != nullptr;
   if (!whole.is_defined()) return false;
   if (!whole.is_sequence()) throw TemplateProblem{fmt::format("in of {} and {}", kind_name(part), kind_name(whole))};
+  check_is_not_left(whole);
   TemplateSequence& sequence = whole.sequence();
   const bool is_iterator = whole.is(Kind::iterator);  // takes what it looks at
   std::size_t at = is_iterator ? sequence.taken : 0;
@@ -250,6 +262,7 @@ bool contains(const Value& whole, const Value& part) {
 
 Value::Items items_of(const Value& value) {
   Value::Items items;
+  check_is_not_left(value);
   if (value.is(Kind::iterator)) {
     TemplateSequence& sequence = value.sequence();
     items.assign(sequence.items.begin() + static_cast<std::ptrdiff_t>(sequence.taken), sequence.items.end());
@@ -273,6 +286,28 @@ std::int64_t length_of(const Value& value) {
   if (value.is_sequence() && !value.is(Kind::iterator)) return static_cast<std::int64_t>(value.sequence().items.size());
   if (!value.is_defined()) return 0;
   throw TemplateProblem{fmt::format("length of {}", kind_name(value))};
+}
+
+Value first_of(const Value& value) {
+  if (value.is_text()) return value.text().empty() ? Value() : Value(text_between(value.text(), 0, 1));
+  if (value.is(Kind::dictionary)) return entries_of(value).empty() ? Value() : entries_of(value).front().first;
+  if (!value.is_defined()) return {};
+  if (!value.is_sequence()) throw TemplateProblem{fmt::format("first of {}", kind_name(value))};
+  check_is_not_left(value);
+  TemplateSequence& sequence = value.sequence();
+  const std::size_t at = sequence.taken;
+  if (value.is(Kind::iterator) && at < sequence.items.size()) ++sequence.taken;
+  return at < sequence.items.size() ? sequence.items[at] : Value();
+}
+
+void leave_iterator(const Value& value) {
+  if (value.is(Kind::iterator)) value.sequence().is_left = true;
+}
+
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  const std::string shown = nlohmann::json(text).dump();
+  return shown.size() <= kLongest ? shown : fmt::format("a text of {} bytes", text.size());
 }
 
 std::string_view kind_name(const Value& value) {

@@ -108,6 +108,7 @@ class TemplateValue {
 struct TemplateSequence {
   TemplateValue::Items items;
   std::size_t taken = 0;  // of an iterator
+  bool is_left = false;   // an iterator of which Python would still have some, but we cannot tell what
   int depth = 1;
   std::int64_t weight = 0;
 };
@@ -139,9 +140,15 @@ bool contains(const TemplateValue& whole, const TemplateValue& part);
 
 // What a loop over it meets, in that order: of an iterator what was not taken yet, which is gone then.
 TemplateValue::Items items_of(const TemplateValue& value);
+TemplateValue first_of(const TemplateValue& value);  // takes it, of an iterator
 std::int64_t length_of(const TemplateValue& value);
 
+// For what makes another iterator of it, or stops somewhere: Python looks at each item when it is asked for, we at once. Whoever
+// reads the iterator after that is refused.
+void leave_iterator(const TemplateValue& value);
+
 std::string_view kind_name(const TemplateValue& value);
+std::string quoted(std::string_view text);  // for messages: on one line, and not long
 // As Python's str().
 std::string printed(const TemplateValue& value);
 std::string printed_real(double value);

@@ -1,5 +1,6 @@
 #include "trainer/chat_template.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -117,6 +118,125 @@ TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
        "too deep"},
   };
   for (const auto& [text, part] : bad) EXPECT_REFUSED(rendered(text), InputError, part);
+}
+
+TEST(ChatTemplate, HostileOnesEnd) {
+  const std::string doubled = "{% set ns = namespace(x=['a'], s='a') %}{% for i in range(100) %}";
+  const std::vector<std::pair<std::string, std::string>> hostile = {
+      // Nothing in the innermost loop: its rounds count.
+      {"{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+       "does not end within 10 million statements"},
+      {doubled + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == ns.x }}", "does not end within"},
+      {doubled + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}", "JSON of more than 268435456 bytes"},
+      {doubled + "{% for j in range(9) %}{% set ns.x = (ns.x, 1) %}{% endfor %}{% endfor %}", "more than 200 deep"},
+      {doubled + "{% set ns.x = ns.x + ns.x %}{% endfor %}", "a list of more than 1048576 items"},
+      {doubled + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "text of more than 268435456 bytes"},
+      {doubled + "{% set ns.s = ns.s.replace('', 'aaaa') %}{% endfor %}", "text of more than 268435456 bytes"},
+      {doubled + "{% set ns.s = (ns.s ~ ns.s)[:9000000] %}{% endfor %}{{ ns.s | list | length }}", "a list of more than"},
+      {doubled + "{% set ns.s = (ns.s ~ ',,')[:9000000].replace(',', ',,,') %}{% endfor %}{{ ns.s.split(',') | length }}",
+       "text of more than 268435456 bytes"},
+      {"{% set ns = namespace(s='a') %}{% for i in range(24) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+       "{% for i in range(99999) %}{% set t = ns.s.strip('b') %}{% endfor %}",
+       "does not end within 4 GiB of work"},
+      {doubled + "{% set ns.x = namespace(y=ns.x) %}{% for j in range(9999) %}{% set ns.x = namespace(y=ns.x) %}{% endfor %}{% "
+                 "endfor %}",
+       "does not end within 4 GiB of work"},
+      {"{{ [1] | tojson(indent=99999999) }}", "tojson with an indent of more than"},
+      {"{{ [[[[1]]]] | tojson(indent=1000000) | length }}{{ " + std::string(100'000, '-') + "1 }}",
+       "found \"-\", allowed: a value"},
+      {"{{ 1" +
+           [] {
+             std::string sum;
+             for (int i = 0; i < 100'000; ++i) sum += "+1";
+             return sum;
+           }() +
+           " }}",
+       "found an expression that is too deep"},
+      {"{{ 'a'" +
+           [] {
+             std::string filters;
+             for (int i = 0; i < 100'000; ++i) filters += "|d";
+             return filters;
+           }() +
+           " }}",
+       "found an expression that is too deep"},
+  };
+  for (const auto& [text, part] : hostile) EXPECT_REFUSED(rendered(text), InputError, part);
+  // Namespaces that hold each other and themselves go when the conversation ends.
+  EXPECT_EQ(rendered("{% set a = namespace(n=1) %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.a = [a] %}{{ a.b.a.n }}"),
+            "1");
+}
+
+TEST(ChatTemplate, NestsRowsNoDeeperThanItsLimit) {
+  const TemporaryDirectory directory;
+  directory.file("chat_template.jinja", "{{ messages[0].content | tojson | length }}");
+  const ChatTemplate chat = ChatTemplate::load(directory.path());
+  const auto row = [](int depth) {
+    return fmt::format(R"({{"messages": [{{"role": "user", "content": {}1{}}}]}})",
+                       std::string(static_cast<std::size_t>(depth), '['), std::string(static_cast<std::size_t>(depth), ']'));
+  };
+  EXPECT_EQ(chat.render(row(190)), "381");
+  EXPECT_REFUSED(chat.render(row(10'000'000)), InputError, "values more than 200 deep within each other");
+}
+
+TEST(ChatTemplate, RowsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
+  const TemporaryDirectory directory;
+  directory.file("tokenizer_config.json",
+                 R"({"chat_template": [{"name": "default", "template": "d{{ tools is none }}"},
+                                       {"name": "tool_use", "template": "t{{ tools | length }}{{ image_token }}"}],
+                     "extra_special_tokens": {"image_token": "<image>"}})");
+  const std::string message = R"({"messages": [{"role": "user", "content": "x"}])";
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + "}"), "dTrue");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": null})"), "dTrue");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": [{}]})"), "t1<image>");
+  EXPECT_REFUSED(ChatTemplate::load(directory.path()).render(message + R"(, "tools": ["f"]})"), InputError,
+                 "\"tools\" is no array of objects");
+  directory.file("chat_template.jinja", "file");  // before all in tokenizer_config.json
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": [{}]})"), "file");
+}
+
+// An argument that is not known is refused by name, also where the template does not come by.
+TEST(ChatTemplate, RefusesArgumentsThatItDoesNotKnow) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"{% if zero %}{{ 'a' | trim(char='a') }}{% endif %}", "the filter trim with char=, allowed: chars"},
+      {"{% if zero %}{{ 'a' | tojson(1, 2, 3, 4, 5) }}{% endif %}",
+       "the filter tojson with 5 arguments, allowed: ensure_ascii, indent, separators, sort_keys"},
+      {"{% if zero %}{{ 'a' | replace('a') }}{% endif %}", "the filter replace without new"},
+      {"{% if zero %}{{ 'a' | int(base=2) }}{% endif %}", "the filter int with base, which is not in this version"},
+      {"{% if zero %}{{ 'a' | length(1) }}{% endif %}", "the filter length with 1 arguments, allowed: none"},
+      {"{% if zero %}{{ 'a' is defined(1) }}{% endif %}", "the test defined with 1 arguments, allowed: none"},
+      {"{% if zero %}{{ 'a' is equalto }}{% endif %}", "the test equalto without b"},
+      {"{% if zero %}{{ 'a' | trim('a', chars='b') }}{% endif %}", "the filter trim with chars twice"},
+      {"{{ 'a'.split(',', by=1) }}", ".split() with by=, allowed: sep, maxsplit"},
+      {"{{ 'a'.strip(chars='a') }}", ".strip() with chars=, allowed: chars, without names"},
+      {"{{ 'a'.startswith('a', 1) }}", ".startswith() with start, which is not in this version"},
+      {"{{ 'a'.upper('a') }}", ".upper() with 1 arguments, allowed: none"},
+      {"{{ messages[0].get() }}", ".get() without key"},
+      {"{{ ['a'] | map('trim', char='a') | list }}", "the filter trim with char=, allowed: chars"},
+      {"{{ ['a'] | map(attribute='a', otherwise='b') | list }}", "the filter map with otherwise=, allowed: attribute, default"},
+      {"{{ ['a'] | select('equalto') | list }}", "the test equalto without b"},
+      {"{{ range(stop=1) }}", "range() with stop=, allowed: start, stop, step, without names"},
+      {"{{ namespace(1, 2) }}", "namespace() of several values"},
+      {"{{ raise_exception() }}", "raise_exception() without message"},
+      {"{{ 'a' | join(*messages) }}", "found a call with *"},
+      {"{{ ['a'] | map('a\\nb') | list }}", "the filter map by \"a\\nb\", which is not in this version"},
+  };
+  for (const auto& [text, part] : bad) EXPECT_REFUSED(rendered(text), InputError, part);
+}
+
+// Python looks at items when they are asked for.
+TEST(ChatTemplate, RefusesWhereLookingAtOnceWouldShow) {
+  EXPECT_REFUSED(rendered("{% set it = [1, 2] | select %}{% for x in it %}{% break %}{% endfor %}{{ it | list | length }}"),
+                 InputError, "an iterator (what map, select and their like give) that is read twice");
+  EXPECT_REFUSED(rendered("{% set it = [1, 2] | select %}{% set other = it | map('string') %}{{ it | first }}"), InputError,
+                 "an iterator (what map, select and their like give) that is read twice");
+  EXPECT_REFUSED(
+      rendered("{% set ns = namespace(goes=true) %}{% for x in [1, 2] if ns.goes %}{% set ns.goes = false %}{% endfor %}"),
+      InputError, "a loop whose condition is changed by what it does");
+  EXPECT_EQ(
+      rendered("{% set it = [1, 0, 2] | select %}{{ it | map('string') | join }}{% for x in [3, 0, 4] if x %}{{ loop.index }}"
+               "{{ loop.last }}{% endfor %}"),
+      "121False2True");
 }
 
 TEST(ChatTemplate, RefusesWhatIsNoConversation) {

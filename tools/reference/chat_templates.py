@@ -555,9 +555,38 @@ SHOWN = ["{{ %s }}", "{{ %s }}", "{{ (%s) | tojson }}", "{%% for x in %s %%}{{ x
          "{%% set x = %s %%}{{ x ~ x }}", "{{ (%s) | string | trim }}", "{{ (%s) | list | join('|') }}"]
 
 
+WHITE = ["a", " ", "  ", "\t", "\n", "\r\n", "\r", "\u3000", "\xa0", "\f", "\v", ""]
+
+
+def random_layout(rng, depth=2):
+    """White space, lines and blocks that trim it."""
+    pieces = []
+    for _ in range(rng.randrange(1, 6)):
+        pieces.append("".join(rng.choice(WHITE) for _ in range(4)))
+        left, right = rng.choice(["", "", "-", "+"]), rng.choice(["", "", "-", "+"])
+        inner = random_layout(rng, depth - 1) if depth > 0 else "b"
+        kind = rng.randrange(6)
+        if kind == 0:
+            pieces.append("{#%s c %s#}" % (left, right))
+        elif kind == 1:
+            pieces.append("{{%s 'x ' %s}}" % (left, "-" if right == "-" else ""))
+        elif kind == 2:
+            pieces.append("{%%%s set n = 1 %s%%}" % (left, right))
+        elif kind == 3:
+            pieces.append("{%%%s for i in 'yz' %s%%}%s{%%%s endfor %s%%}" % (left, right, inner, right, left))
+        elif kind == 4:
+            pieces.append("{%%%s set t %s%%}%s{%%%s endset %s%%}{{ t }}" % (left, right, inner, right, left))
+        else:
+            mark = rng.choice(["", "-"])
+            pieces.append("{%%%s if n %s%%}%s{%%%s else %s%%}%s{%% endif %%}" % (left, right, inner, mark, left, inner))
+    return "".join(pieces) + rng.choice(["", "\n", "\r\n", " \n\n"])
+
+
 def random_template(seed):
-    """A template of a few expressions, and a row."""
+    """A template of a few expressions, or of white space and blocks, and a row."""
     rng = random.Random(seed)
+    if seed % 4 == 0:
+        return random_layout(rng), ROWS[0]
 
     def arguments(depth):
         given = [expression(depth - 1) for _ in range(rng.choice([0, 0, 1, 1, 1, 2, 3]))]
