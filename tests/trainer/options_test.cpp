@@ -311,10 +311,13 @@ TEST(Options, WhatDoesNotGoTogether) {
 
 TEST(Options, WhatThisVersionLacksIsSaid) {
   EXPECT_REFUSED(options_of({"--dtype", "fp16"}), InputError, "--dtype: found fp16, allowed in this version: bf16, fp32");
-  EXPECT_REFUSED(options_of({"--train-on", "assistant"}), InputError, "--train-on: found assistant, allowed in this version: all");
-  EXPECT_REFUSED(options_of({"--update-on", "host"}), InputError, "--update-on: found host, allowed in this version: auto, device");
+  EXPECT_REFUSED(options_of({"--train-on", "assistant"}), InputError,
+                 "--train-on: found assistant, allowed in this version: all");
+  EXPECT_REFUSED(options_of({"--update-on", "host"}), InputError,
+                 "--update-on: found host, allowed in this version: auto, device");
   EXPECT_REFUSED(options_of({"--sum-groups", "4"}), InputError, "--sum-groups: found 4, allowed in this version: 1");
-  EXPECT_REFUSED(options_of({"--device", "cpu-apart"}), InputError, "--device: found \"cpu-apart\", allowed: in this version cpu");
+  EXPECT_REFUSED(options_of({"--device", "cpu-apart"}), InputError,
+                 "--device: found \"cpu-apart\", allowed: in this version cpu");
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
   for (const char* device : {"cuda", "cuda:0", "cuda:3"})
     EXPECT_REFUSED(options_of({"--device", device}), InputError, "--device: found cuda, allowed in this version: cpu");
