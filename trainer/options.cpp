@@ -49,7 +49,8 @@ void refuse_what_has_no_effect_yet(const RunOptions& options) {
   if (memory.parameter_tier == TierChoice::host) refuse_this_version("--parameter-tier", "host", tiers);
   if (memory.optimizer_tier == TierChoice::host) refuse_this_version("--optimizer-tier", "host", tiers);
   if (memory.activation_tier == ActivationChoice::host)
-    refuse_this_version("--activation-tier", "host", "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
+    refuse_this_version("--activation-tier", "host",
+                        "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
   if (options.parallel.collectives != CollectivesChoice::automatic) {
     refuse_this_version("--collectives", name_of(options.parallel.collectives), "auto: several ranks are planned and not run");
   }

@@ -13,8 +13,8 @@
 namespace spillway {
 namespace {
 
-constexpr double kGains = 1.03;          // what is less is not worth a line
-constexpr double kHidden = 1.05;         // of compute's own time: nothing but compute is left to lift
+constexpr double kGains = 1.03;         // what is less is not worth a line
+constexpr double kHidden = 1.05;        // of compute's own time: nothing but compute is left to lift
 constexpr double kEffort = 0.25;        // of what the plan's own search may cost
 constexpr std::size_t kLarge = 40'000;  // operations: fewer alternatives are planned, as each takes a while
 
@@ -44,7 +44,8 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   };
   const std::string_view no_clipping = "no clipping, which changes the training",
                          from_checkpoints = "a kill loses what was done since the last checkpoint";
-  const bool waits = choices.clip && choices.update != UpdateTime::in_backward && !run.request.update, durable = choices.slots == 2;
+  const bool waits = choices.clip && choices.update != UpdateTime::in_backward && !run.request.update,
+             durable = choices.slots == 2;
   const auto stop_clipping = [](PlanRequest& request) { request.clip = false, request.update = UpdateTime::in_backward; };
   if (waits) stop_clipping(add({.flags = {"--clip-grad 0"}, .costs = std::string(no_clipping)}).request);
   if (durable) {

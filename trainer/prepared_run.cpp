@@ -97,11 +97,11 @@ void refuse_devices(const MachineProfile& machine, const std::string& profile) {
 // What one rank has: ranks of a host share all of it.
 MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
   if (ranks == 1) return machine;
-  for (double* rate : {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops,
-                       &machine.attention_fp32_flops, &machine.memory_bytes, &machine.pointwise_bf16_bytes,
-                       &machine.pointwise_fp32_bytes, &machine.update_bytes, &machine.nvme_read_bytes,
-                       &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
-                       &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
+  for (double* rate :
+       {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops, &machine.attention_fp32_flops,
+        &machine.memory_bytes, &machine.pointwise_bf16_bytes, &machine.pointwise_fp32_bytes, &machine.update_bytes,
+        &machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
+        &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
     *rate /= ranks;
   }
   // They talk through its memory.

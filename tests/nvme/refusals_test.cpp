@@ -17,16 +17,25 @@ namespace spillway {
 namespace {
 
 // From here on, the process gets `error` for the system call; with a mask, only where argument 2 has a bit of it.
-bool refuse_system_call(unsigned number, unsigned error, unsigned mask_of_argument_2 = 0) {
+struct RefusedArguments {
+  unsigned least_1 = 0, most_1 = ~0U;  // of argument 1
+  unsigned mask_2 = 0;                 // any of these bits in argument 2; 0: whatever it is
+};
+
+bool refuse_system_call(unsigned number, unsigned error, const RefusedArguments& of = {}) {
+  const unsigned mask_of_argument_2 = of.mask_2;
   sock_filter with_mask[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 6),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 8),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, of.least_1, 0, 4),
+      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, of.most_1, 3, 0),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 16),
       BPF_JUMP(BPF_JMP | (mask_of_argument_2 ? BPF_JSET : BPF_JGE) | BPF_K, mask_of_argument_2, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{.len = 6, .filter = with_mask};
+  const sock_fprog program{.len = 9, .filter = with_mask};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
@@ -84,8 +93,8 @@ TEST_F(StoreRefusals, io_uring_refused_threads_take_over_and_one_message_says_so
 
 TEST_F(StoreRefusals, direct_io_refused_the_page_cache_takes_part_and_one_message_says_so) {
   in_child([&] {
-    // fcntl(fd, F_SETFL, flags): argument 2 are the flags.
-    if (!refuse_system_call(SYS_fcntl, EINVAL, O_DIRECT)) return false;
+    // fcntl(fd, F_SETFL, flags): argument 2 are the flags; locks have an address there.
+    if (!refuse_system_call(SYS_fcntl, EINVAL, {.least_1 = F_SETFL, .most_1 = F_SETFL, .mask_2 = O_DIRECT})) return false;
     Store store(options(1, 4 * kMiB));
     return round_trip(store, IoQueueKind::io_uring) && messages_.size() == 1 &&
            messages_[0].find("refuses direct I/O") != std::string::npos;

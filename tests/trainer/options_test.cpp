@@ -321,7 +321,8 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
   for (const char* device : {"cuda", "cuda:0", "cuda:3"})
     EXPECT_REFUSED(options_of({"--device", device}), InputError, "--device: found cuda, allowed in this version: cpu");
-  EXPECT_REFUSED(options_of({"--host-memory", "1GiB"}), InputError, "--host-memory: found 1GiB, allowed in this version: --device-memory");
+  EXPECT_REFUSED(options_of({"--host-memory", "1GiB"}), InputError,
+                 "--host-memory: found 1GiB, allowed in this version: --device-memory");
   EXPECT_REFUSED(options_of({"--host-memory", "0"}), InputError, "--host-memory: found 0,");
   for (const char* flag : {"--parameter-tier", "--optimizer-tier", "--activation-tier"}) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";

@@ -84,7 +84,9 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
     EXPECT_LE(lift.bound_s, lift.step_s);
     EXPECT_GE(lift.step_s, i == 0 ? 0 : run.lifts[i - 1].step_s);
   }
-  const auto offers = [&](const std::vector<std::string>& flags) { return std::ranges::count(run.lifts, flags, &Lift::flags) == 1; };
+  const auto offers = [&](const std::vector<std::string>& flags) {
+    return std::ranges::count(run.lifts, flags, &Lift::flags) == 1;
+  };
   EXPECT_TRUE(offers({"--clip-grad 0"}));
   EXPECT_TRUE(offers({"--clip-grad 0", "--durability checkpoint"}));
   EXPECT_TRUE(offers({"--device-memory 2GiB"}));
@@ -101,7 +103,8 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   EXPECT_EQ(json["predicted"]["lifts"][0]["costs"], run.lifts[0].costs);
   for (const std::string& shown : {plan_table(run, model, options_), plan_page(run, model, options_)}) {
     EXPECT_THAT(words_of(shown), HasSubstr("clipping has them wait for the norm"));
-    EXPECT_THAT(words_of(shown), HasSubstr("with --clip-grad 0 --durability checkpoint (no clipping, which changes the training"));
+    EXPECT_THAT(words_of(shown),
+                HasSubstr("with --clip-grad 0 --durability checkpoint (no clipping, which changes the training"));
   }
 }
 
@@ -136,6 +139,7 @@ TEST_F(PlanLifts, WhatIsOfferedIsPlanned) {
 
 TEST_F(PlanLifts, NothingIsOfferedWhereComputeTakesTheStep) {
   options_.model.model = "gpt2";
+  options_.batch.global_batch_size = 64;
   options_.memory.device_memory = 16 * kGiB;
   const PreparedModel model(options_, Where::anywhere);
   const PlannedRun run = planned(model);
@@ -145,28 +149,26 @@ TEST_F(PlanLifts, NothingIsOfferedWhereComputeTakesTheStep) {
 }
 
 TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
-  int phases = 0;
-  for (const char* name : {"gpt2", "smollm2-135m"}) {
-    options_.model.model = name;
-    const PreparedModel model(options_, Where::anywhere);
-    for (const UpdateChoice update : {UpdateChoice::after, UpdateChoice::in_backward, UpdateChoice::in_next_forward}) {
-      for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
-        for (const DurabilityChoice durability : {DurabilityChoice::step, DurabilityChoice::checkpoint}) {
-          options_.memory.device_memory = durability == DurabilityChoice::step ? 192 * kMiB : 320 * kMiB;
-          options_.memory.update = update, options_.memory.order = order, options_.memory.durability = durability;
-          // Updates in the backward that clipping may take back need two slots.
-          options_.optimizer.clip_grad = update == UpdateChoice::in_backward && durability == DurabilityChoice::checkpoint ? 0 : 1;
-          const PlannedRun run = plan_run(options_, model, Where::anywhere);
-          if (!run.outcome.plan) continue;
-          const Bound bound = run.outcome.prediction.bound.of_step();
-          EXPECT_LE(bound.seconds, run.outcome.prediction.step_s * (1 + 1e-6)) << name << static_cast<int>(update);
-          EXPECT_GT(bound.seconds, 0.6 * run.outcome.prediction.step_s);
-          phases += bound.kind == BoundKind::phases ? 1 : 0;
-        }
-      }
+  options_.model.model = "smollm2-135m";
+  const PreparedModel model(options_, Where::anywhere);
+  int phases = 0, turn = 0;
+  for (const UpdateChoice update : {UpdateChoice::after, UpdateChoice::in_backward, UpdateChoice::in_next_forward}) {
+    for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
+      const bool durable = ++turn % 2 == 0;
+      options_.memory.device_memory = durable ? 192 * kMiB : 320 * kMiB;
+      options_.memory.durability = durable ? DurabilityChoice::step : DurabilityChoice::checkpoint;
+      options_.memory.update = update, options_.memory.order = order;
+      // What clipping may take back needs two slots.
+      options_.optimizer.clip_grad = update == UpdateChoice::in_backward && !durable ? 0 : 1;
+      const PlannedRun run = plan_run(options_, model, Where::anywhere);
+      ASSERT_TRUE(run.outcome.plan);
+      const Bound bound = run.outcome.prediction.bound.of_step();
+      EXPECT_LE(bound.seconds, run.outcome.prediction.step_s * (1 + 1e-6)) << turn;
+      EXPECT_GT(bound.seconds, 0.6 * run.outcome.prediction.step_s) << turn;
+      phases += bound.kind == BoundKind::phases ? 1 : 0;
     }
   }
-  EXPECT_GE(phases, 4);
+  EXPECT_GE(phases, 3);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST(NameOfElementTest, FollowsThePiecesAndTheirLayout) {
 
 TEST_F(VerifyTest, APlanThatStopsIsNotVerified) {
   options_.schedule.lr = 1e30;
-  EXPECT_REFUSED(run(3), InputError, "step 2 under the first plan");
+  EXPECT_REFUSED(run(3), NotFiniteError, "step 2 under the first plan");
 }
 
 }  // namespace
