@@ -245,9 +245,9 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
       {"bound_s", figures.bound.seconds},
       {"binding_lane", name_of(figures.bound.lane())},
       {"bound", {{"name", bound_name(figures.bound, plan.choices)}, {"why", bound_words(figures.bound, plan.choices)}}},
-      {"lifts", lifts_json(run.lifts)},
       {"model_flops_utilization", figures.model_flops_utilization},
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
+  json["lifts"] = lifts_json(run.lifts);
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
   const DiskFigures disk = disk_figures_of(run, model, options, figures);
   json["disk"] = disk_json(disk);

@@ -169,6 +169,7 @@ Value tojson(const TemplateCall& call) {
     style.after_key = both.sequence().items[1].text();
   }
   if (call.is_true_at(3)) style.order = TemplateJsonStyle::Order::by_key;
+  call.work().spend(call.self().weight());
   return write_template_json(call.self(), style, kLongestTemplateText);
 }
 

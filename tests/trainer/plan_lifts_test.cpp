@@ -97,10 +97,10 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   EXPECT_EQ(json["predicted"]["bound"]["why"], words);
   EXPECT_EQ(json["predicted"]["bound_s"], bound.seconds);
   EXPECT_EQ(json["predicted"]["binding_lane"], "nvme_read");
-  ASSERT_EQ(json["predicted"]["lifts"].size(), run.lifts.size());
-  EXPECT_EQ(json["predicted"]["lifts"][0]["flags"], run.lifts[0].flags);
-  EXPECT_EQ(json["predicted"]["lifts"][0]["step_s"], run.lifts[0].step_s);
-  EXPECT_EQ(json["predicted"]["lifts"][0]["costs"], run.lifts[0].costs);
+  ASSERT_EQ(json["lifts"].size(), run.lifts.size());
+  EXPECT_EQ(json["lifts"][0]["flags"], run.lifts[0].flags);
+  EXPECT_EQ(json["lifts"][0]["step_s"], run.lifts[0].step_s);
+  EXPECT_EQ(json["lifts"][0]["costs"], run.lifts[0].costs);
   for (const std::string& shown : {plan_table(run, model, options_), plan_page(run, model, options_)}) {
     EXPECT_THAT(words_of(shown), HasSubstr("clipping has them wait for the norm"));
     EXPECT_THAT(words_of(shown),
@@ -145,7 +145,7 @@ TEST_F(PlanLifts, NothingIsOfferedWhereComputeTakesTheStep) {
   const PlannedRun run = planned(model);
   ASSERT_TRUE(run.outcome.plan);
   EXPECT_TRUE(run.lifts.empty());
-  EXPECT_EQ(nlohmann::json::parse(plan_json(run, model, options_))["predicted"]["lifts"].size(), 0U);
+  EXPECT_EQ(nlohmann::json::parse(plan_json(run, model, options_))["lifts"].size(), 0U);
 }
 
 TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
