@@ -68,6 +68,13 @@ class Plan(CommandTest):
         self.assertGreaterEqual(predicted["step_s"], predicted["bound_s"] * 0.999)
         self.assertAlmostEqual(predicted["tokens_per_s"] * predicted["step_s"] / plan["model"]["tokens_per_step"], 1)
         self.assertIn(predicted["binding_lane"], [lane["name"] for lane in plan["lanes"]])
+        lanes = [lane["name"] for lane in plan["lanes"]]
+        self.assertIn(predicted["bound"]["name"], [*lanes, "drive", "lanes", "norm", "gradients"])
+        self.assertGreater(len(predicted["bound"]["why"]), 20)
+        for lift in plan["lifts"]:
+            self.assertEqual(set(lift), {"flags", "costs", "step_s", "bound_s"})
+            self.assertLess(lift["bound_s"], lift["step_s"] * 1.001)
+            self.assertLess(lift["step_s"] * 1.03, predicted["step_s"] * 1.001)
         written = plan["nvme_per_step"]["written_bytes"]
         self.assertEqual(written, sum(op.get("bytes", 0) for op in plan["ops"] if op["kind"] == "write"))
         worn = written + plan["durability"]["written_bytes_per_step"]
