@@ -11,6 +11,7 @@ import select
 import shutil
 import subprocess
 import tempfile
+import time
 
 from harness import PATIENCE
 
@@ -128,6 +129,14 @@ class Browser:
         if "exceptionDetails" in answer:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
+
+    def wait_until(self, condition, otherwise):
+        """For what is animated."""
+        deadline = time.monotonic() + 30 * PATIENCE
+        while not self.run(condition):
+            if time.monotonic() > deadline:
+                raise AssertionError(otherwise)
+            self.settle()
 
     def resize(self, width, height):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
