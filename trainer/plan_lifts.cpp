@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -13,10 +14,16 @@
 namespace spillway {
 namespace {
 
-constexpr double kGains = 1.03;         // what is less is not worth a line
-constexpr double kHidden = 1.05;        // of compute's own time: nothing but compute is left to lift
-constexpr double kEffort = 0.25;        // of what the plan's own search may cost
-constexpr std::size_t kLarge = 40'000;  // operations: fewer alternatives are planned, as each takes a while
+constexpr double kGains = 1.03;   // what is less is not worth a line
+constexpr double kHidden = 1.05;  // of compute's own time: nothing but compute is left to lift
+
+// A plan with so many operations takes a while to make: how much of a search each alternative is given, and how many there are.
+struct Patience {
+  std::size_t operations;
+  double effort;  // of what the plan's own search may cost
+  std::size_t alternatives;
+};
+constexpr Patience kPatience[] = {{5'000, 0.25, 4}, {40'000, 0.1, 4}, {std::numeric_limits<std::size_t>::max(), 0.04, 2}};
 
 struct Alternative {
   Lift lift;
@@ -34,7 +41,8 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   const Choices& choices = run.outcome.plan->choices;
   // What is best for the plan as it is is near enough to the best of the others, and leaves a short search little to weigh.
   PlanRequest asked = run.request;
-  asked.effort = kEffort;
+  const Patience& patience = *std::ranges::lower_bound(kPatience, run.outcome.plan->step.ops.size(), {}, &Patience::operations);
+  asked.effort = patience.effort;
   asked.order = choices.order;
   asked.update = choices.update;
   std::vector<Alternative> alternatives;
@@ -48,6 +56,11 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
              durable = choices.slots == 2;
   const auto stop_clipping = [](PlanRequest& request) { request.clip = false, request.update = UpdateTime::in_backward; };
   if (waits) stop_clipping(add({.flags = {"--clip-grad 0"}, .costs = std::string(no_clipping)}).request);
+  if (run.request.budgets.nvme > 0) {
+    Alternative& other = add({.flags = {"--nvme DIR"}, .costs = "a further directory, on another drive as fast"});
+    other.request.budgets.nvme *= 2;
+    double_drive(other.machine);
+  }
   if (durable) {
     Alternative& other = add({.flags = {"--durability checkpoint"}, .costs = std::string(from_checkpoints)});
     other.request.durability = Durability::checkpoint;
@@ -57,15 +70,10 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
       stop_clipping(other.request);
     }
   }
-  if (run.request.budgets.nvme > 0) {
-    Alternative& other = add({.flags = {"--nvme DIR"}, .costs = "a further directory, on another drive as fast"});
-    other.request.budgets.nvme *= 2;
-    double_drive(other.machine);
-  }
   const Bytes twice = 2 * run.request.budgets.device;
   add({.flags = {fmt::format("--device-memory {}", exact_size(twice))}, .costs = "twice the memory"}).request.budgets.device =
       twice;
-  if (run.outcome.plan->step.ops.size() > kLarge) alternatives.resize(std::min<std::size_t>(alternatives.size(), 2));
+  alternatives.resize(std::min(alternatives.size(), patience.alternatives));
   return alternatives;
 }
 

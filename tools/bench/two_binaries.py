@@ -2,7 +2,7 @@
 """Two builds of spillway beside each other: is the new one as fast, in and out of core, reading and writing text?
 
     tools/bench/two_binaries.py OLD NEW [--cases in-core|out-of-core|generate|all] [--only TEXT] [--nvme DIR]
-                                [--rounds N] [--steps N] [--aim R]
+                                [--rounds N] [--steps N] [--sequence N] [--aim R]
 
 Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
 both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. A ratio above one says that
@@ -36,7 +36,7 @@ class Training:
     def name(self):
         where = f"in {self.device_memory}" if self.device_memory else "in core"
         flags = " ".join(self.flags).replace("--", "")
-        return f"{self.model} {self.global_batch // self.micro_batch}·{self.micro_batch}x512 {where} {flags}"
+        return f"{self.model} {self.global_batch // self.micro_batch}·{self.micro_batch} {where} {flags}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Comparison:
     def train(self, program, case):
         data = self.directory / f"{case.model}.jsonl"
         if not data.exists():
-            common.write_tokens(data, common.model_config(case.model), 512, 64)
-        flags = common.spillway_flags(case.model, data, case.micro_batch, case.global_batch, 512,
+            common.write_tokens(data, common.model_config(case.model), self.arguments.sequence, 64)
+        flags = common.spillway_flags(case.model, data, case.micro_batch, case.global_batch, self.arguments.sequence,
                                       "--profile", self.profile, *case.flags)
         if case.device_memory:
             flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--directory", type=pathlib.Path, help="where temporary files go, all removed at the end")
     parser.add_argument("--rounds", type=int, default=2, help="turns of old, new, new, old (2)")
     parser.add_argument("--steps", type=int, default=5, help="measured steps of each run, after two (5)")
+    parser.add_argument("--sequence", type=int, default=512, help="tokens of a sequence that is trained on (512)")
     parser.add_argument("--aim", type=float, default=0.98, help="least ratio of old to new (0.98)")
     arguments = parser.parse_args()
     for program in (arguments.old, arguments.new):
