@@ -86,7 +86,7 @@ Measurement mean_of_rounds(const std::vector<Measurement>& rounds) {
 namespace {
 
 Sampling thorough_sampling() {
-  Sampling sampling{.rounds = 5, .samples = 8, .least_samples = 8, .layers_s = 2, .pass_s = 2, .disk_bytes = 32 * kGiB};
+  Sampling sampling{.rounds = 5, .samples = 8, .least_samples = 8, .layers_s = 2, .pass_s = 2, .disk_bytes = 64 * kGiB};
   for (SettlingRule* rule : {&sampling.writes, &sampling.reads, &sampling.both})
     *rule = {.window_s = 1, .agreeing = 10, .apart = 0.05, .least_s = 15, .most_s = 60};
   return sampling;

@@ -15,12 +15,12 @@ namespace spillway {
 // What a machine does changes from minute to minute: every figure is sampled a little in each of several rounds through them all.
 struct Sampling {
   int rounds = 3;
-  int samples = 5;              // of each figure in a round, after one that is thrown away
-  int least_samples = 1;        // where they take long
-  double figure_s = 0.2;        // what long is
-  double layers_s = 0.5;        // whole layers in a round, of each type and number of rows: all compute is planned by them
-  double pass_s = 0.2;          // a disk pass, or two lanes side by side, lasts at most so long: one of each in a round
-  Bytes disk_bytes = 8 * kGiB;  // of the files in all: those that fit a cache have its rate
+  int samples = 5;               // of each figure in a round, after one that is thrown away
+  int least_samples = 1;         // where they take long
+  double figure_s = 0.2;         // what long is
+  double layers_s = 0.5;         // whole layers in a round, of each type and number of rows: all compute is planned by them
+  double pass_s = 0.2;           // a disk pass, or two lanes side by side, lasts at most so long: one of each in a round
+  Bytes disk_bytes = 16 * kGiB;  // of the files in all: those that fit a cache have its rate
   // What a drive sustains: before all else, so that it is as tired in the rest as it is in a long step.
   SettlingRule writes{.least_s = 1.5, .most_s = 4}, reads{.least_s = 0.75, .most_s = 2.5}, both{.least_s = 0.75, .most_s = 3};
 };

@@ -111,7 +111,7 @@ void Update::pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
 DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most)
     : bytes_([&] {
         constexpr Bytes least = 128 * kKiB;
-        return std::clamp<Bytes>(store_capacity(store_options(directories).directories) / least * least, least, most);
+        return std::clamp<Bytes>(store_capacity(store_options(directories).directories) / 2 / least * least, least, most);
       }()),
       segment_(std::min<Bytes>(bytes_ / 2, 16 * kMiB)),
       store_([&] {
@@ -126,11 +126,12 @@ SettlingRate DiskMoves::settle_writes(const SettlingRule& rule) {
   const SettlingRate rate = settle(writes_, rule, [&](const SettlingRate& so_far) {
     return so_far.over() && (writes_.went_round || writes_.at >= 2 * segment_);
   });
-  const Bytes written = writes_.went_round ? bytes_ / segment_ * segment_ : writes_.at;
-  reads_.end = writes_.begin = writes_.at = written / segment_ / 2 * segment_;
-  writes_.end = written;
+  reads_.end = writes_.begin = written() / segment_ / 2 * segment_;
+  if (writes_.went_round) writes_.at = writes_.begin;
   return rate;
 }
+
+Bytes DiskMoves::written() const { return writes_.went_round ? bytes_ / segment_ * segment_ : writes_.at; }
 
 SettlingRate DiskMoves::settle_reads(const SettlingRule& rule) {
   return settle(reads_, rule, [](const SettlingRate& so_far) { return so_far.over(); });
@@ -148,6 +149,7 @@ DiskMoves::Both DiskMoves::settle_both(const SettlingRule& rule) {
   };
   std::future<SettlingRate> reads = std::async(std::launch::async, [&] { return beside(reads_, reads_over, writes_over); });
   SettlingRate writes = beside(writes_, writes_over, reads_over);
+  writes_.end = written();
   return {.reads = reads.get(), .writes = std::move(writes)};
 }
 

@@ -56,14 +56,16 @@ class Update {
 // once, each called by one thread.
 class DiskMoves {
  public:
-  // Files as large as the directories have room for, up to `most` bytes. Memory is held only while moves run.
+  // Files that take half of the room in the directories, up to `most` bytes. Memory is held only while moves run.
   DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most);
 
-  // What the drive sustains. Writes come first: they go through the whole of the files, so that they find new places for as long
-  // as there are any, and what was never written would be read without a disk.
+  // What the drive sustains. Writes come first, as what was never written would be read without a disk; and they go to places
+  // that had none before for as long as there are any: what was written a moment ago may still be in a cache, and is written over
+  // there.
   SettlingRate settle_writes(const SettlingRule& rule);
   SettlingRate settle_reads(const SettlingRule& rule);
-  // Both at once, until both have settled, so that each has the rate that the other leaves it.
+  // Both at once, until both have settled, so that each has the rate that the other leaves it. What follows writes to places that
+  // have been written to.
   struct Both {
     SettlingRate reads, writes;
   };
@@ -91,6 +93,7 @@ class DiskMoves {
   // Two segments in flight; `enough` is asked whenever one is complete, and told of all so far.
   Moved move(Way& way, const std::function<bool(const Moved&)>& enough);
   SettlingRate settle(Way& way, const SettlingRule& rule, const std::function<bool(const SettlingRate&)>& over);
+  Bytes written() const;  // from the beginning of the files
   double rate_of(Way& way, double seconds);
   double move_small(Way& way, double seconds);
   Bytes bytes_, segment_;
