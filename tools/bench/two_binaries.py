@@ -83,6 +83,8 @@ class Comparison:
                                       "--profile", self.profile, *case.flags)
         if case.device_memory:
             flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
+        # The run before was stopped, and what it kept there is nobody's to go on with.
+        (self.nvme / "spillway-store.bin").unlink(missing_ok=True)
         return common.train(program, flags, self.directory, self.arguments.steps, warm_up=2)
 
     def speak(self, program, case):
