@@ -166,9 +166,7 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
   const Bytes gradient_bytes = gradients_add_up ? 4 : gradients_wait ? gradient_bytes_per_element(request_.form) : 0;
   const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
   // Rows are fetched from NVMe: their blocks stay there.
-  const auto stays = [&graph, fetches_rows = choices.fetches_rows](int block) {
-    return fetches_rows && graph.blocks[block].looked_up;
-  };
+  const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
   const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
     for (int block = 0; block < k; ++block) {
       if (!stays(block)) tiers[block] = Tier::device;

@@ -11,6 +11,9 @@ namespace spillway {
 // The requests that drives are measured with: those of large moves, as the store cuts them, and small ones, such as rows.
 inline constexpr Bytes kRequestBytes = 2 * kMiB, kSmallRequestBytes = 8 * kKiB;
 
+// Bytes a second of any machine: beyond these a figure is in another unit, or a slip of the hand.
+inline constexpr double kLeastBytesPerS = 1e4, kMostBytesPerS = 1e15;
+
 // Rates are per second, of work that runs alone with all cores.
 struct MachineProfile {
   std::string name;

@@ -27,9 +27,8 @@ int plan_command(int argc, const char* const* argv) {
   if (!resolved) return 0;
   const LogSink say = [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); };
   if (app.count("--sweep") > 0) {
-    PlanSweep sweep = plan_sweep(parse_sweep(swept), typed, say);
-    sweep.options.log.format = resolved->options.log.format;  // which the ending of --out may have said
-    put_out(sweep_text(sweep), sweep.options.log.out);
+    const PlanSweep sweep = plan_sweep(parse_sweep(swept), typed, say);
+    put_out(sweep_text(sweep, resolved->options.log.format), resolved->options.log.out);
     require_any_fit(sweep);
     return 0;
   }

@@ -11,8 +11,6 @@
 namespace spillway {
 namespace {
 
-constexpr double kLeastBytes = 1e4, kMostBytes = 1e15;  // of any machine, as in profile_file.cpp
-
 // By what the seen rates are of the probe's, each of them; 0 where it was not seen.
 DriveRates changes_of(const DriveRates& seen, const DriveRates& probed) {
   DriveRates changes;
@@ -71,7 +69,7 @@ MachineProfile as_seen(const MeasuredProfile& measured) {
   fill(changes.read, changes.mixed_read);
   fill(changes.write, changes.mixed_write);
   for (const DriveRateName& figure : kDriveRates)
-    machine.*figure.of_machine = std::clamp(probed.*figure.rate * (changes.*figure.rate), kLeastBytes, kMostBytes);
+    machine.*figure.of_machine = std::clamp(probed.*figure.rate * (changes.*figure.rate), kLeastBytesPerS, kMostBytesPerS);
   // Beside the other way a drive is no faster than alone; where only one of the two was seen, that one holds.
   const auto order = [](double& alone, double& mixed, bool alone_was_seen) {
     (alone_was_seen ? mixed : alone) = alone_was_seen ? std::min(mixed, alone) : std::max(mixed, alone);

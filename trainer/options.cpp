@@ -16,15 +16,11 @@
 namespace spillway {
 namespace {
 
-std::string_view name_of(CollectivesChoice collectives) {
-  constexpr std::string_view names[] = {"auto", "threads", "mpi", "nccl"};
-  return names[static_cast<int>(collectives)];
-}
-
 [[noreturn]] void refuse_this_version(std::string_view flag, std::string_view found, std::string_view allowed) {
   throw InputError(fmt::format("{}: found {}, allowed in this version: {}", flag, found, allowed));
 }
 
+// What this version does not run, and what would have no effect until there are devices of their own and ranks that talk.
 void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
   if (options.data.train_on == TrainOn::assistant)
@@ -35,10 +31,6 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
   }
-}
-
-// Until there are devices of their own, and ranks that talk, what is said of them would have no effect.
-void refuse_what_has_no_effect_yet(const RunOptions& options) {
   const MemoryOptions& memory = options.memory;
   if (memory.device == DeviceChoice::cuda) refuse_this_version("--device", "cuda", "cpu, whose kernels are the ones there are");
   if (memory.host_memory) {
@@ -52,7 +44,8 @@ void refuse_what_has_no_effect_yet(const RunOptions& options) {
     refuse_this_version("--activation-tier", "host",
                         "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
   if (options.parallel.collectives != CollectivesChoice::automatic) {
-    refuse_this_version("--collectives", name_of(options.parallel.collectives), "auto: several ranks are planned and not run");
+    refuse_this_version("--collectives", find_flag("collectives")->get(options).get<std::string>(),
+                        "auto: several ranks are planned and not run");
   }
 }
 
@@ -104,7 +97,6 @@ std::string absolute(const std::string& path) {
 
 void validate(RunOptions& options) {
   refuse_what_is_not_there_yet(options);
-  refuse_what_has_no_effect_yet(options);
   validate_ranks(options.parallel);
   validate_batch(options.batch, options.parallel.ranks);
   validate_memory(options.memory);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "memory/freed_memory.h"
+#include "trainer/at_once.h"
 #include "trainer/size.h"
 
 namespace spillway {
@@ -96,9 +96,7 @@ std::vector<Lift> lifts_of(const PlannedRun& run, const PreparedModel& model, co
   const auto plan_every_other = [&](std::size_t first) {
     for (std::size_t i = first; i < alternatives.size(); i += 2) plan(alternatives[i], model);
   };
-  std::future<void> beside = std::async(std::launch::async, plan_every_other, 1);
-  plan_every_other(0);
-  beside.get();
+  at_once([&] { plan_every_other(0); }, [&] { plan_every_other(1); });
   std::vector<Lift> lifts;
   for (Alternative& alternative : alternatives) {
     if (alternative.lift.step_s > 0 && kGains * alternative.lift.step_s <= prediction.step_s)

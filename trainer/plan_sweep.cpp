@@ -293,8 +293,8 @@ std::string sweep_page(const PlanSweep& sweep) {
 
 }  // namespace
 
-std::string sweep_text(const PlanSweep& sweep) {
-  switch (sweep.options.log.format) {
+std::string sweep_text(const PlanSweep& sweep, OutputFormat format) {
+  switch (format) {
     case OutputFormat::json:
       return sweep_json(sweep);
     case OutputFormat::html:

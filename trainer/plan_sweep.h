@@ -41,8 +41,8 @@ struct PlanSweep {
 // twice. `say` is told what takes long.
 PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed, const LogSink& say);
 
-// In the format of `options.log.format`. A table of 100 columns with a picture; an array of rows; a page with the same picture.
-std::string sweep_text(const PlanSweep& sweep);
+// A table of 100 columns with a picture; an array of rows; a page with the same picture.
+std::string sweep_text(const PlanSweep& sweep, OutputFormat format);
 
 // BudgetError where no value fits.
 void require_any_fit(const PlanSweep& sweep);

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 
 #include "memory/error.h"
 #include "memory/freed_memory.h"
 #include "models/build.h"
 #include "models/strict_json.h"
 #include "nvme/store.h"
+#include "trainer/at_once.h"
 #include "trainer/host.h"
 #include "trainer/plan_file.h"
 #include "trainer/probe.h"
@@ -239,12 +239,6 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
 }
 
 namespace {
-
-void at_once(const std::function<void()>& first, const std::function<void()>& second) {
-  std::future<void> beside = std::async(std::launch::async, second);
-  first();
-  beside.get();
-}
 
 MeasuredProfile measured_machine(const RunOptions& options, const PreparedModel& model, const LogSink& say) {
   if (options.memory.plan.empty()) return profile_for(options, model.pool(), say);

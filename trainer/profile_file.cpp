@@ -32,24 +32,25 @@ struct NamedRate {
   Presence presence = Presence::required;
   bool may_be_zero = false;  // of what a machine may not have
 };
-constexpr double kLeastFlops = 1e6, kMostFlops = 1e18, kLeastBytes = 1e4, kMostBytes = 1e15;
+constexpr double kLeastFlops = 1e6, kMostFlops = 1e18;
 constexpr NamedRate kRates[] = {
     {"gemm_bf16_flops", &MachineProfile::gemm_bf16_flops, kLeastFlops, kMostFlops},
     {"gemm_fp32_flops", &MachineProfile::gemm_fp32_flops, kLeastFlops, kMostFlops},
     {"attention_bf16_flops", &MachineProfile::attention_bf16_flops, kLeastFlops, kMostFlops},
     {"attention_fp32_flops", &MachineProfile::attention_fp32_flops, kLeastFlops, kMostFlops},
-    {"memory_bytes", &MachineProfile::memory_bytes, kLeastBytes, kMostBytes},
-    {"update_bytes", &MachineProfile::update_bytes, kLeastBytes, kMostBytes},
-    {"nvme_read_bytes", &MachineProfile::nvme_read_bytes, kLeastBytes, kMostBytes, Presence::required, true},
-    {"nvme_write_bytes", &MachineProfile::nvme_write_bytes, kLeastBytes, kMostBytes, Presence::required, true},
-    {"nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, kLeastBytes, kMostBytes, Presence::required, true},
-    {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, kLeastBytes, kMostBytes, Presence::required, true},
+    {"memory_bytes", &MachineProfile::memory_bytes, kLeastBytesPerS, kMostBytesPerS},
+    {"update_bytes", &MachineProfile::update_bytes, kLeastBytesPerS, kMostBytesPerS},
+    {"nvme_read_bytes", &MachineProfile::nvme_read_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
+    {"nvme_write_bytes", &MachineProfile::nvme_write_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
+    {"nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
+    {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required,
+     true},
     {"operation_s", &MachineProfile::operation_s, 1e-9, 1},
     // Of profiles that were written before these were measured: nothing is lost to them.
     {"nvme_read_requests", &MachineProfile::nvme_read_requests, 1, 1e10, Presence::optional, true},
     {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
-    {"pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
-    {"pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
+    {"pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
     {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, 1e-3, 1e5, Presence::optional, true},
     {"layers_bf16", &MachineProfile::layers_bf16, 0.001, 2, Presence::optional},
@@ -62,9 +63,9 @@ constexpr NamedRate kRates[] = {
     {"write_beside_compute", &MachineProfile::write_beside_compute, 0.001, 1, Presence::optional},
     {"shared_compute", &MachineProfile::shared_compute, 0.001, 1},
     {"shared_update", &MachineProfile::shared_update, 0.001, 1},
-    {"upload_bytes", &MachineProfile::upload_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
-    {"download_bytes", &MachineProfile::download_bytes, kLeastBytes, kMostBytes, Presence::optional, true},
-    {"network_bytes", &MachineProfile::network_bytes, kLeastBytes, kMostBytes, Presence::optional, true}};
+    {"upload_bytes", &MachineProfile::upload_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"download_bytes", &MachineProfile::download_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"network_bytes", &MachineProfile::network_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true}};
 
 // Beside the rates.
 constexpr std::string_view kOtherKeys[] = {"name",    "threads", "measured_by", "probed_at",           "seen",
@@ -114,7 +115,7 @@ SeenDrive seen_from(const JsonPlace& place, const nlohmann::json& json) {
   int rates = 0;
   for (const DriveRateName& figure : kDriveRates) {
     if (!place.has(figure.name)) continue;
-    seen.rates.*figure.rate = place.at(figure.name).number(kLeastBytes, kMostBytes);
+    seen.rates.*figure.rate = place.at(figure.name).number(kLeastBytesPerS, kMostBytesPerS);
     ++rates;
   }
   if (rates == 0) place.refuse("has no rate");

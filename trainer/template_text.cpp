@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "trainer/template_case.h"
@@ -242,17 +243,9 @@ std::string escaped_markup(std::string_view text) {
 }
 
 void append_utf8(std::string& text, std::int32_t code_point) {
-  const auto c = static_cast<std::uint32_t>(code_point);
-  const auto tail = [&](unsigned shift) { text += static_cast<char>(0x80U | ((c >> shift) & 0x3fU)); };
-  if (c < 0x80) {
-    text += static_cast<char>(c);
-  } else if (c < 0x800) {
-    text += static_cast<char>(0xc0U | (c >> 6U)), tail(0);
-  } else if (c < 0x10000) {
-    text += static_cast<char>(0xe0U | (c >> 12U)), tail(6), tail(0);
-  } else {
-    text += static_cast<char>(0xf0U | (c >> 18U)), tail(12), tail(6), tail(0);
-  }
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const utf8proc_ssize_t count = utf8proc_encode_char(code_point, bytes.data());
+  text.append(bytes.begin(), bytes.begin() + count);
 }
 
 }  // namespace spillway

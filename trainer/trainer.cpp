@@ -244,8 +244,8 @@ class TrainingRun {
     record.device_peak_bytes = outcome.peak[static_cast<int>(Tier::device)];
     record.nvme_read_bytes = outcome.nvme_read_bytes;
     record.nvme_written_bytes = outcome.nvme_written_bytes;
-    record.bound_s = planned_.outcome.prediction.bound.of_step().seconds;
-    record.binding_lane = name_of(planned_.outcome.prediction.bound.of_step().lane());
+    record.bound_s = bound_.seconds;
+    record.binding_lane = name_of(bound_.lane());
     record.overlap_efficiency = record.bound_s / record.step_s;
     if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
     if (samples_after(outcome.step - 1)) record.sample = samples_->sample(loop_->executor());
@@ -361,6 +361,7 @@ class TrainingRun {
   Progress progress_;
   std::optional<StepLoop> loop_;
   std::unique_ptr<CheckpointCopy> copy_;  // under way
+  const Bound bound_ = planned_.outcome.prediction.bound.of_step();
   DriveWatch drive_{plan_, planned_.machine};
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
   std::optional<DurableState> superseded_;  // a store of which a checkpoint has all

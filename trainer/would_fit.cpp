@@ -110,8 +110,21 @@ class Offers {
   }
 
  private:
-  PlanOutcome outcome_of(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
-    PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
+  struct Planned {
+    PlanOutcome outcome;
+    Bytes store_bytes = 0;  // on NVMe, with durable steps where they are to be had; where there is a plan
+  };
+  Planned planned(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
+    const PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
+    Planned planned{outcome_of(options, request, model, machine)};
+    if (!planned.outcome.plan) return planned;
+    const Plan& plan = *planned.outcome.plan;
+    const auto durable = durability_of(options, request, planned.outcome, model.of(plan).graph, machine);
+    planned.store_bytes = std::max(plan.peak[static_cast<int>(Tier::nvme)], durable ? durable->layout.store_bytes : 0);
+    return planned;
+  }
+  PlanOutcome outcome_of(const RunOptions& options, PlanRequest request, const PreparedModel& model,
+                         const MachineProfile& machine) const {
     if (!options.memory.plan.empty()) return outcome_from_file(options.memory.plan, model.graphs(), machine, request);
     // The fastest plan decides how much of the state is copied to make steps durable; without that, any plan will do.
     if (options.memory.durability != DurabilityChoice::step) request.goal = Goal::any;
@@ -122,14 +135,13 @@ class Offers {
       in_core.budgets.nvme = 0;
       if (PlanOutcome found = make_plan(model.graphs(), machine, in_core); found.plan) outcome = std::move(found);
     }
-    if (outcome.plan) (void)durability_of(options, request, outcome, model.of(*outcome.plan).graph, machine);
     return outcome;
   }
 
   // What does not go together, or asks for durable steps without the room, does not fit either.
   bool fits(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
     try {
-      return outcome_of(options, model, machine).plan.has_value();
+      return planned(options, model, machine).outcome.plan.has_value();
     } catch (const Error&) {
       return false;
     }
@@ -142,8 +154,8 @@ class Offers {
       Offer unlimited = offer;
       give_nvme(unlimited, Bytes{1} << 50);
       try {
-        const PlanOutcome outcome = outcome_of(unlimited.options, model_, machine);
-        if (outcome.plan) return store_bytes(unlimited.options, outcome, machine);
+        const auto [outcome, store_bytes] = planned(unlimited.options, model_, machine);
+        if (outcome.plan) return store_bytes;
         if (outcome.short_tier != Tier::device) return 0;
         offer.flags.clear();
         give_device_memory(offer, rounded_up(outcome.needed + outcome.needed / 4 * attempt));
@@ -152,12 +164,6 @@ class Offers {
       }
     }
     return 0;
-  }
-
-  Bytes store_bytes(const RunOptions& options, const PlanOutcome& outcome, const MachineProfile& machine) const {
-    const PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
-    const auto durable = durability_of(options, request, outcome, model_.of(*outcome.plan).graph, machine);
-    return std::max(outcome.plan->peak[static_cast<int>(Tier::nvme)], durable ? durable->layout.store_bytes : 0);
   }
 
   // `offer` with the least of growing sizes that a plan fits into.

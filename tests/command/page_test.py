@@ -302,6 +302,15 @@ class SlowPage(CommandTest):
 
     # --- Tests --------------------------------------------------------------------------------------------------------
 
+    def check_what_it_answers(self, data):
+        self.check_operations(self.lanes(data))
+        self.check_buttons(data)
+        self.check_dragging(data)
+        self.check_wheel(data)
+        self.check_light_and_dark()
+        self.check_narrow(data)
+        self.check_silent()
+
     def test_the_page_of_a_run(self):
         file = self.report(self.a_run())
         data = self.open(file)
@@ -317,13 +326,7 @@ class SlowPage(CommandTest):
             for at in ("_begin", "_end"):
                 ops["recorded" + at] = [round(1.25 * time) for time in ops["planned" + at]]
         data = self.open(file, as_slow_as_any_machine)
-        self.check_operations(self.lanes(data))
-        self.check_buttons(data)
-        self.check_dragging(data)
-        self.check_wheel(data)
-        self.check_light_and_dark()
-        self.check_narrow(data)
-        self.check_silent()
+        self.check_what_it_answers(data)
 
     def test_the_page_of_a_plan(self):
         evil = self.fresh_directory("x") / "</script><img src=x onerror=alert(1)>"
@@ -333,13 +336,7 @@ class SlowPage(CommandTest):
         self.check_elements(data)
         self.assertIn("spillway train", self.page.run("document.querySelector('pre').textContent"))
         self.check_tiers(data)
-        self.check_operations(self.lanes(data))
-        self.check_buttons(data)
-        self.check_dragging(data)
-        self.check_wheel(data)
-        self.check_light_and_dark()
-        self.check_narrow(data)
-        self.check_silent()
+        self.check_what_it_answers(data)
 
     def test_pages_with_little_to_show(self):
         data = self.open(self.plan_page(code=3, device_memory="16KiB"))

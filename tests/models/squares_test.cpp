@@ -1,8 +1,5 @@
-#include "models/cpu/simd_targets.h"
-
-#include <hwy/targets.h>
-
 #include "memory/square_tree.h"
+#include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 
 namespace spillway::testing {
@@ -31,21 +28,6 @@ std::vector<E> numbers(std::int64_t count) {
   auto x = random_vector<E>(count, 1);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = from_float<E>(to_float(x[i]) * std::exp(sizes[i]));
   return x;
-}
-
-// `body` with every instruction set that this processor has.
-template <typename Body>
-void with_every_target(const Body& body) {
-  const auto targets = hwy::SupportedAndGeneratedTargets();
-  ASSERT_FALSE(targets.empty());
-  for (const auto target : targets) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    body();
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
 }
 
 TYPED_TEST(SquaresTest, AreAddedAlongTheTreeWhateverTheVectorsWidth) {

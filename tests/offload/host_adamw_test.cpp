@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <hwy/targets.h>
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "memory/random.h"
+#include "tests/models/every_target.h"
 
 namespace spillway {
 namespace {
@@ -157,24 +157,6 @@ void reference_update(const AdamWSettings& s, const AdamWRun& run, const std::ve
   }
 }
 
-// Every instruction set that this machine has and the program was built for.
-class EveryTarget {
- public:
-  template <typename Body>
-  static void run(const Body& body) {
-    const auto supported = hwy::SupportedTargets();
-    for (const auto target : {HWY_STATIC_TARGET, HWY_AVX2, HWY_AVX3}) {
-      if ((supported & target) == 0) continue;
-      SCOPED_TRACE(hwy::TargetName(target));
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      body();
-    }
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
 template <typename Form>
 class HostAdamW : public testing::Test {};
 using Forms = testing::Types<SplitForm<float, float>, SplitForm<float, BFloat16>, SplitForm<BFloat16, BFloat16>, Fp32Form>;
@@ -188,7 +170,7 @@ TYPED_TEST(HostAdamW, IsTheFormulasBitForBit) {
       const AdamWRun run{.block = 4, .begin = 64 * 77, .count = count, .decay = decay};
       TypeParam expected(numbers);
       reference_update(kSettings, run, gradient, expected);
-      EveryTarget::run([&] {
+      with_every_target([&] {
         TypeParam form(numbers);
         host_adamw(ThreadPool(1), kSettings, run, source_of(form.at(0)), gradient.data(), form.at(0));
         form.expect_equals(expected);
@@ -337,7 +319,7 @@ TEST(HostAdamWCompact, RoundingIsRightOverSteps) {
 TEST(HostAdamWCompact, InfinityStaysInfinity) {
   const std::int64_t count = 77;  // whole vectors and a rest, on every target
   const float infinity = std::numeric_limits<float>::infinity();
-  EveryTarget::run([&] {
+  with_every_target([&] {
     std::vector<BFloat16> high(count), m(count), v(count), g(count, BFloat16::from_float(infinity));
     std::vector<std::int16_t> low(count);
     const CompactState state{high.data(), low.data(), m.data(), v.data()};
@@ -361,7 +343,7 @@ TEST(HostAdamWCompact, EveryNaNStaysOne) {
   const std::size_t count = nans.size() + 7;  // whole vectors and a rest, on every target
   nans.insert(nans.end(), 7, BFloat16{0x7fff});
   enum class From { m, v, gradient };
-  EveryTarget::run([&] {
+  with_every_target([&] {
     for (const From from : {From::m, From::v, From::gradient}) {
       for (std::int64_t step = 1; step <= 64; ++step) {
         const std::vector<BFloat16> numbers(count, BFloat16::from_float(0.5f));

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "memory/error.h"
+#include "tests/trainer/parsed_options.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/flag_table.h"
 
@@ -17,24 +18,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-struct Parsed {
-  ResolvedOptions resolved;
-  RawFlags flags;
-  std::optional<std::string> help;
-};
-
-Parsed parse(std::vector<const char*> arguments) {
-  CLI::App app("trains", "spillway");
-  CLI::App* train = app.add_subcommand("train", "trains");
-  app.require_subcommand(1);
-  Parsed parsed;
-  add_run_flags(*train, parsed.flags);
-  arguments.insert(arguments.begin(), {"spillway", "train"});
-  parsed.help = parse_command_line(app, static_cast<int>(arguments.size()), arguments.data());
-  if (!parsed.help) parsed.resolved = resolve_options(parsed.flags);
-  return parsed;
-}
 
 // Whether a line of the table begins with these words. (No regular expressions here: Oniguruma's regcomp stands in for libc's.)
 bool has_line(const std::string& table, const std::vector<std::string>& words) {
@@ -47,8 +30,6 @@ bool has_line(const std::string& table, const std::vector<std::string>& words) {
   }
   return false;
 }
-
-RunOptions options_of(std::vector<const char*> arguments) { return parse(std::move(arguments)).resolved.options; }
 
 TEST(Options, DefaultsAreValid) {
   const RunOptions options = options_of({});
@@ -334,41 +315,6 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
   }
 }
 
-TEST(Options, TheCommandLineItself) {
-  EXPECT_REFUSED(options_of({"--lr", "1", "--lr", "2"}), InputError, "--lr: found 2 values");
-  EXPECT_REFUSED(options_of({"--micro-batchsize", "2"}), InputError, "found unknown flag --micro-batchsize");
-  EXPECT_REFUSED(options_of({"--micro-batchsize=2"}), InputError, "found unknown flag --micro-batchsize");
-  EXPECT_REFUSED(options_of({"-7"}), InputError, "found unknown flag -7");
-  EXPECT_REFUSED(options_of({"stray"}), InputError, "stray");
-  EXPECT_REFUSED(options_of({"--lr"}), InputError, "--lr");
-  try {
-    options_of({"--micro-batchsize", "2"});
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.help(), "did you mean --micro-batch-size?");
-  }
-  EXPECT_REFUSED(options_of({"--data", "\xff\xfe.txt"}), InputError, "UTF-8");
-}
-
-TEST(Options, NoSuchCommand) {
-  for (const char* word : {"trian", "--lr", "x"}) {
-    CLI::App app("trains", "spillway");
-    app.add_subcommand("train", "trains");
-    app.require_subcommand(1);
-    const char* arguments[] = {"spillway", word};
-    EXPECT_THROW(parse_command_line(app, 2, arguments), InputError) << word;
-  }
-}
-
-TEST(Options, HelpListsEveryFlagWithItsDefault) {
-  const auto help = parse({"--help"}).help;
-  ASSERT_TRUE(help);
-  for (const Flag& flag : flag_table()) EXPECT_THAT(*help, HasSubstr("--" + flag.name));
-  EXPECT_THAT(*help, HasSubstr("(0.999)"));
-  std::istringstream lines(*help);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
-  EXPECT_THAT(*help, HasSubstr("Memory and planning"));
-}
-
 TEST(Options, AFlagWinsOverTheFile) {
   const TemporaryDirectory directory;
   const std::string file = directory.file("c.json", R"({"lr": 0.5, "min-lr": 0.125, "micro-batch-size": 2, "truncate": true,
@@ -396,8 +342,6 @@ TEST(Options, AFlagWinsOverTheFile) {
   EXPECT_EQ(json["lr"]["value"], 0.5);
   EXPECT_EQ(json["lr"]["from"], "config file");
 }
-
-TEST(Options, PrintConfigIsNoted) { EXPECT_TRUE(parse({"--print-config"}).flags.print_config); }
 
 TEST(Options, HostileFiles) {
   const std::vector<std::pair<const char*, const char*>> bad = {

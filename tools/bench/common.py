@@ -250,14 +250,28 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
         return run
 
 
+def run_to_its_end(command, directory, environment):
+    """What a program says; an error where it fails."""
+    done = subprocess.run([str(word) for word in command], env=environment, cwd=directory, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout[-2000:]}")
+    return done.stdout
+
+
 def plan(program, flags, directory):
     """`spillway plan`, as it prints it in JSON."""
     path = directory / "plan.json"
-    done = subprocess.run([str(word) for word in [program.resolve(), "plan", *flags, "--format", "json", "--out", path]], cwd=directory, stdin=subprocess.DEVNULL,
-                          env=environment_with(directory), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"spillway plan: exit code {done.returncode}:\n{done.stdout[-2000:]}")
+    run_to_its_end([program.resolve(), "plan", *flags, "--format", "json", "--out", path], directory, environment_with(directory))
     return json.loads(path.read_text())
+
+
+def require_room(planned, nvme):
+    """Of a plan's state on the disk, and a little more; returns the bytes that it takes."""
+    wanted, free = planned["tiers"]["nvme"]["peak_bytes"], shutil.disk_usage(nvme).free
+    if wanted + GIB > free:
+        fail(f"{nvme.parent} has {free / 1e9:.0f} GB free; the state takes {wanted / 1e9:.0f} GB and a little more")
+    return wanted
 
 
 def machine_profile(program, directory, nvme=None, thorough=True):
@@ -274,11 +288,8 @@ def keep_machine_profile(program, directory, nvme=None, thorough=True):
 
 
 def probe(program, directory, environment, nvme, thorough, *more):
-    command = [program.resolve(), "probe", *(["--thorough"] if thorough else []), *(["--nvme", nvme] if nvme else []), *more]
-    done = subprocess.run([str(word) for word in command], env=environment, cwd=directory, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"spillway probe: exit code {done.returncode}:\n{done.stdout[-2000:]}")
+    run_to_its_end([program.resolve(), "probe", *(["--thorough"] if thorough else []), *(["--nvme", nvme] if nvme else []), *more],
+                   directory, environment)
 
 
 def fio(file, block, depth, *flags):

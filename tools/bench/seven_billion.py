@@ -9,7 +9,6 @@ Prints step times, the plan's bound, what was read and written, and resident mem
 
 import argparse
 import pathlib
-import shutil
 import sys
 
 import common
@@ -36,9 +35,7 @@ def main():
         flags = common.spillway_flags(arguments.model, data, arguments.batch, arguments.batch, arguments.sequence, "--device-memory", arguments.device_memory,
                                       "--state", arguments.state, "--nvme", nvme, "--clip-grad", 0, "--profile", profile, "--durability", "checkpoint")
         plan = common.plan(arguments.spillway, flags, directory)
-        wanted, free = plan["tiers"]["nvme"]["peak_bytes"], shutil.disk_usage(nvme).free
-        if wanted + common.GIB > free:
-            common.fail(f"{nvme.parent} has {free / 1e9:.0f} GB free; the state takes {wanted / 1e9:.0f} GB and a little more")
+        wanted = common.require_room(plan, nvme)
         print(f"{plan['model']['parameters'] / 1e9:.2f} G parameters; {wanted / 1e9:.1f} GB on disk; predicted step {plan['predicted']['step_s']:.0f} s, "
               f"bound {plan['predicted']['bound_s']:.0f} s by {plan['predicted']['binding_lane']}", flush=True)
         run = common.train(arguments.spillway, flags, directory, arguments.steps, warm_up=0, timeout_s=arguments.timeout)

@@ -10,7 +10,6 @@ that is taken where none is named (the plan says how much exactly; it is checked
 
 import argparse
 import pathlib
-import shutil
 import sys
 
 import common
@@ -50,9 +49,7 @@ def measure(arguments, directory, nvme):
     # Kept where the runs look for it: none of them is given a profile.
     common.keep_machine_profile(arguments.spillway, directory, nvme, arguments.thorough)
     first_plan = common.plan(arguments.spillway, flags, directory)
-    wanted, free = first_plan["tiers"]["nvme"]["peak_bytes"], shutil.disk_usage(nvme).free
-    if wanted + common.GIB > free:
-        common.fail(f"{nvme.parent} has {free / 1e9:.0f} GB free; the state takes {wanted / 1e9:.0f} GB and some more")
+    wanted = common.require_room(first_plan, nvme)
     print(f"{first_plan['model']['parameters'] / 1e9:.2f} G parameters, {wanted / 1e9:.1f} GB on disk; by the probe "
           f"{first_plan['predicted']['step_s']:.2f} s a step", flush=True)
     first = common.train(arguments.spillway, flags, directory, arguments.first_steps, 0, arguments.timeout)

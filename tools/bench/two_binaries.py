@@ -17,7 +17,6 @@ import os
 import pathlib
 import resource
 import statistics
-import subprocess
 import sys
 import time
 
@@ -94,13 +93,16 @@ class Comparison:
             data.write_text("spillway " * 400, encoding="ascii")
             flags = common.spillway_flags("smollm2-135m", data, 1, 1, 64, "--tokenizer", "bytes", "--train-iters", 1,
                                           "--save", self.spoken_run, "--profile", self.profile)
-            run_silently([self.arguments.old.resolve(), "train", *flags], self.directory)
+            self.run_to_its_end([self.arguments.old.resolve(), "train", *flags])
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        run_silently([program.resolve(), "generate", "--load", self.spoken_run, "--tokenizer", "bytes",
-                      "--prompt", "s" * case.prompt, "--max-new-tokens", case.tokens], self.directory)
+        self.run_to_its_end([program.resolve(), "generate", "--load", self.spoken_run, "--tokenizer", "bytes",
+                             "--prompt", "s" * case.prompt, "--max-new-tokens", case.tokens])
         seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return common.Run(step_s=[seconds], cpu_s=[cpu])
+
+    def run_to_its_end(self, command):
+        common.run_to_its_end(command, self.directory, common.environment_with(self.directory))
 
     def run(self, program, case):
         return self.train(program, case) if isinstance(case, Training) else self.speak(program, case)
@@ -116,14 +118,6 @@ class Comparison:
                 "of_best": min(old.step_s) / min(new.step_s),
                 "of_cpu_seconds": old.median_cpu_s() / new.median_cpu_s(),
                 "same_losses": old.loss[:losses] == new.loss[:losses] if losses else None}
-
-
-def run_silently(command, directory):
-    done = subprocess.run([str(word) for word in command], env=common.environment_with(directory), cwd=directory,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout[-2000:]}")
 
 
 def geometric_mean(values):
