@@ -126,9 +126,11 @@ class SlowPage(CommandTest):
                 said = canvas.tip(x, base - 20).split("\n")
                 self.assertRegex(said[0], r"^at [\d.]+ (us|ms|s)$")
                 self.assertEqual(said[1:], [f"{name}: {size(count)}" for name, count in reversed(used)])
-                # What lies at the bottom is the first category's, where it is thick enough to see.
-                if used and used[0][1] / (tier["peak_bytes"] * 1.06) * (base - 8) > 6 and 0 < at:
-                    hue = canvas.hue(f"--c{tiers['categories'].index(used[0][0])}")
+                # What lies at the bottom is the first category's, where it is thick and wide enough to see.
+                bottom = tiers["categories"].index(used[0][0]) if used else 0
+                least = min(tier["columns"][bottom][max(at - 1, 0):at + 2])
+                if least / (tier["peak_bytes"] * 1.06) * (base - 8) > 6 and 0 < at:
+                    hue = canvas.hue(f"--c{bottom}")
                     self.assertEqual(canvas.pixel(x, base - 3), hue)
             self.assertIsNone(canvas.tip(TIER_LEFT - 20, 60))
             self.assertIsNotNone(canvas.tip(TIER_LEFT + 20, 60))
