@@ -288,7 +288,7 @@ struct Plan {
   std::vector<std::array<int, kStateKinds>> state_buffer;
   std::vector<int> gradient_buffer;
   // Buffers of control words, resident on the device tier.
-  int loss_buffer = -1;                 // double [micro_batches + 1]: sums of each micro-batch; the step's loss
+  int loss_buffer = -1;                 // MicroBatchWords [micro_batches]; double: the step's loss
   int norm_buffer = -1;                 // double: sums of squares, as norm_words() says
   int factor_buffer = -1;               // double [2]: global norm, clip factor
   // Where rows are fetched. The first two where updates wait for the next step, which takes them.
@@ -296,6 +296,7 @@ struct Plan {
   int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
   int row_norm_buffer = -1;             // double: sums of squares of the nodes of rows: of all, or of those that a step touches
   int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next
+  int constant_buffer = -1;             // UnitGraph::constant_bytes; -1 where there are none
   int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
   Program step;                         // one training step

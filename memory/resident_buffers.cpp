@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "memory/control_words.h"
+
 namespace spillway {
 
 std::string_view name_of_kind(StateKind kind) {
@@ -30,12 +32,20 @@ int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan
                       each * elements_at_rest(plan.choices.sharding, block, kind), tier == Tier::nvme ? plan.choices.slots : 1);
 }
 
+void add_common_buffers(const UnitGraph& graph, Plan& plan) {
+  plan.loss_buffer =
+      add_resident(plan, {"losses"}, Category::staging, Tier::device,
+                   plan.choices.micro_batches * kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double)), 1);
+  if (graph.constant_bytes > 0)
+    plan.constant_buffer = add_resident(plan, {"constants"}, Category::staging, Tier::device, graph.constant_bytes, 1);
+}
+
 }  // namespace
 
 void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
   const Bytes word = sizeof(double);
-  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, (choices.micro_batches + 1) * word, 1);
+  add_common_buffers(graph, plan);
   plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device,
                                   (norm_words(graph, choices).back() + kSquareNodesFromBegin) * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
@@ -79,8 +89,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
 
 void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
-  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device,
-                                  (choices.micro_batches + 1) * static_cast<Bytes>(sizeof(double)), 1);
+  add_common_buffers(graph, plan);
   plan.token_buffer =
       add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
   plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);

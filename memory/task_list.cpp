@@ -1,3 +1,4 @@
+#include "memory/control_words.h"
 #include "memory/task_list.h"
 
 #include <algorithm>
@@ -77,7 +78,7 @@ class Builder {
       forward_task(unit, 0, OpKind::forward);
     }
     Task& task = add(OpKind::loss, Lane::compute);
-    control(task, Access::update, plan_.loss_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+    control(task, Access::update, plan_.loss_buffer, 0, kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double)));
     return finish();
   }
 
@@ -482,15 +483,16 @@ class Builder {
 
   // The last unit completes the loss of a micro-batch.
   void loss_of(Task& task, int mb) {
-    control(task, Access::write, plan_.loss_buffer, mb * static_cast<Bytes>(sizeof(double)), sizeof(double));
+    control(task, Access::write, plan_.loss_buffer, mb * kMicroBatchWordsBytes, kMicroBatchWordsBytes);
   }
 
   // The loss of the step is known once the last micro-batch has it; no update comes before.
   void loss(int last_mb) {
     if (last_mb + 1 != choices_.micro_batches) return;
-    reduce_control(plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)));
+    reduce_control(plan_.loss_buffer, choices_.micro_batches * kMicroBatchWordsBytes);
     Task& task = add(OpKind::loss, Lane::compute);
-    control(task, Access::update, plan_.loss_buffer, 0, (choices_.micro_batches + 1) * static_cast<Bytes>(sizeof(double)));
+    control(task, Access::update, plan_.loss_buffer, 0,
+            choices_.micro_batches * kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double)));
   }
 
   // --- tasks of the optimizer ---
@@ -655,7 +657,7 @@ class Builder {
 
   // Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
   void read_settled_loss(Task& task) {
-    control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * static_cast<Bytes>(sizeof(double)), sizeof(double));
+    control(task, Access::read, plan_.loss_buffer, choices_.micro_batches * kMicroBatchWordsBytes, sizeof(double));
     // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
     if (choices_.update != UpdateTime::in_backward)
       control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));

@@ -1,6 +1,6 @@
 // All that the planner knows of a model: blocks of parameters, activation values, and the units of compute that use them.
 // A model is compiled to a UnitGraph for one micro-batch shape; the planner never sees a layer, a head or a kernel.
-// Not here: what a unit computes (models/unit_ops.h), where anything lives (memory/plan.h).
+// Not here: what a unit computes (models/unit_code.h), where anything lives (memory/plan.h).
 //
 // Legend: P parameters of a block, n rows (tokens) of a micro-batch.
 #pragma once
@@ -88,7 +88,7 @@ struct Unit {
   std::string name;
   std::vector<int> blocks;                 // parameters that both passes read
   std::vector<int> gradient_blocks;        // blocks whose gradient the backward adds to (one sum a unit and block)
-  std::vector<ValueUse> forward;           // in the order in which the unit's operation takes them
+  std::vector<ValueUse> forward;           // in the order in which the unit's kernels come to them
   std::vector<ValueUse> backward;
   Work forward_work, backward_work;
   Bytes forward_workspace = 0, backward_workspace = 0;  // scratch during the call, libraries' needs included
@@ -113,6 +113,7 @@ struct UnitGraph {
   int tensors = 0;                         // number of distinct tensor_index
   Bytes token_bytes = 0;                   // inputs and targets of one micro-batch
   Bytes logits_bytes = 0;                  // of one row over the whole vocabulary, fp32
+  Bytes constant_bytes = 0;                // numbers that units read and no step changes
 };
 
 }  // namespace spillway

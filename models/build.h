@@ -1,14 +1,14 @@
-// Compiles a model's configuration to units: the graph that the planner reads and the operations that the executor calls.
+// Compiles a model's configuration to units: the graph that the planner reads and the kernel calls that a backend runs. Nothing
+// is compiled for a processor, and nothing depends on this machine.
 // Not here: what a family's units are (gpt2.h, llama.h), where their bytes live (memory/).
 #pragma once
 
 #include <cstdint>
 
-#include "memory/parallel.h"
 #include "memory/types.h"
 #include "models/config.h"
-#include "models/ops.h"
-#include "models/unit_ops.h"
+#include "models/unit_code.h"
+#include "models/unit_draft.h"
 
 namespace spillway {
 
@@ -20,8 +20,7 @@ struct BuildOptions {
   std::int64_t micro_batch = 1;      // B, sequences
   std::int64_t sequence = 0;         // T, tokens of a sequence
   HeadMode head = HeadMode::tiled;
-  const ThreadPool& pool;            // both are kept by the operations and must outlive the compiled model
-  ops::MatmulEngine& engine;
+  ScratchBound scratch = {};         // of the machine that is to run it, or is planned for; none: of nobody who runs it
   // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
   std::int64_t context = 0;
   BuildPurpose purpose = BuildPurpose::running;

@@ -9,17 +9,12 @@
 #include <vector>
 
 #include "memory/types.h"
+#include "models/activation.h"
 
 namespace spillway {
 
 enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe };
 std::string_view name_of(Family family);  // Hugging Face's model_type
-
-enum class Activation : std::uint8_t {
-  silu,       // x · sigmoid(x), the gate of SwiGLU
-  gelu_tanh,  // gelu_new and gelu_pytorch_tanh
-  gelu_erf,   // gelu, exact
-};
 
 struct RopeScaling {
   enum class Kind : std::uint8_t { none, linear, llama3 };

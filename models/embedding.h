@@ -14,6 +14,7 @@ namespace spillway {
 struct EmbeddingSpec {
   FileTensor tokens;                    // [V,H]
   std::optional<FileTensor> positions;  // [max positions,H]
+  float factor = 1;                     // on the rows
 };
 
 struct Embedding {

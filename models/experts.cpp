@@ -56,7 +56,7 @@ void add_router(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
                         .bytes = static_cast<double>(n * H * (4 * element + 2 * kFloat) + n * (E + k) * kFloat)};
   unit.forward_workspace = round_up(n * E * kFloat, 64);
   unit.backward_workspace = round_up(n * E * kFloat, 64) + round_up(n * H * kFloat, 64);
-  builder.add_unit(std::move(unit), nullptr);
+  builder.add_planned_unit(std::move(unit));
 }
 
 void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsValues& values, std::int64_t index) {
@@ -96,7 +96,7 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   const std::int64_t strip = std::min(compute.rows, kStripRows);
   unit.forward_workspace = round_up(strip * ((H + 3 * I) * element + H * kFloat), 64);
   unit.backward_workspace = round_up(strip * ((2 * H + 6 * I) * element + H * kFloat), 64);
-  builder.add_unit(std::move(unit), nullptr);
+  builder.add_planned_unit(std::move(unit));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void add_gpt2_units(ModelBuilder& builder, const ModelConfig& config, HeadMode h
     x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer));
     x = add_mlp(builder, x, fmt::format("x {}", 2 * layer + 2), mlp_spec(config, layer));
   }
-  const NormOutput xn = add_final_norm(builder, x, config.hidden, layer_norm(config, "transformer.ln_f"));
+  const NormOutput xn = add_final_norm(builder, x, layer_norm(config, "transformer.ln_f"));
   const std::vector<int> blocks =
       config.tied_embeddings ? embedding.blocks
                              : add_vocabulary_blocks(builder, "head", file_matrix("lm_head.weight", config.vocab, config.hidden));

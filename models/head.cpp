@@ -1,5 +1,7 @@
 #include "models/head.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,336 +11,227 @@
 namespace spillway {
 namespace {
 
+constexpr Bytes kFloat = sizeof(float);
+
 struct Strip {
   std::int64_t begin = 0, rows = 0;
 };
-
-// The products and loss kernels on one strip of rows and one tile of the vocabulary: all that both modes do.
-template <typename E>
-class TileKernels {
- public:
-  TileKernels(const Compute& compute, std::int64_t hidden, ops::VocabularyTile tile, std::int64_t strip_rows)
-      : compute_(compute), hidden_(hidden), tile_(tile), strip_rows_(strip_rows) {}
-
-  const ops::VocabularyTile& tile() const { return tile_; }
-
-  // Compiles what the passes call, and counts it for all n rows.
-  void size_logits(PassSize& size) const {
-    for (const Strip& strip : strips()) size.gemm(logits_spec(strip.rows));
-    size.add_moved(static_cast<double>(compute_.rows * tile_.rows * size_of(compute_.dtype)));
-  }
-  void size_gradients(PassSize& size, bool is_last_tile) const {
-    for (const Strip& strip : strips()) {
-      size.gemm(input_spec(strip.rows, is_last_tile));
-      size.gemm(weight_spec(strip.rows, ops::Store::write));
-      size.gemm(weight_spec(strip.rows, ops::Store::add), 0);  // one of the two runs
-    }
-    size.add_moved(static_cast<double>(2 * compute_.rows * tile_.rows * size_of(compute_.dtype)));
-  }
-
-  void logits(const Strip& strip, const E* x /*[n,H]*/, const E* weight /*[R,H]*/, E* logits /*[S,R]*/,
-              std::byte* scratch) const {
-    run(logits_spec(strip.rows), {.a = x + strip.begin * hidden_, .b = weight, .c = logits}, scratch);
-  }
-  // The tile's logits of the row that the call asks for, where the strip has it.
-  void give_logits(const Strip& strip, const UnitCall& call, const E* logits /*[S,R]*/) const {
-    const std::int64_t row = call.logits_row - strip.begin;
-    if (call.logits == nullptr || row < 0 || row >= strip.rows) return;
-    ops::cast_to_float(compute_.pool, tile_.rows, logits + row * tile_.rows, call.logits + tile_.first);
-  }
-  void loss(const Strip& strip, const E* logits /*[S,R]*/, const std::int32_t* targets /*[n]*/,
-            const ops::SoftmaxState& state /*of the strip*/) const {
-    ops::loss_tile(compute_.pool, strip.rows, tile_, logits, tile_.rows, targets + strip.begin, state);
-  }
-  // Logits become their gradients; then dx and dweight.
-  void gradients(const Strip& strip, const UnitCall& call, const E* x /*[n,H]*/, const E* weight /*[R,H]*/, E* logits /*[S,R]*/,
-                 const float* log_sum_exp /*[S]*/, bool is_last_tile, float* dx /*[n,H]*/, float* dweight /*[R,H]*/,
-                 std::byte* scratch) const {
-    ops::loss_gradient_tile(compute_.pool, strip.rows, tile_, logits, tile_.rows, call.targets + strip.begin, log_sum_exp,
-                            call.loss_scale);
-    run(input_spec(strip.rows, is_last_tile), {.a = logits, .b = weight, .c = dx + strip.begin * hidden_}, scratch);
-    const ops::Store store = strip.begin == 0 ? store_of(call) : ops::Store::add;
-    run(weight_spec(strip.rows, store), {.a = logits, .b = x + strip.begin * hidden_, .c = dweight}, scratch);
-  }
-
-  std::vector<Strip> strips() const {
-    std::vector<Strip> strips;
-    for (Strip s = strip_at(0); s.rows > 0; s = strip_at(s.begin + s.rows)) strips.push_back(s);
-    return strips;
-  }
-  // The strip that begins at a row; no rows at the end.
-  Strip strip_at(std::int64_t begin) const { return {begin, std::min(strip_rows_, compute_.rows - begin)}; }
-
- private:
-  ops::GemmSpec logits_spec(std::int64_t rows) const { return ops::linear_forward(compute_.dtype, rows, hidden_, tile_.rows); }
-  // Backward takes the tiles last to first: the last one writes.
-  ops::GemmSpec input_spec(std::int64_t rows, bool is_last_tile) const {
-    return ops::linear_input_gradient(compute_.dtype, rows, hidden_, tile_.rows, DType::float32,
-                                      is_last_tile ? ops::Store::write : ops::Store::add);
-  }
-  ops::GemmSpec weight_spec(std::int64_t rows, ops::Store store) const {
-    return ops::linear_weight_gradient(compute_.dtype, rows, hidden_, tile_.rows, store);
-  }
-  void run(const ops::GemmSpec& spec, const ops::GemmOperands& operands, std::byte* scratch) const {
-    compute_.engine.run(compute_.pool, spec, operands, scratch);
-  }
-
-  Compute compute_;
-  std::int64_t hidden_;
-  ops::VocabularyTile tile_;
-  std::int64_t strip_rows_;
-};
-
-// Three arrays of `rows` one after the other, seen from row `begin`.
-ops::SoftmaxState softmax_state(float* state /*[3,rows]*/, std::int64_t rows, std::int64_t begin) {
-  return {state + begin, state + rows + begin, state + 2 * rows + begin};
+std::vector<Strip> strips_of(std::int64_t rows, std::int64_t most) {
+  std::vector<Strip> strips;
+  for (std::int64_t begin = 0; begin < rows; begin += most) strips.push_back({begin, std::min(most, rows - begin)});
+  return strips;
 }
 
-// Where the values of a tile stand in its calls; -1: the tile has no such value.
-struct TilePlaces {
-  int x = -1, logits = -1, state = -1, log_sum_exp = -1;                 // forward
-  int x_again = -1, logits_again = -1, log_sum_exp_again = -1, dx = -1;  // backward
-  bool is_first = false, is_last = false;
+// The head as its units share it: the tiles, and whether they are one unit.
+struct Tiles {
+  const HeadSpec& spec;
+  std::vector<ops::VocabularyTile> tiles;
+  bool one_unit = false;
 };
 
-template <typename E>
-class HeadTileOps : public UnitOps {
- public:
-  HeadTileOps(const Compute& compute, TileKernels<E> kernels, const TilePlaces& at)
-      : compute_(compute), kernels_(std::move(kernels)), at_(at), forward_(compute.engine), backward_(compute.engine) {
-    kernels_.size_logits(forward_);
-    if (at_.is_last) forward_.add_scratch(ops::loss_finish_scratch_bytes(compute_.rows));
-    kernels_.size_gradients(backward_, at_.is_last);
-    backward_.add_scratch(forward_.workspace());  // of the logits, where they are made again
-  }
-
-  const PassSize& forward_size() const { return forward_; }
-  const PassSize& backward_size() const { return backward_; }
-
-  void forward(const UnitCall& call) override {
-    const E* x = value_of<E>(call, at_.x);
-    float* state = value_of<float>(call, at_.state);
-    std::byte* scratch = call.workspace + forward_.scratch_offset();
-    const std::int64_t n = compute_.rows;
-    double loss = 0;
-    for (Strip strip = kernels_.strip_at(0); strip.rows > 0; strip = kernels_.strip_at(strip.begin + strip.rows)) {
-      const ops::SoftmaxState rows = softmax_state(state, n, strip.begin);
-      E* logits = logits_of(call, at_.logits, strip);
-      if (at_.is_first) ops::loss_begin(strip.rows, rows);
-      kernels_.logits(strip, x, weights_of<E>(call, 0), logits, scratch);
-      kernels_.give_logits(strip, call, logits);
-      kernels_.loss(strip, logits, call.targets, rows);
-      if (at_.is_last) {
-        loss += ops::loss_finish(strip.rows, call.targets + strip.begin, rows,
-                                 value_of<float>(call, at_.log_sum_exp) + strip.begin, nullptr, scratch);
-      }
-    }
-    if (at_.is_last) *call.loss_sum = loss;
-  }
-
-  void backward(const UnitCall& call) override {
-    const E* x = value_of<E>(call, at_.x_again);
-    const E* weight = weights_of<E>(call, 0);
-    std::byte* scratch = call.workspace + backward_.scratch_offset();
-    for (Strip strip = kernels_.strip_at(0); strip.rows > 0; strip = kernels_.strip_at(strip.begin + strip.rows)) {
-      E* logits = logits_of(call, at_.logits_again, strip);
-      if (!call.keeps_saved) kernels_.logits(strip, x, weight, logits, scratch);
-      kernels_.gradients(strip, call, x, weight, logits, value_of<float>(call, at_.log_sum_exp_again) + strip.begin, at_.is_last,
-                         value_of<float>(call, at_.dx), gradient_of(call, 0), scratch);
-    }
-  }
-
- private:
-  // [n,R] where they are kept, else room for [S,R].
-  E* logits_of(const UnitCall& call, int place, const Strip& strip) const {
-    return value_of<E>(call, place) + (call.keeps_saved ? strip.begin * kernels_.tile().rows : 0);
-  }
-
-  Compute compute_;
-  TileKernels<E> kernels_;
-  TilePlaces at_;
-  PassSize forward_, backward_;
+// What is known of each row's logits after some tiles: three arrays of `rows` one after the other.
+struct SoftmaxPlaces {
+  Place state, log_sum_exp;
+  std::int64_t rows = 0;
+  Place maximum(std::int64_t begin) const { return state.at(begin * kFloat); }
+  Place sum(std::int64_t begin) const { return state.at((rows + begin) * kFloat); }
+  Place target_logit(std::int64_t begin) const { return state.at((2 * rows + begin) * kFloat); }
 };
 
-template <typename E>
-class FusedHeadOps : public UnitOps {
+// The kernels on one strip of rows and one tile of the vocabulary: all that both modes do.
+class TileKernels {
  public:
-  FusedHeadOps(const Compute& compute, std::vector<TileKernels<E>> kernels, std::int64_t strip_rows)
-      : compute_(compute), kernels_(std::move(kernels)), strip_rows_(strip_rows), backward_(compute.engine) {
-    for (const TileKernels<E>& tile : kernels_) {
-      logits_.push_back(backward_.reserve(strip_rows * tile.tile().rows * size_of(compute.dtype)));
-      tile.size_logits(backward_);
-      tile.size_gradients(backward_, &tile == &kernels_.back());
-    }
-    state_ = backward_.reserve(3 * strip_rows * static_cast<Bytes>(sizeof(float)));
-    log_sum_exp_ = backward_.reserve(strip_rows * static_cast<Bytes>(sizeof(float)));
-    backward_.add_scratch(ops::loss_finish_scratch_bytes(strip_rows));
+  TileKernels(const Compute& compute, const Tiles& tiles, NormOutput input, std::size_t tile)
+      : compute_(compute), spec_(tiles.spec), tiles_(tiles), input_(input), tile_(tile) {}
+
+  kernels::Product product(Strip strip, Place logits) const {
+    return {.spec = ops::linear_forward(compute_.dtype, strip.rows, spec_.hidden, tile().rows),
+            .a = value_place(input_.value).at(strip.begin * spec_.hidden * compute_.element()),
+            .b = weight(),
+            .c = logits};
   }
-
-  const PassSize& backward_size() const { return backward_; }
-
-  void forward(const UnitCall&) override {}
-
-  void backward(const UnitCall& call) override {
-    const E* x = value_of<E>(call, 0);
-    float* dx = value_of<float>(call, 1);
-    float* log_sum_exp = region_of<float>(call, log_sum_exp_);
-    std::byte* scratch = call.workspace + backward_.scratch_offset();
-    const int tiles = static_cast<int>(kernels_.size());
-    const ops::SoftmaxState state = softmax_state(region_of<float>(call, state_), strip_rows_, 0);
-    double loss = 0;
-    const TileKernels<E>& any = kernels_.front();
-    for (Strip strip = any.strip_at(0); strip.rows > 0; strip = any.strip_at(strip.begin + strip.rows)) {
-      ops::loss_begin(strip.rows, state);
-      for (int i = 0; i < tiles; ++i) {
-        E* logits = logits_of(call, i);
-        kernel(i).logits(strip, x, weights_of<E>(call, i), logits, scratch);
-        kernel(i).loss(strip, logits, call.targets, state);
-      }
-      loss += ops::loss_finish(strip.rows, call.targets + strip.begin, state, log_sum_exp, nullptr, scratch);
-      for (int i = tiles - 1; i >= 0; --i) {
-        kernel(i).gradients(strip, call, x, weights_of<E>(call, i), logits_of(call, i), log_sum_exp, i + 1 == tiles, dx,
-                            gradient_of(call, i), scratch);
-      }
-    }
-    *call.loss_sum = loss;
+  kernels::LossTile loss(Strip strip, Place logits, const SoftmaxPlaces& softmax, std::int64_t state_begin) const {
+    return {.type = compute_.dtype,
+            .rows = strip.rows,
+            .tile = tile(),
+            .begins = tile_ == 0,
+            .cap = spec_.cap,
+            .logits = logits,
+            .targets = targets(strip),
+            .maximum = softmax.maximum(state_begin),
+            .sum = softmax.sum(state_begin),
+            .target_logit = softmax.target_logit(state_begin)};
   }
+  kernels::LossFinish finish(Strip strip, const SoftmaxPlaces& softmax, std::int64_t state_begin) const {
+    return {.rows = strip.rows,
+            .begins = strip.begin == 0,
+            .targets = targets(strip),
+            .maximum = softmax.maximum(state_begin),
+            .sum = softmax.sum(state_begin),
+            .target_logit = softmax.target_logit(state_begin),
+            .log_sum_exp = softmax.log_sum_exp.at(state_begin * kFloat),
+            .loss_sum = place_of(ControlWord::loss_sum)};
+  }
+  // Logits become their gradients; then dx and dweight. Backward takes the tiles last to first: the last one writes dx.
+  void add_backward(PassDraft& pass, Strip strip, Place logits, Place log_sum_exp) const {
+    pass.add(kernels::LossBackward{.type = compute_.dtype,
+                                   .rows = strip.rows,
+                                   .tile = tile(),
+                                   .cap = spec_.cap,
+                                   .logits = logits,
+                                   .targets = targets(strip),
+                                   .log_sum_exp = log_sum_exp,
+                                   .loss_scale = place_of(ControlWord::loss_scale)});
+    pass.add(kernels::Product{
+        .spec = ops::linear_input_gradient(compute_.dtype, strip.rows, spec_.hidden, tile().rows, DType::float32),
+        .sum = is_last() ? Sum::write : Sum::add,
+        .a = logits,
+        .b = weight(),
+        .c = value_place(input_.gradient).at(strip.begin * spec_.hidden * kFloat)});
+    pass.add(kernels::Product{
+        .spec = ops::linear_weight_gradient(compute_.dtype, strip.rows, spec_.hidden, tile().rows, ops::Store::write),
+        .sum = strip.begin == 0 ? Sum::first_writes : Sum::add,
+        .a = logits,
+        .b = value_place(input_.value).at(strip.begin * spec_.hidden * compute_.element()),
+        .c = gradient_place(block(), 0)});
+  }
+  const ops::VocabularyTile& tile() const { return tiles_.tiles[tile_]; }
+  bool is_last() const { return tile_ + 1 == tiles_.tiles.size(); }
 
  private:
-  const TileKernels<E>& kernel(int i) const { return kernels_[static_cast<std::size_t>(i)]; }
-  E* logits_of(const UnitCall& call, int i) const { return region_of<E>(call, logits_[static_cast<std::size_t>(i)]); }
-
-  Compute compute_;
-  std::vector<TileKernels<E>> kernels_;  // a tile
-  std::int64_t strip_rows_;
-  PassSize backward_;
-  std::vector<Bytes> logits_;          // offsets of [S,R], a tile
-  Bytes state_ = 0, log_sum_exp_ = 0;  // offsets of [3,S] and [S]
-};
-
-// A tile's logits of one row, not rounded to the compute type.
-template <typename E>
-class LogitsTileOps : public UnitOps {
- public:
-  LogitsTileOps(const Compute& compute, std::int64_t hidden, ops::VocabularyTile tile)
-      : compute_(compute), hidden_(hidden), tile_(tile), forward_(compute.engine) {
-    ops::GemmSpec spec = ops::linear_forward(compute.dtype, 1, hidden, tile.rows);
-    spec.output = DType::float32;
-    product_ = forward_.gemm(spec);
+  Place targets(Strip strip) const {
+    return {.space = Space::targets, .offset = strip.begin * static_cast<Bytes>(sizeof(std::int32_t))};
   }
+  int block() const { return tiles_.one_unit ? static_cast<int>(tile_) : 0; }
+  Place weight() const { return weight_place(compute_, block(), 0); }
 
-  const PassSize& forward_size() const { return forward_; }
-
-  void forward(const UnitCall& call) override {
-    if (call.logits == nullptr) return;
-    const E* x = value_of<E>(call, 0) + call.logits_row * hidden_;
-    compute_.engine.run(compute_.pool, product_, {.a = x, .b = weights_of<E>(call, 0), .c = call.logits + tile_.first},
-                        call.workspace + forward_.scratch_offset());
-  }
-
-  void backward(const UnitCall&) override { SPILLWAY_CHECK(false, "a head that only gives logits has no backward"); }
-
- private:
-  Compute compute_;
-  std::int64_t hidden_;
-  ops::VocabularyTile tile_;
-  PassSize forward_;
-  ops::GemmSpec product_;
+  const Compute& compute_;
+  const HeadSpec& spec_;
+  const Tiles& tiles_;
+  NormOutput input_;
+  std::size_t tile_;
 };
 
 std::int64_t strip_rows(const ModelBuilder& builder) { return std::min(builder.cuts().head_strip, builder.compute().rows); }
 
-void add_tiled_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spec) {
+void add_tiled_head(ModelBuilder& builder, NormOutput input, const Tiles& all) {
+  const HeadSpec& spec = all.spec;
   const Compute& compute = builder.compute();
-  const std::vector<ops::VocabularyTile> tiles = vocabulary_tiles(spec.vocabulary, builder.cuts());
-  const Bytes row_bytes = compute.rows * static_cast<Bytes>(sizeof(float));
-  const int state = builder.add_value("softmax state", 3 * row_bytes);
-  const int log_sum_exp = builder.add_value("log-sum-exp", row_bytes);
-  for (std::size_t i = 0; i < tiles.size(); ++i) {
-    Unit unit;
-    unit.name = fmt::format("head tile {}", i);
-    unit.blocks = unit.gradient_blocks = {spec.blocks[i]};
-    TilePlaces at;
-    at.is_first = i == 0;
-    at.is_last = i + 1 == tiles.size();
-    const Bytes row_of_logits = tiles[i].rows * size_of(compute.dtype);
-    const int logits = builder.add_value(fmt::format("logits {}", i), compute.rows * row_of_logits);
-    unit.saved = {logits};
-    unit.saved_piece = strip_rows(builder) * row_of_logits;
-    at.x = add_use(unit.forward, input.value, Access::read);
-    at.logits = add_use(unit.forward, logits, Access::write);
-    at.state = add_use(unit.forward, state, at.is_first ? Access::write : Access::update);
-    if (at.is_last) at.log_sum_exp = add_use(unit.forward, log_sum_exp, Access::write);
-    at.x_again = add_use(unit.backward, input.value, Access::read);
-    at.logits_again = add_use(unit.backward, logits, Access::update);  // they become their gradients
-    at.log_sum_exp_again = add_use(unit.backward, log_sum_exp, Access::read);
-    at.dx = add_use(unit.backward, input.gradient, at.is_last ? Access::write : Access::update);
-    auto ops = make_ops(compute.dtype, [&]<typename E>() -> std::unique_ptr<UnitOps> {
-      TileKernels<E> kernels(compute, spec.hidden, tiles[i], strip_rows(builder));
-      auto head = std::make_unique<HeadTileOps<E>>(compute, kernels, at);
-      unit.forward_work = head->forward_size().work();
-      unit.backward_work = head->backward_size().work();
-      unit.forward_workspace = head->forward_size().workspace();
-      unit.backward_workspace = head->backward_size().workspace();
-      return head;
-    });
-    builder.add_unit(std::move(unit), std::move(ops));
+  const std::int64_t n = compute.rows;
+  const std::vector<Strip> strips = strips_of(n, strip_rows(builder));
+  SoftmaxPlaces softmax{.rows = n};
+  softmax.state = value_place(builder.add_value("softmax state", 3 * n * kFloat));
+  softmax.log_sum_exp = value_place(builder.add_value("log-sum-exp", n * kFloat));
+  for (std::size_t i = 0; i < all.tiles.size(); ++i) {
+    const TileKernels tile(compute, all, input, i);
+    const Bytes row_of_logits = all.tiles[i].rows * compute.element();
+    const int value = builder.add_value(fmt::format("logits {}", i), n * row_of_logits);
+    UnitDraft draft;
+    draft.unit.name = fmt::format("head tile {}", i);
+    draft.unit.blocks = draft.unit.gradient_blocks = {spec.blocks[i]};
+    draft.unit.saved = {value};
+    draft.unit.saved_piece = strips.front().rows * row_of_logits;
+
+    const auto add_forward = [&](PassDraft& pass, bool keeps) {
+      for (const Strip& strip : strips) {
+        const Place logits = value_place(value).at(keeps ? strip.begin * row_of_logits : 0);
+        pass.add(tile.product(strip, logits));
+        pass.add(tile.loss(strip, logits, softmax, strip.begin));
+        pass.add(kernels::GiveLogits{.type = compute.dtype,
+                                     .first_row = strip.begin,
+                                     .rows = strip.rows,
+                                     .columns = all.tiles[i].rows,
+                                     .logits = logits,
+                                     .logits_row = place_of(ControlWord::logits_row),
+                                     .out = {.space = Space::logits, .offset = all.tiles[i].first * kFloat}});
+        if (tile.is_last()) pass.add(tile.finish(strip, softmax, strip.begin));
+      }
+    };
+    const auto add_backward = [&](PassDraft& pass, bool keeps) {
+      for (const Strip& strip : strips) {
+        const Place logits = value_place(value).at(keeps ? strip.begin * row_of_logits : 0);
+        if (!keeps) {
+          pass.add(tile.product(strip, logits));
+          if (spec.cap > 0) {
+            pass.add(kernels::Cap{
+                .type = compute.dtype, .elements = strip.rows * all.tiles[i].rows, .cap = spec.cap, .x = logits});
+          }
+        }
+        tile.add_backward(pass, strip, logits, softmax.log_sum_exp.at(strip.begin * kFloat));
+      }
+    };
+    add_forward(draft.forward, true);
+    add_forward(draft.forward_in_pieces, false);
+    add_backward(draft.backward, true);
+    add_backward(draft.backward_in_pieces, false);
+    builder.add_unit(std::move(draft));
   }
 }
 
-void add_fused_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spec) {
+void add_fused_head(ModelBuilder& builder, NormOutput input, Tiles all) {
+  all.one_unit = true;
   const Compute& compute = builder.compute();
-  Unit unit;
-  unit.name = "head";
-  unit.role = ForwardRole::merged_into_backward;
-  unit.blocks = unit.gradient_blocks = spec.blocks;
-  add_use(unit.backward, input.value, Access::read);
-  add_use(unit.backward, input.gradient, Access::write);
-  auto ops = make_ops(compute.dtype, [&]<typename E>() -> std::unique_ptr<UnitOps> {
-    const std::int64_t strip = strip_rows(builder);
-    std::vector<TileKernels<E>> kernels;
-    for (const ops::VocabularyTile& tile : vocabulary_tiles(spec.vocabulary, builder.cuts())) {
-      kernels.emplace_back(compute, spec.hidden, tile, strip);
+  const std::vector<Strip> strips = strips_of(compute.rows, strip_rows(builder));
+  UnitDraft draft;
+  draft.unit.name = "head";
+  draft.unit.role = ForwardRole::merged_into_backward;
+  draft.unit.blocks = draft.unit.gradient_blocks = all.spec.blocks;
+  PassDraft& pass = draft.backward;
+  std::vector<TileKernels> tiles;
+  std::vector<Place> logits;
+  for (std::size_t i = 0; i < all.tiles.size(); ++i) {
+    tiles.emplace_back(compute, all, input, i);
+    logits.push_back(pass.room(strips.front().rows * all.tiles[i].rows * compute.element()));
+  }
+  SoftmaxPlaces softmax{.rows = strips.front().rows};
+  softmax.state = pass.room(3 * softmax.rows * kFloat);
+  softmax.log_sum_exp = pass.room(softmax.rows * kFloat);
+  for (const Strip& strip : strips) {
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      pass.add(tiles[i].product(strip, logits[i]));
+      pass.add(tiles[i].loss(strip, logits[i], softmax, 0));
     }
-    auto head = std::make_unique<FusedHeadOps<E>>(compute, std::move(kernels), strip);
-    unit.backward_work = head->backward_size().work();
-    unit.backward_workspace = head->backward_size().workspace();
-    return head;
-  });
-  builder.add_unit(std::move(unit), std::move(ops));
+    pass.add(tiles.front().finish(strip, softmax, 0));
+    for (std::size_t i = tiles.size(); i-- > 0;) tiles[i].add_backward(pass, strip, logits[i], softmax.log_sum_exp);
+  }
+  builder.add_unit(std::move(draft));
 }
 
-void add_logits_head(ModelBuilder& builder, NormOutput input, const HeadSpec& spec) {
+// A tile's logits of the row that is asked for, not rounded to the compute type.
+void add_logits_head(ModelBuilder& builder, NormOutput input, const Tiles& all) {
+  const HeadSpec& spec = all.spec;
   const Compute& compute = builder.compute();
-  const std::vector<ops::VocabularyTile> tiles = vocabulary_tiles(spec.vocabulary, builder.cuts());
-  for (std::size_t i = 0; i < tiles.size(); ++i) {
-    Unit unit;
-    unit.name = fmt::format("head tile {}", i);
-    unit.blocks = {spec.blocks[i]};
-    add_use(unit.forward, input.value, Access::read);
-    auto ops = make_ops(compute.dtype, [&]<typename E>() -> std::unique_ptr<UnitOps> {
-      auto head = std::make_unique<LogitsTileOps<E>>(compute, spec.hidden, tiles[i]);
-      unit.forward_work = head->forward_size().work();
-      unit.forward_workspace = head->forward_size().workspace();
-      return head;
-    });
-    builder.add_unit(std::move(unit), std::move(ops));
+  for (std::size_t i = 0; i < all.tiles.size(); ++i) {
+    UnitDraft draft;
+    draft.unit.name = fmt::format("head tile {}", i);
+    draft.unit.blocks = {spec.blocks[i]};
+    kernels::Product product{
+        .spec = ops::linear_forward(compute.dtype, 1, spec.hidden, all.tiles[i].rows),
+        .a = value_place(input.value).moving_with(ControlWord::logits_row, spec.hidden * compute.element()),
+        .b = weight_place(compute, 0, 0),
+        .c = {.space = Space::logits, .offset = all.tiles[i].first * kFloat}};
+    product.spec.output = DType::float32;
+    draft.forward.add(product);
+    if (spec.cap > 0)
+      draft.forward.add(
+          kernels::Cap{.type = DType::float32, .elements = all.tiles[i].rows, .cap = spec.cap, .x = product.c});
+    builder.add_unit(std::move(draft));
   }
 }
 
 }  // namespace
 
 void add_head(ModelBuilder& builder, NormOutput input, HeadMode mode, const HeadSpec& spec) {
-  SPILLWAY_CHECK(spec.blocks.size() == vocabulary_tiles(spec.vocabulary, builder.cuts()).size(),
-                 "{} blocks for a vocabulary of {}", spec.blocks.size(), spec.vocabulary);
-  builder.set_logits_bytes(spec.vocabulary * static_cast<Bytes>(sizeof(float)));
+  const Tiles all{spec, vocabulary_tiles(spec.vocabulary, builder.cuts())};
+  SPILLWAY_CHECK(spec.blocks.size() == all.tiles.size(), "{} blocks for a vocabulary of {}", spec.blocks.size(), spec.vocabulary);
+  builder.set_logits_bytes(spec.vocabulary * kFloat);
   switch (mode) {
     case HeadMode::tiled:
-      return add_tiled_head(builder, input, spec);
+      return add_tiled_head(builder, input, all);
     case HeadMode::fused:
-      return add_fused_head(builder, input, spec);
+      return add_fused_head(builder, input, all);
     case HeadMode::logits:
-      return add_logits_head(builder, input, spec);
+      return add_logits_head(builder, input, all);
   }
 }
 

@@ -18,7 +18,7 @@ NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
   return {file_vector(name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps)};
 }
 
-AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std::shared_ptr<const RopeAngles> rope) {
+AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, const RopeTables& rope) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   const std::string attention = prefix + "self_attn.";
   const std::int64_t H = config.hidden, D = config.head_dim;
@@ -43,7 +43,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std:
   spec.head_dim = D;
   spec.window = config.windows[static_cast<std::size_t>(layer)];
   spec.scale = static_cast<float>(config.attention_scale(layer));
-  spec.rope = std::move(rope);
+  spec.rope = rope;
   return spec;
 }
 
@@ -84,6 +84,21 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   return spec;
 }
 
+// Cosines, then sines, of the positions that a call can stand at.
+RopeTables add_rope_tables(ModelBuilder& builder, const ModelConfig& config) {
+  const std::int64_t positions = std::max(builder.compute().sequence, builder.compute().context);
+  const std::int64_t elements = positions * (config.head_dim / 2);
+  const Bytes bytes = elements * static_cast<Bytes>(sizeof(float));
+  const RopeTables tables{builder.add_constant(bytes), builder.add_constant(bytes)};
+  builder.fill_constants([config, positions, elements, tables](std::span<std::byte> constants) {
+    const auto table = [&](const Place& place) {
+      return std::span(reinterpret_cast<float*>(constants.data() + place.offset), static_cast<std::size_t>(elements));
+    };
+    fill_rope_tables(config, positions, table(tables.cosine), table(tables.sine));
+  });
+  return tables;
+}
+
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
@@ -91,7 +106,7 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
     throw InputError(fmt::format("{}: an MLP with a gate needs hidden_act silu", name_of(config.family)),
                      "models of this family were trained with silu");
   }
-  const auto rope = std::make_shared<const RopeAngles>(config, std::max(builder.compute().sequence, builder.compute().context));
+  const RopeTables rope = add_rope_tables(builder, config);
   const Embedding embedding =
       add_embedding(builder, "x 0", {file_matrix("model.embed_tokens.weight", config.vocab, config.hidden), std::nullopt});
   StreamValue x = embedding.output;
@@ -101,7 +116,7 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
     x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer))
                            : add_mlp(builder, x, output, mlp_spec(config, layer));
   }
-  const NormOutput xn = add_final_norm(builder, x, config.hidden, rms_norm(config, "model.norm.weight"));
+  const NormOutput xn = add_final_norm(builder, x, rms_norm(config, "model.norm.weight"));
   const std::vector<int> blocks =
       config.tied_embeddings ? embedding.blocks
                              : add_vocabulary_blocks(builder, "head", file_matrix("lm_head.weight", config.vocab, config.hidden));

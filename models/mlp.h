@@ -1,6 +1,6 @@
-// The MLP half of a layer: norm, up (and gate), activation, down, residual. Large ones are cut in tiles of columns of the inner
+// The MLP half of a layer: norm, up (and gate), activation, down, a norm of that in some families, residual. Large ones are cut in tiles of columns of the inner
 // width, a unit each; their partial sums are added in fp32, first to last in the forward and last to first in the backward.
-// Not here: how many columns a tile has (Cuts), the kernels (ops.h).
+// Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
 //
 // Legend: n rows of a micro-batch, H hidden, I inner width (or a tile's part of it), U = 2I with a gate, else I.
 #pragma once
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "models/activation.h"
 #include "models/model_builder.h"
 #include "models/norm_unit.h"
 
@@ -17,11 +18,13 @@ namespace spillway {
 struct MlpSpec {
   std::string name;                          // of the unit, "layer 3 mlp"
   NormSpec norm;                             // over H
+  std::optional<NormSpec> post_norm;         // over H, of what the down product gives
   std::vector<FileTensor> up_weights;        // [I,H] each: gate and up, or up alone
   std::vector<FileTensor> up_biases;         // [I] each, or none
   FileTensor down_weight;                    // [H,I]
   std::optional<FileTensor> down_bias;       // [H]
-  Activation activation = Activation::silu;  // silu is gated, the others are not
+  Activation activation = Activation::silu;
+  bool is_gated() const { return up_weights.size() == 2; }
 };
 
 // Elements of the matrices of one MLP, from which its cut follows.

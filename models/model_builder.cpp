@@ -56,10 +56,9 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
 }
 
 ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
-    : compute_{options.pool,        options.engine,   options.dtype,
-               options.micro_batch, options.sequence, options.micro_batch * options.sequence,
-               options.context},
-      cuts_(cuts) {
+    : compute_{options.dtype, options.micro_batch, options.sequence, options.micro_batch * options.sequence, options.context},
+      cuts_(cuts),
+      scratch_(options.scratch ? options.scratch : [](const Kernel&) { return Bytes{0}; }) {
   model_.graph.dtype = options.dtype;
   model_.graph.rows = compute_.rows;
   model_.graph.token_bytes = 2 * compute_.rows * static_cast<Bytes>(sizeof(std::int32_t));
@@ -97,34 +96,34 @@ StreamValue ModelBuilder::add_stream_value(const std::string& name, std::int64_t
   return stream;
 }
 
-void ModelBuilder::add_unit(Unit unit, std::unique_ptr<UnitOps> ops) {
+Place ModelBuilder::add_constant(Bytes bytes) {
+  const Bytes offset = model_.constants.bytes;
+  model_.constants.bytes += round_up(bytes, 64);
+  return {.space = Space::constant, .offset = offset};
+}
+
+void ModelBuilder::add_unit(UnitDraft draft) {
+  auto code = std::make_shared<const UnitCode>(compile_unit(draft, scratch_));
+  // Units of a shape are alike but for their names: a layer's code is mostly that of the layer before.
+  const auto& made = model_.code;
+  const auto same = std::find_if(made.rbegin(), made.rend(), [&](const auto& other) { return other && *other == *code; });
+  if (same != made.rend()) code = *same;
+  add_planned_unit(std::move(draft.unit));
+  model_.code.back() = std::move(code);
+}
+
+void ModelBuilder::add_planned_unit(Unit unit) {
   if (unit.lookup.rows > 0) model_.graph.blocks[static_cast<std::size_t>(unit.blocks.front())].looked_up = true;
   model_.graph.units.push_back(std::move(unit));
-  model_.ops.push_back(std::move(ops));
+  model_.code.push_back(nullptr);
 }
 
 CompiledModel ModelBuilder::finish() {
   model_.graph.tensors = static_cast<int>(tensor_index_.size());
+  model_.graph.constant_bytes = model_.constants.bytes;
   return std::move(model_);
 }
 
-int add_use(std::vector<ValueUse>& uses, int value, Access access) {
-  uses.push_back({value, access});
-  return static_cast<int>(uses.size()) - 1;
-}
-
-Bytes PassSize::reserve(Bytes bytes) {
-  const Bytes offset = regions_;
-  regions_ += round_up(bytes, 64);
-  return offset;
-}
-
-ops::GemmSpec PassSize::gemm(const ops::GemmSpec& spec, double times) {
-  work_.gemm_flops += 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k) * times;
-  add_scratch(engine_->scratch_bytes(spec));
-  return spec;
-}
-
-void PassSize::add_scratch(Bytes bytes) { scratch_ = std::max(scratch_, bytes); }
+void add_use(std::vector<ValueUse>& uses, int value, Access access) { uses.push_back({value, access}); }
 
 }  // namespace spillway

@@ -1,15 +1,17 @@
-// What blocks of a model share while they are compiled: adding parameter blocks, values and units to the graph, and sizing a
-// pass. Not here: the blocks themselves (attention.h, mlp.h, ...), families (gpt2.h, llama.h).
+// What blocks of a model share while they are compiled: adding parameter blocks, values and units to the graph.
+// Not here: how a unit's passes are written (unit_draft.h), the blocks themselves (attention.h, mlp.h, ...), families (gpt2.h, llama.h).
 //
 // Legend: B sequences of T tokens, n = B * T rows of a micro-batch, P parameters of a block.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "models/build.h"
+#include "models/unit_draft.h"
 
 namespace spillway {
 
@@ -42,15 +44,14 @@ class BlockLayout {
   std::int64_t end_ = 0;
 };
 
-// What every operation computes with.
+// What every kernel of a model has in common.
 struct Compute {
-  const ThreadPool& pool;
-  ops::MatmulEngine& engine;
   DType dtype;
   std::int64_t sequences;  // B
   std::int64_t sequence;   // T
   std::int64_t rows;       // n
   std::int64_t context;    // positions whose keys and values are kept between calls; 0: none, rows see only themselves
+  Bytes element() const { return size_of(dtype); }
 };
 
 // A value of the residual stream and its gradient, both [n,H] in the compute type.
@@ -70,63 +71,31 @@ class ModelBuilder {
   int add_lasting_value(std::string name, Bytes bytes);
   StreamValue add_stream_value(const std::string& name, std::int64_t hidden);
   void set_logits_bytes(Bytes bytes) { model_.graph.logits_bytes = bytes; }
-  void add_unit(Unit unit, std::unique_ptr<UnitOps> ops);
+  // A room among the model's constants.
+  Place add_constant(Bytes bytes);
+  void fill_constants(std::function<void(std::span<std::byte>)> fill) { model_.constants.fill = std::move(fill); }
+  void add_unit(UnitDraft draft);
+  void add_planned_unit(Unit unit);  // that this version does not run
   CompiledModel finish();
 
  private:
   Compute compute_;
   Cuts cuts_;
+  ScratchBound scratch_;
   CompiledModel model_;
   std::map<std::string, int> tensor_index_;
 };
 
-// Adds a use to a pass; the result is its place in UnitCall::values.
-int add_use(std::vector<ValueUse>& uses, int value, Access access);
+// Adds a use to a pass of a unit that is only planned.
+void add_use(std::vector<ValueUse>& uses, int value, Access access);
 
-// What one pass of a unit needs and costs, gathered while its operation is made: regions of the workspace, then one scratch
-// region that the kernels use one after the other.
-class PassSize {
- public:
-  explicit PassSize(ops::MatmulEngine& engine) : engine_(&engine) {}
-  Bytes reserve(Bytes bytes);  // the region's offset
-  // Compiles the product and counts it `times` times.
-  ops::GemmSpec gemm(const ops::GemmSpec& spec, double times = 1);
-  void add_scratch(Bytes bytes);
-  void add_attention(double flops) { work_.attention_flops += flops; }
-  void add_moved(double bytes) { work_.bytes += bytes; }
-  Bytes scratch_offset() const { return regions_; }
-  Bytes workspace() const { return round_up(regions_ + scratch_, 64); }
-  const Work& work() const { return work_; }
-
- private:
-  ops::MatmulEngine* engine_;
-  Bytes regions_ = 0, scratch_ = 0;
-  Work work_;
-};
-
-// The views of a call, typed.
-template <typename T>
-T* value_of(const UnitCall& call, int place) {
-  return reinterpret_cast<T*>(call.values[static_cast<std::size_t>(place)]);
+// The parameters of a unit's `block`-th block, or their gradients, from an element on; no place where there is no such element.
+inline Place weight_place(const Compute& compute, int block, std::int64_t element) {
+  return element < 0 ? Place{} : Place{.space = Space::weight, .index = block, .offset = element * compute.element()};
 }
-template <typename T>
-const T* weights_of(const UnitCall& call, int place) {
-  return reinterpret_cast<const T*>(call.weights[static_cast<std::size_t>(place)]);
-}
-inline float* gradient_of(const UnitCall& call, int place) { return call.gradients[static_cast<std::size_t>(place)]; }
-template <typename T>
-T* region_of(const UnitCall& call, Bytes offset) {
-  return reinterpret_cast<T*>(call.workspace + offset);
-}
-inline ops::Store store_of(const UnitCall& call) {
-  return call.gradient_mode == GradientMode::write ? ops::Store::write : ops::Store::add;
-}
-
-// Calls `make.template operator()<E>()` with the compute type E.
-template <typename Make>
-std::unique_ptr<UnitOps> make_ops(DType dtype, Make make) {
-  if (dtype == DType::float32) return make.template operator()<float>();
-  return make.template operator()<BFloat16>();
+inline Place gradient_place(int block, std::int64_t element) {
+  return element < 0 ? Place{}
+                     : Place{.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
 }
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
 // RMSNorm or LayerNorm as a part of a unit, and the final norm as a unit of its own.
-// Not here: the norm of the heads' q and k (attention.h), the kernels (ops.h).
+// Not here: the norm of the heads' q and k (attention.h).
 //
 // Legend: n rows of a micro-batch, H hidden.
 #pragma once
@@ -14,47 +14,43 @@ struct NormSpec {
   FileTensor weight;               // [H]
   std::optional<FileTensor> bias;  // [H]; LayerNorm where there is one, else RMSNorm
   float epsilon = 0;
+  float offset = 0;                // that the weights are stored without
 };
 
-// Where a norm's parameters lie in their block.
+// Where a norm's parameters lie: in the unit's `block`-th block, and their gradients in its `gradient`-th.
 struct NormPlaces {
-  std::int64_t weight = -1;
-  std::int64_t bias = -1;
+  std::int64_t weight = -1, bias = -1;  // elements of the block
+  int block = 0, gradient = 0;
 };
 NormPlaces add_norm(BlockLayout& layout, const NormSpec& spec);
 
-// A norm over the rows of a micro-batch. `block` and `block_gradient` are those that hold its parameters.
-template <typename E>
-class Norm {
- public:
-  Norm(const Compute& compute, std::int64_t hidden, float epsilon, NormPlaces places)
-      : compute_(compute), hidden_(hidden), epsilon_(epsilon), places_(places) {}
+Bytes norm_statistics_bytes(const Compute& compute, const NormSpec& spec);  // what the backward needs beside x
 
-  Bytes statistics_bytes() const;  // of what the backward needs beside x: rstd[n], and mean[n] of LayerNorm
-  Bytes backward_scratch_bytes() const;
-  void forward(const E* block, const E* x /*[n,H]*/, E* y /*[n,H]*/, float* statistics) const;
-  void apply(const E* block, const E* x /*[n,H]*/, const float* statistics, E* y /*[n,H]*/) const;
-  // dx = residual_gradient (may be null) + the norm's; G is E or float.
-  template <typename G>
-  void backward(const E* block, const G* dy /*[n,H]*/, const E* x /*[n,H]*/, const float* statistics,
-                const E* residual_gradient /*[n,H]*/, E* dx /*[n,H]*/, float* block_gradient, ops::Store store,
-                std::byte* scratch) const;
+// A norm's kernels over the rows of a micro-batch.
+class NormKernels {
+ public:
+  NormKernels(const Compute& compute, const NormSpec& spec, NormPlaces places)
+      : compute_(compute), hidden_(spec.weight.rows), epsilon_(spec.epsilon), offset_(spec.offset), places_(places) {}
+
+  // y (= residual +) norm(x); all [n,H].
+  kernels::Norm forward(Place x, Place y, Place statistics, Place residual = {}) const;
+  kernels::NormAgain again(Place x, Place statistics, Place y) const;
+  // dx = residual_gradient (if any) + the norm's; dy is of gradient_type.
+  kernels::NormBackward backward(DType gradient_type, Place dy, Place x, Place statistics, Place residual_gradient,
+                                 Place dx) const;
 
  private:
-  bool is_layer_norm() const { return places_.bias >= 0; }
   Compute compute_;
   std::int64_t hidden_;
-  float epsilon_;
+  float epsilon_, offset_;
   NormPlaces places_;
 };
-
-Bytes norm_statistics_bytes(const Compute& compute, const NormSpec& spec);
 
 // The final norm. Its output is a value in the compute type; the gradient of that is fp32, as the head's tiles add to it.
 struct NormOutput {
   int value = -1;     // [n,H]
   int gradient = -1;  // [n,H] float
 };
-NormOutput add_final_norm(ModelBuilder& builder, StreamValue input, std::int64_t hidden, const NormSpec& spec);
+NormOutput add_final_norm(ModelBuilder& builder, StreamValue input, const NormSpec& spec);
 
 }  // namespace spillway

@@ -69,6 +69,12 @@ struct GemmOperands {
   const void* residual = nullptr;  // spec.input, [m,n], if spec.has_residual; not C itself (that is Store::add)
 };
 
+// How this CPU multiplies bf16: by our kernels (AVX-512 bf16), by the library's (tiles), or widened to fp32.
+enum class Bf16Products : std::uint8_t { own, library, widened };
+Bf16Products bf16_products_here();
+// A bound of MatmulEngine::scratch_bytes() on a CPU with so many threads, without compiling anything.
+Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Bf16Products bf16);
+
 // Owns the compiled products, one set for each spec. All methods may be called from several threads at once.
 class MatmulEngine {
  public:
@@ -129,6 +135,7 @@ struct RopeShape {
   std::int64_t kv_heads = 0;   // Hkv
   std::int64_t dimension = 0;  // D, even
   float epsilon = 0.0f;        // of the q/k norm
+  friend bool operator==(const RopeShape&, const RopeShape&) = default;
 };
 // Angles as rotate-half uses them: element j pairs with j + D/2.
 struct RopeTable {
@@ -209,6 +216,7 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
 struct VocabularyTile {
   std::int64_t first = 0;
   std::int64_t rows = 0;
+  friend bool operator==(const VocabularyTile&, const VocabularyTile&) = default;
 };
 // x[i] = table[tokens[i] - first] for the tokens in the tile; other rows are left alone.
 template <typename E>

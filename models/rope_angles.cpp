@@ -29,14 +29,15 @@ std::vector<float> rope_frequencies(const ModelConfig& config) {
   return frequencies;
 }
 
-RopeAngles::RopeAngles(const ModelConfig& config, std::int64_t sequence) {
+void fill_rope_tables(const ModelConfig& config, std::int64_t sequence, std::span<float> cosine, std::span<float> sine) {
   const std::vector<float> frequencies = rope_frequencies(config);
+  std::size_t at = 0;
   for (std::int64_t position = 0; position < sequence; ++position) {
     for (const float frequency : frequencies) {
       // The angle is rounded to fp32, as the models were trained with.
       const float angle = static_cast<float>(position) * frequency;
-      cosine_.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
-      sine_.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+      cosine[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      sine[at++] = static_cast<float>(std::sin(static_cast<double>(angle)));
     }
   }
 }

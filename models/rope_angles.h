@@ -1,27 +1,26 @@
-// Cosines and sines of the rotary positions, made once for a compiled model and shared by its attention units.
-// Not here: the rotation itself (ops.h).
+// Cosines and sines of the rotary positions: constants of a model, shared by its attention units.
+// Not here: the rotation itself (kernels.h).
 //
 // Legend: T sequence length, D head dimension.
 #pragma once
 
-#include <memory>
+#include <span>
 #include <vector>
 
 #include "models/config.h"
-#include "models/ops.h"
+#include "models/kernels.h"
 
 namespace spillway {
 
 // Frequencies [D/2] of the pairs of elements, after the scaling that the configuration asks for.
 std::vector<float> rope_frequencies(const ModelConfig& config);
 
-class RopeAngles {
- public:
-  RopeAngles(const ModelConfig& config, std::int64_t sequence);
-  ops::RopeTable table() const { return {cosine_.data(), sine_.data()}; }
-
- private:
-  std::vector<float> cosine_, sine_;  // [T, D/2]
+// Where they are among a model's constants.
+struct RopeTables {
+  Place cosine, sine;  // float [T, D/2]
 };
+
+void fill_rope_tables(const ModelConfig& config, std::int64_t sequence, std::span<float> cosine /*[T,D/2]*/,
+                      std::span<float> sine /*[T,D/2]*/);
 
 }  // namespace spillway

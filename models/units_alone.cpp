@@ -7,6 +7,7 @@
 
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
+#include "models/cpu/cpu_scratch.h"
 
 namespace spillway {
 
@@ -38,13 +39,13 @@ ModelConfig with_one_layer(ModelConfig config) {
 }  // namespace
 
 UnitsAlone::UnitsAlone(const ThreadPool& pool, std::string_view model, const Shape& shape, Units units)
-    : engine_(pool.threads()),
-      model_(build_model(with_one_layer(catalogue_config(model)), {.dtype = shape.dtype,
-                                                                   .micro_batch = shape.micro_batch,
-                                                                   .sequence = shape.sequence,
-                                                                   .head = shape.head,
-                                                                   .pool = pool,
-                                                                   .engine = engine_})),
+    : model_(build_model(with_one_layer(catalogue_config(model)),
+                         {.dtype = shape.dtype,
+                          .micro_batch = shape.micro_batch,
+                          .sequence = shape.sequence,
+                          .head = shape.head,
+                          .scratch = cpu_scratch_bound(traits_of_this_cpu(pool.threads()))})),
+      backend_(pool),
       values_(graph().values.size(), -1),
       weights_(graph().blocks.size(), -1),
       gradients_(graph().blocks.size(), -1) {
@@ -68,9 +69,13 @@ UnitsAlone::UnitsAlone(const ThreadPool& pool, std::string_view model, const Sha
     for (const int block : unit.gradient_blocks) place(gradients_[block], graph().blocks[block].elements * 4);
     scratch = std::max({scratch, unit.forward_workspace, unit.backward_workspace});
   }
+  place(constants_, graph().constant_bytes);
   workspace_ = end;
   arena_.emplace(end + scratch, "units alone");
   arena_->prefault(pool);
+  backend_.prepare(model_);
+  const Constants& constants = model_.constants;
+  if (constants.bytes > 0) constants.fill({arena_->at(constants_), static_cast<std::size_t>(constants.bytes)});
   for (std::size_t b = 0; b < weights_.size(); ++b) {
     if (weights_[b] >= 0)
       fill_with_numbers(arena_->at(weights_[b]), graph().blocks[b].elements * size_of(shape.dtype), shape.dtype);
@@ -107,17 +112,16 @@ void UnitsAlone::run(const Pass& pass) {
   for (const ValueUse& use : pass.forward ? unit.forward : unit.backward) values.push_back(arena_->at(values_[use.value]));
   for (const int block : unit.blocks) weights.push_back(arena_->at(weights_[block]));
   for (const int block : unit.gradient_blocks) gradients.push_back(reinterpret_cast<float*>(arena_->at(gradients_[block])));
-  double loss = 0;
-  UnitCall call;
-  call.values = values;
-  call.weights = weights;
-  call.gradients = gradients;
-  call.workspace = arena_->at(workspace_);
-  call.tokens = call.targets = tokens_.data();
-  call.loss_sum = &loss;
-  call.loss_scale = 1.0f / static_cast<float>(graph().rows);
-  UnitOps& ops = *model_.ops[static_cast<std::size_t>(pass.unit)];
-  pass.forward ? ops.forward(call) : ops.backward(call);
+  MicroBatchWords of_batch{.loss_scale = 1.0f / static_cast<float>(graph().rows)};
+  const UnitCode& code = *model_.code[static_cast<std::size_t>(pass.unit)];
+  backend_.run(code[pass.forward ? spillway::Pass::forward : spillway::Pass::backward], {.values = values,
+                                                                    .weights = weights,
+                                                                    .gradients = gradients,
+                                                                    .workspace = arena_->at(workspace_),
+                                                                    .constants = arena_->at(constants_),
+                                                                    .tokens = tokens_.data(),
+                                                                    .targets = tokens_.data(),
+                                                                    .words = &of_batch});
 }
 
 }  // namespace spillway

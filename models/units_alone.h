@@ -10,8 +10,7 @@
 
 #include "memory/arena.h"
 #include "memory/parallel.h"
-#include "models/ops.h"
-#include "models/unit_ops.h"
+#include "models/cpu/cpu_backend.h"
 
 namespace spillway {
 
@@ -49,11 +48,11 @@ class UnitsAlone {
   const UnitGraph& graph() const noexcept { return model_.graph; }
 
  private:
-  ops::MatmulEngine engine_;
   CompiledModel model_;
+  CpuBackend backend_;
   std::vector<Pass> passes_;
   std::vector<Bytes> values_, weights_, gradients_;  // offsets in the arena; -1: of units that do not run
-  Bytes workspace_ = 0;
+  Bytes constants_ = -1, workspace_ = 0;
   std::optional<Arena> arena_;
   std::vector<std::int32_t> tokens_;  // [n], their own targets
 };

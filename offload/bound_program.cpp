@@ -90,10 +90,20 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   }
 }
 
+bool is_pass(OpKind kind) { return kind == OpKind::forward || kind == OpKind::recompute || kind == OpKind::backward; }
+
+// `keeps`: the unit's saved values have places, or it makes them in one piece.
+Pass pass_of(OpKind kind, bool keeps, bool takes_rows) {
+  if (kind == OpKind::recompute) return Pass::recompute;
+  if (kind == OpKind::backward) return keeps ? Pass::backward : Pass::backward_in_pieces;
+  if (takes_rows) return Pass::forward_of_rows;
+  return keeps ? Pass::forward : Pass::forward_in_pieces;
+}
+
 }  // namespace
 
 BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
-                          const std::vector<std::unique_ptr<UnitOps>>& units) {
+                          const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates) {
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
   std::vector<std::uint32_t> place(program.ops.size());
@@ -105,8 +115,11 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     made.op = &op;
     made.id = static_cast<int>(id);
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
-    if (op.unit >= 0 && op.lane == Lane::compute) made.unit = units.at(op.unit).get();
     bind_operands(plan, program, device.data(), made);
+    if (op.unit >= 0 && op.lane == Lane::compute && is_pass(op.kind)) {
+      const bool keeps = keeps_saved(plan.choices, op.unit, evaluates) || graph.units[op.unit].saved_piece == 0;
+      made.calls = &(*units.at(op.unit))[pass_of(op.kind, keeps, made.takes_rows)];
+    }
     if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows)
       made.rows = std::make_unique<BoundRows>(plan, graph, op, device.data());
     if (op.kind == OpKind::update) bound.updates = place[id];

@@ -9,7 +9,7 @@
 
 #include "memory/arena.h"
 #include "memory/plan.h"
-#include "models/unit_ops.h"
+#include "models/unit_code.h"
 #include "offload/buffer_guard.h"
 #include "offload/fetched_rows.h"
 
@@ -40,7 +40,7 @@ struct BoundOp {
   int id = 0;
   std::vector<BoundWait> waits;
   // forward, recompute, backward
-  UnitOps* unit = nullptr;
+  const CallList* calls = nullptr;
   std::vector<std::byte*> values;
   std::vector<const std::byte*> weights;
   std::vector<float*> gradients;
@@ -65,8 +65,8 @@ struct BoundProgram {
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 
-// All must outlive the result.
+// All must outlive the result. `evaluates`: the program is a forward of one micro-batch.
 BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
-                          const std::vector<std::unique_ptr<UnitOps>>& units);
+                          const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates);
 
 }  // namespace spillway

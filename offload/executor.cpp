@@ -25,14 +25,18 @@ struct Executor::Impl {
         // State that does not outlive the process is not hashed.
         extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
         update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
-        operations(plan, graph, given.pool->threads(), device.data(), given.seed, update_hashes.get()) {
+        operations(plan, graph, *given.backend, given.pool->threads(), device.data(), given.seed, update_hashes.get()) {
     // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
     device.prefault(*given.pool);
     if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, device);
-    bound_step = bind_program(plan, graph, plan.step, device, given.model->ops);
-    bound_flush = bind_program(plan, graph, plan.flush, device, given.model->ops);
-    if (given.evaluation) bound_evaluate = bind_program(plan, graph, plan.evaluate, device, given.evaluation->ops);
-    if (given.one_row) bound_one_row = bind_program(plan, graph, plan.evaluate, device, given.one_row->ops);
+    for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
+      if (model != nullptr) given.backend->prepare(*model);
+    }
+    fill_constants();
+    bound_step = bind_program(plan, graph, plan.step, device, given.model->code, false);
+    bound_flush = bind_program(plan, graph, plan.flush, device, given.model->code, false);
+    if (given.evaluation) bound_evaluate = bind_program(plan, graph, plan.evaluate, device, given.evaluation->code, true);
+    if (given.one_row) bound_one_row = bind_program(plan, graph, plan.evaluate, device, given.one_row->code, true);
     const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
     if (given.store) {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
@@ -62,6 +66,12 @@ struct Executor::Impl {
                                       .committer = committer ? &*committer : nullptr,
                                       .updates_held = &updates_held},
                    std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
+  }
+
+  void fill_constants() {
+    if (plan.constant_buffer < 0) return;
+    const Constants& constants = options.model->constants;
+    constants.fill({device.at(plan.resident[plan.constant_buffer].offset), static_cast<std::size_t>(constants.bytes)});
   }
 
   // Where the next update goes: beside the state that can be gone back to; over what cannot.

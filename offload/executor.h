@@ -13,7 +13,7 @@
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "memory/timeline.h"
-#include "models/unit_ops.h"
+#include "models/backend.h"
 #include "nvme/store.h"
 #include "offload/committer.h"
 #include "offload/state_hold.h"
@@ -26,6 +26,7 @@ struct ExecutorOptions {
   const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
   // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
   const CompiledModel* one_row = nullptr;
+  Backend* backend = nullptr;               // prepared here for the models
   const ThreadPool* pool = nullptr;
   Store* store = nullptr;                   // null where the plan uses no NVMe
   std::uint64_t seed = 0;                   // of stochastic rounding

@@ -6,14 +6,14 @@
 #include <cmath>
 
 #include "memory/error.h"
-#include "models/unit_ops.h"
 
 namespace spillway {
 
-Operations::Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed,
-                       UpdateHashes* hashes)
+Operations::Operations(const Plan& plan, const UnitGraph& graph, Backend& backend, int threads, std::byte* device,
+                       std::uint64_t seed, UpdateHashes* hashes)
     : plan_(plan),
       graph_(graph),
+      backend_(backend),
       device_(device),
       seed_(seed),
       hashes_(hashes),
@@ -80,25 +80,20 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
 
 void Operations::compute(const Run& run, const BoundOp& bound) const {
   const Op& op = *bound.op;
-  UnitCall call{.values = bound.values, .weights = bound.weights, .gradients = bound.gradients, .workspace = bound.workspace};
-  call.tokens = tokens(run.token_slot, op.micro_batch).data();
-  call.targets = targets(run.token_slot, op.micro_batch).data();
-  call.loss_sum = losses() + op.micro_batch;
-  call.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
-  call.gradient_mode = op.micro_batch == 0 ? GradientMode::write : GradientMode::accumulate;
-  call.lookup = bound.takes_rows ? LookupSource::rows : LookupSource::block;
-  call.pass = op.kind == OpKind::recompute ? ForwardPass::recompute : ForwardPass::full;
-  call.keeps_saved = keeps_saved(plan_.choices, op.unit, run.evaluates);
-  if (run.logits) {
-    call.position = run.logits->position;
-    call.logits = logits().data();
-    call.logits_row = run.logits->row;
-  }
-  if (op.kind == OpKind::backward) {
-    bound.unit->backward(call);
-  } else {
-    bound.unit->forward(call);
-  }
+  MicroBatchWords& words_of_batch = words()[op.micro_batch];
+  words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
+  words_of_batch.position = run.logits ? run.logits->position : 0;
+  words_of_batch.logits_row = run.logits ? run.logits->row : 0;
+  backend_.run(*bound.calls, {.values = bound.values,
+                              .weights = bound.weights,
+                              .gradients = bound.gradients,
+                              .workspace = bound.workspace,
+                              .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
+                              .tokens = tokens(run.token_slot, op.micro_batch).data(),
+                              .targets = targets(run.token_slot, op.micro_batch).data(),
+                              .words = &words_of_batch,
+                              .logits = run.logits ? logits().data() : nullptr,
+                              .first_micro_batch = op.micro_batch == 0});
 }
 
 std::span<float> Operations::logits() const {
@@ -108,7 +103,7 @@ std::span<float> Operations::logits() const {
 std::string Operations::sum_losses(Run& run) const {
   const int micro_batches = run.evaluates ? 1 : plan_.choices.micro_batches;
   double sum = 0;
-  for (int mb = 0; mb < micro_batches; ++mb) sum += losses()[mb];
+  for (int mb = 0; mb < micro_batches; ++mb) sum += words()[mb].loss_sum;
   run.loss_sum = sum;
   run.loss = sum / static_cast<double>(run.settings.counted_tokens);
   if (std::isfinite(run.loss) || run.evaluates) return {};

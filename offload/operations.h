@@ -9,6 +9,7 @@
 
 #include "memory/parallel.h"
 #include "memory/plan.h"
+#include "models/backend.h"
 #include "offload/bound_program.h"
 #include "offload/optimizer_ops.h"
 #include "offload/row_ops.h"
@@ -21,7 +22,8 @@ class Operations {
  public:
   // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding. `hashes` is
   // null where state is not durable.
-  Operations(const Plan& plan, const UnitGraph& graph, int threads, std::byte* device, std::uint64_t seed, UpdateHashes* hashes);
+  Operations(const Plan& plan, const UnitGraph& graph, Backend& backend, int threads, std::byte* device, std::uint64_t seed,
+             UpdateHashes* hashes);
 
   // Before a step whose tokens are in place begins.
   void note_tokens(int token_slot);
@@ -36,7 +38,7 @@ class Operations {
 
  private:
   std::byte* resident(int buffer) const { return device_ + plan_.resident[buffer].offset; }
-  double* losses() const { return reinterpret_cast<double*>(resident(plan_.loss_buffer)); }
+  MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
   double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
   std::span<std::int32_t> token_rows(int token_slot, int micro_batch, int which) const;
@@ -52,6 +54,7 @@ class Operations {
 
   const Plan& plan_;
   const UnitGraph& graph_;
+  Backend& backend_;
   std::byte* const device_;
   const std::uint64_t seed_;
   UpdateHashes* const hashes_;

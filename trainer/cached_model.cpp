@@ -6,6 +6,7 @@
 #include "memory/error.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
+#include "models/cpu/cpu_scratch.h"
 #include "trainer/evaluation_plan.h"
 #include "trainer/forward_run.h"
 #include "trainer/host.h"
@@ -20,14 +21,12 @@ std::int64_t rows_at_a_time(const CachedModelRequest& request) {
   return (request.longest_prompt + parts - 1) / parts;
 }
 
-CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows, const ThreadPool& pool,
-                      ops::MatmulEngine& engine) {
+CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows, const CpuTraits& machine) {
   return build_model(config, {.dtype = request.options.precision.dtype,
                               .micro_batch = 1,
                               .sequence = rows,
                               .head = HeadMode::logits,
-                              .pool = pool,
-                              .engine = engine,
+                              .scratch = cpu_scratch_bound(machine),
                               .context = request.context});
 }
 
@@ -37,9 +36,9 @@ struct CachedModel::Impl {
   explicit Impl(const CachedModelRequest& request)
       : model(resolve_model(request.options.model.model)),
         pool(usable_threads()),
-        engine(pool.threads()),
-        many(compile(request, model.config, rows_at_a_time(request), pool, engine)),
-        one(compile(request, model.config, 1, pool, engine)) {
+        machine(traits_of_this_cpu(pool.threads())),
+        many(compile(request, model.config, rows_at_a_time(request), machine)),
+        one(compile(request, model.config, 1, machine)) {
     // The plan is of the many rows; the single one lives in the same places.
     for (std::size_t unit = 0; unit < many.graph.units.size(); ++unit) {
       Bytes& workspace = many.graph.units[unit].forward_workspace;
@@ -57,7 +56,7 @@ struct CachedModel::Impl {
 
   ResolvedModel model;
   ThreadPool pool;
-  ops::MatmulEngine engine;
+  CpuTraits machine;
   CompiledModel many, one;
   std::string name;
   Plan plan;

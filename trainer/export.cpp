@@ -134,11 +134,8 @@ ExportResult export_run(const ExportOptions& options) {
   const ModelConfig config = resolve_model(run.model.model).config;
 
   // Blocks follow from the model alone: the smallest batch has the same ones.
-  const ThreadPool pool(1);
-  ops::MatmulEngine engine(1);
-  const CompiledModel model = build_model(
-      config,
-      {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled, .pool = pool, .engine = engine});
+  const CompiledModel model =
+      build_model(config, {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled});
   const CheckpointWeights weights(checkpoint.path, model.graph);
 
   const DType dtype = options.dtype.value_or(run.precision.dtype);

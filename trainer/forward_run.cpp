@@ -71,8 +71,9 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
 }
 
 ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights)
-    : store_(open_store(options, *programs.plan)) {
+    : store_(open_store(options, *programs.plan)), backend_(*programs.pool) {
   programs.store = store_.get();
+  programs.backend = &backend_;
   programs.seed = options.model.seed;
   executor_ = std::make_unique<Executor>(programs);
   fill_weights(*executor_, programs.model->graph, programs.plan->choices.form, weights);

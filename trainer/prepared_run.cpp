@@ -20,14 +20,13 @@
 namespace spillway {
 namespace {
 
-BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head, const ThreadPool& pool,
-                           ops::MatmulEngine& engine) {
+BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head,
+                           const CpuTraits& machine) {
   return {.dtype = options.precision.dtype,
           .micro_batch = options.batch.micro_batch_size,
           .sequence = sequence,
           .head = head,
-          .pool = pool,
-          .engine = engine,
+          .scratch = cpu_scratch_bound(machine),
           .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
 }
 
@@ -131,16 +130,16 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
     : model_(resolved(options, where)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(usable_threads()),
-      engine_(pool_.threads()),
-      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, pool_, engine_))),
-      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, pool_, engine_))) {
+      machine_(traits_of_this_cpu(pool_.threads())),
+      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, machine_))),
+      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, machine_))) {
   const std::int64_t thin_layers = layers_to_weigh(model_.config);
   if (model_.config.layers <= 2 * thin_layers) return;
   ModelConfig thin = model_.config;
   thin.layers = thin_layers;
   thin.windows.resize(std::min<std::size_t>(thin.windows.size(), thin_layers));
-  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, pool_, engine_));
-  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, pool_, engine_));
+  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, machine_));
+  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, machine_));
 }
 
 GraphCandidates PreparedModel::graphs() const noexcept {

@@ -10,8 +10,8 @@
 #include "memory/parallel.h"
 #include "memory/planner.h"
 #include "models/catalogue/catalogue.h"
-#include "models/ops.h"
-#include "models/unit_ops.h"
+#include "models/cpu/cpu_scratch.h"
+#include "models/unit_code.h"
 #include "nvme/io_queue.h"
 #include "trainer/drive_rates.h"
 #include "trainer/durability.h"
@@ -22,7 +22,7 @@ namespace spillway {
 // Whether the run is to happen on this machine, or is only planned: then for a machine that may be another one.
 enum class Where : std::uint8_t { here, anywhere };
 
-// The model compiled for each way through the vocabulary, and what it computes with. Does not move: units refer to the pool.
+// The model compiled for each way through the vocabulary, and the threads that it computes with.
 class PreparedModel {
  public:
   // InputError for models that this version can only plan, where the run is to happen.
@@ -41,7 +41,7 @@ class PreparedModel {
   ResolvedModel model_;
   std::int64_t seq_length_;
   ThreadPool pool_;
-  ops::MatmulEngine engine_;
+  CpuTraits machine_;
   CompiledModel tiled_, fused_;
   std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; not where there are few
 };

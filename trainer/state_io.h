@@ -8,7 +8,7 @@
 
 #include "memory/plan.h"
 #include "models/catalogue/catalogue.h"
-#include "models/unit_ops.h"
+#include "models/unit_code.h"
 #include "offload/executor.h"
 #include "trainer/state_sums.h"
 

@@ -84,15 +84,15 @@ void keep_library_single_threaded() { omp_set_num_threads(1); }
 
 // The library's blocked bf16 kernels are better than fp32 where the CPU has them, and better than ours where it has tiles (AMX);
 // its other ways are slower than fp32.
-Arithmetic choose_bf16(const dnnl::engine& engine) {
+Bf16Products choose_bf16(const dnnl::engine& engine) {
   try {
     const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
     const auto compiled = describe_matmul(engine, shape, shape, dnnl::memory::desc(), shape);
     const std::string_view name = compiled.impl_info_str();
-    if (!name.starts_with("brg")) return Arithmetic::widened;
-    return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Arithmetic::own : Arithmetic::library;
+    if (!name.starts_with("brg")) return Bf16Products::widened;
+    return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Bf16Products::own : Bf16Products::library;
   } catch (const dnnl::error&) {
-    return Arithmetic::widened;
+    return Bf16Products::widened;
   }
 }
 
@@ -113,14 +113,11 @@ struct MatmulEngine::Impl {
     GemmSlices slices;
     // [rows: whole, last][columns: whole, last][depth: whole, last][product: first, further]
     std::array<std::unique_ptr<Product>, 16> products;
-    std::int64_t turned_ld = 0;
-    Bytes turned_bytes = 0, a_bytes = 0, b_bytes = 0, c_bytes = 0, library_bytes = 0;  // a worker
-    Bytes shared_bytes = 0;
+    GemmRoom room;
+    Bytes library_bytes = 0;  // a worker
     Arithmetic arithmetic = Arithmetic::library;
 
-    // Plain fp32 sums gather in C itself.
-    bool sums_in_c() const { return spec.output == DType::float32 && !spec.has_bias && !spec.has_residual; }
-    Bytes worker_bytes() const { return turned_bytes + a_bytes + b_bytes + c_bytes + library_bytes; }
+    Bytes worker_bytes() const { return room.worker_bytes() + library_bytes; }
     std::unique_ptr<Product>& product(bool last_rows, bool last_columns, bool last_depth, bool further) {
       return products[8u * last_rows + 4u * last_columns + 2u * last_depth + (further ? 1u : 0u)];
     }
@@ -135,13 +132,6 @@ struct MatmulEngine::Impl {
   explicit Impl(int count) : threads(count), engine(dnnl::engine::kind::cpu, 0) {
     for (int i = 0; i < threads; ++i) streams.emplace_back(engine);
     bf16 = choose_bf16(engine);
-  }
-
-  Arithmetic arithmetic(const GemmSpec& spec) const {
-    if (spec.m == 1 && spec.transpose_a == Transpose::no && spec.transpose_b == Transpose::yes) return Arithmetic::row;
-    if (spec.input != DType::bfloat16) return Arithmetic::library;
-    // Our kernels take terms in pairs.
-    return bf16 == Arithmetic::own && spec.k % 2 != 0 ? Arithmetic::library : bf16;
   }
 
   Plan* find(const GemmSpec& spec) const {
@@ -177,7 +167,7 @@ struct MatmulEngine::Impl {
   int threads;
   dnnl::engine engine;
   std::vector<dnnl::stream> streams;  // [threads]
-  Arithmetic bf16 = Arithmetic::library;
+  Bf16Products bf16 = Bf16Products::library;
   mutable std::shared_mutex mutex;           // of `plans`
   std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
 };
@@ -188,33 +178,10 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
   keep_library_single_threaded();
   auto plan = std::make_unique<Plan>();
   plan->spec = spec;
-  plan->arithmetic = arithmetic(spec);
+  plan->arithmetic = arithmetic_of(spec, bf16);
   plan->slices = cut_gemm(spec, plan->arithmetic);
-  const GemmSlices& slices = plan->slices;
-  const bool turns = spec.transpose_a == Transpose::yes;
-  if (plan->arithmetic == Arithmetic::row) {
-    plan->c_bytes = round_up(slices.columns * 4, kLine);
-    plan->shared_bytes = round_up(spec.k * 4, kLine);
-    return plan;
-  }
-  if (plan->arithmetic == Arithmetic::own) {
-    plan->turned_ld = round_up(slices.depth, 32) + 32;
-    if (turns) plan->turned_bytes = round_up(slices.rows * plan->turned_ld * 2, kLine);
-    if (turns) plan->shared_bytes = packed_bytes(spec.k, spec.n);
-    if (!turns) plan->b_bytes = packed_bytes(slices.depth, slices.columns);
-    if (slices.depth < spec.k && !plan->sums_in_c()) plan->c_bytes = round_up(slices.rows * slices.columns * 4, kLine);
-    return plan;
-  }
-  if (turns) {
-    // Rows a power of two apart would share cache sets.
-    plan->turned_ld = round_up(spec.k, 32) + 32;
-    plan->turned_bytes = round_up(slices.rows * plan->turned_ld * size_of(spec.input), kLine);
-  }
-  if (plan->arithmetic == Arithmetic::widened) {
-    plan->a_bytes = round_up(slices.rows * slices.depth * 4, kLine);
-    plan->b_bytes = round_up(slices.depth * slices.columns * 4, kLine);
-    plan->c_bytes = round_up(slices.rows * slices.columns * 4, kLine);
-  }
+  plan->room = room_of(spec, plan->slices, plan->arithmetic);
+  if (plan->arithmetic == Arithmetic::row || plan->arithmetic == Arithmetic::own) return plan;
   compile_products(*plan);
   return plan;
 }
@@ -238,7 +205,7 @@ void MatmulEngine::Impl::compile_products(Plan& plan) const {
     slice.n = extent(spec.n, slices.columns, last_columns);
     slice.k = extent(spec.k, slices.depth, last_depth);
     slice.transpose_a = Transpose::no;
-    if (spec.transpose_a == Transpose::yes) slice.lda = plan.turned_ld;
+    if (spec.transpose_a == Transpose::yes) slice.lda = plan.room.turned_ld;
     if (further) slice.store = Store::add;
     if (converted) {
       slice.input = slice.output = DType::float32;
@@ -248,7 +215,7 @@ void MatmulEngine::Impl::compile_products(Plan& plan) const {
       slice.store = further ? Store::add : Store::write;
       slice.has_bias = slice.has_residual = false;
     }
-    SPILLWAY_CHECK(converted || depths == 1 || (spec.output == DType::float32 && !spec.has_bias && !spec.has_residual),
+    SPILLWAY_CHECK(converted || depths == 1 || sums_in_c(spec),
                    "only plain fp32 sums are cut in depth");
     try {
       plan.product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
@@ -293,8 +260,8 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
   const auto* a = static_cast<const BFloat16*>(operands.a);
   const auto* b = static_cast<const BFloat16*>(operands.b);
   auto* turned = reinterpret_cast<BFloat16*>(task.scratch);
-  auto* packed = reinterpret_cast<std::uint32_t*>(task.scratch + plan.turned_bytes);
-  auto* sums = reinterpret_cast<float*>(task.scratch + plan.turned_bytes + plan.b_bytes);
+  auto* packed = reinterpret_cast<std::uint32_t*>(task.scratch + plan.room.turned_bytes);
+  auto* sums = reinterpret_cast<float*>(task.scratch + plan.room.turned_bytes + plan.room.b_bytes);
   // As many columns as stay in the second cache beside the rows of A.
   constexpr Bytes kGroupBytes = 256 * kKiB;
   const std::int64_t group =
@@ -304,7 +271,7 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
     const BFloat16* rows = turns ? turned : a + task.row * spec.lda + depth;
     if (turns) {
       transpose_block(length, task.rows, reinterpret_cast<const std::uint16_t*>(a + depth * spec.lda + task.row), spec.lda,
-                      reinterpret_cast<std::uint16_t*>(turned), plan.turned_ld);
+                      reinterpret_cast<std::uint16_t*>(turned), plan.room.turned_ld);
     } else {
       pack_bf16(length, task.columns,
                 spec.transpose_b == Transpose::yes ? b + task.column * spec.ldb + depth : b + depth * spec.ldb + task.column,
@@ -314,7 +281,7 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
       const std::int64_t c_at = task.row * spec.ldc + column;
       Bf16Output output;
       output.starts_from_partial = depth > 0;
-      if (plan.sums_in_c()) {
+      if (sums_in_c(spec)) {
         output.partial = static_cast<float*>(operands.c) + c_at;
         output.ld_partial = spec.ldc;
         output.starts_from_partial = depth > 0 || spec.store == Store::add;
@@ -338,7 +305,7 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
           turns ? reinterpret_cast<const std::uint32_t*>(task.shared + packed_bytes(depth, spec.n) + packed_bytes(length, column))
                 : packed;
       multiply_bf16(task.rows, std::min(group, task.column + task.columns - column), length, rows,
-                    turns ? plan.turned_ld : spec.lda, panels, output);
+                    turns ? plan.room.turned_ld : spec.lda, panels, output);
     }
   }
 }
@@ -382,11 +349,11 @@ void MatmulEngine::Impl::run_widened(Plan& plan, const GemmOperands& operands, c
   const GemmSpec& spec = plan.spec;
   const GemmSlices& slices = plan.slices;
   const bool last_rows = task.row + slices.rows >= spec.m, last_columns = task.column + slices.columns >= spec.n;
-  std::byte* at = task.scratch + plan.turned_bytes;
+  std::byte* at = task.scratch + plan.room.turned_bytes;
   auto* wide_a = reinterpret_cast<float*>(at);
-  auto* wide_b = reinterpret_cast<float*>(at + plan.a_bytes);
-  auto* sum = reinterpret_cast<float*>(at + plan.a_bytes + plan.b_bytes);
-  std::byte* library = at + plan.a_bytes + plan.b_bytes + plan.c_bytes;
+  auto* wide_b = reinterpret_cast<float*>(at + plan.room.a_bytes);
+  auto* sum = reinterpret_cast<float*>(at + plan.room.a_bytes + plan.room.b_bytes);
+  std::byte* library = at + plan.room.a_bytes + plan.room.b_bytes + plan.room.c_bytes;
   const auto* b = static_cast<const BFloat16*>(operands.b);
   for (std::int64_t depth = 0; depth < spec.k; depth += slices.depth) {
     const std::int64_t length = std::min(slices.depth, spec.k - depth);
@@ -469,22 +436,24 @@ void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, cons
     a += task.row * size;
     if (spec.input == DType::float32) {
       transpose_block(spec.k, task.rows, reinterpret_cast<const std::uint32_t*>(a), lda,
-                      reinterpret_cast<std::uint32_t*>(task.scratch), plan.turned_ld);
+                      reinterpret_cast<std::uint32_t*>(task.scratch), plan.room.turned_ld);
     } else {
       transpose_block(spec.k, task.rows, reinterpret_cast<const std::uint16_t*>(a), lda,
-                      reinterpret_cast<std::uint16_t*>(task.scratch), plan.turned_ld);
+                      reinterpret_cast<std::uint16_t*>(task.scratch), plan.room.turned_ld);
     }
     a = task.scratch;
-    lda = plan.turned_ld;
+    lda = plan.room.turned_ld;
   } else {
     a += task.row * lda * size;
   }
   if (plan.arithmetic == Arithmetic::library) {
-    run_library(plan, operands, task, a, task.scratch + plan.turned_bytes);
+    run_library(plan, operands, task, a, task.scratch + plan.room.turned_bytes);
   } else {
     run_widened(plan, operands, task, reinterpret_cast<const BFloat16*>(a), lda);
   }
 }
+
+Bf16Products bf16_products_here() { return choose_bf16(dnnl::engine(dnnl::engine::kind::cpu, 0)); }
 
 MatmulEngine::MatmulEngine(int threads) : impl_(std::make_unique<Impl>(threads)) {}
 MatmulEngine::~MatmulEngine() = default;
@@ -493,7 +462,7 @@ void MatmulEngine::prepare(const GemmSpec& spec) { impl_->obtain(spec); }
 
 Bytes MatmulEngine::scratch_bytes(const GemmSpec& spec) {
   const Impl::Plan& plan = impl_->obtain(spec);
-  return plan.worker_bytes() * impl_->threads + plan.shared_bytes;
+  return plan.worker_bytes() * impl_->threads + plan.room.shared_bytes;
 }
 
 void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch) {
@@ -501,7 +470,7 @@ void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmO
   SPILLWAY_CHECK(pool.threads() <= impl_->threads, "a pool of {} threads for an engine of {}", pool.threads(), impl_->threads);
   const GemmSlices& slices = plan.slices;
   std::byte* shared = scratch + plan.worker_bytes() * impl_->threads;
-  if (plan.shared_bytes > 0) impl_->pack_shared(pool, plan, operands, shared);
+  if (plan.room.shared_bytes > 0) impl_->pack_shared(pool, plan, operands, shared);
   pool.parallel_for(slices.row_tasks * slices.column_tasks, [&](std::int64_t index, int worker) {
     keep_library_single_threaded();
     Impl::Task task;

@@ -1,4 +1,5 @@
-// How a matrix product is cut into tasks: by its shape alone, so that the bits never depend on the number of threads.
+// How a matrix product is cut into tasks, by its shape alone, so that the bits never depend on the number of threads; and the
+// scratch that this takes.
 // Not here: the products themselves (gemm.cpp).
 #pragma once
 
@@ -19,6 +20,20 @@ struct GemmSlices {
 // Who multiplies: our bf16 kernels; the library in the spec's input type; the library in fp32, bf16 blocks widened first; our
 // product of a single row, which only reads B.
 enum class Arithmetic : std::uint8_t { own, library, widened, row };
+Arithmetic arithmetic_of(const GemmSpec& spec, Bf16Products bf16);
 GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic);
+
+// Plain fp32 sums gather in C itself.
+inline bool sums_in_c(const GemmSpec& spec) { return spec.output == DType::float32 && !spec.has_bias && !spec.has_residual; }
+
+// Scratch of a worker: [turned A | widened A | packed or widened B | fp32 C | the library's]; after those of all workers, what is
+// made once for all tasks: a packed B, or a single row of A widened.
+struct GemmRoom {
+  std::int64_t turned_ld = 0;
+  Bytes turned_bytes = 0, a_bytes = 0, b_bytes = 0, c_bytes = 0;
+  Bytes shared_bytes = 0;
+  Bytes worker_bytes() const { return turned_bytes + a_bytes + b_bytes + c_bytes; }
+};
+GemmRoom room_of(const GemmSpec& spec, const GemmSlices& slices, Arithmetic arithmetic);
 
 }  // namespace spillway::ops

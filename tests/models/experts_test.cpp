@@ -11,10 +11,7 @@ namespace spillway {
 namespace {
 
 CompiledModel compile(const ModelConfig& config, BuildPurpose purpose) {
-  const ThreadPool pool(1);
-  ops::MatmulEngine engine(1);
-  return build_model(config, {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = 2048, .head = HeadMode::fused, .pool = pool,
-                              .engine = engine, .purpose = purpose});
+  return build_model(config, {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = 2048, .head = HeadMode::fused, .purpose = purpose});
 }
 
 ModelConfig shallow(std::string_view name) {

@@ -81,10 +81,8 @@ Batch random_batch(std::int64_t sequences, std::uint32_t seed) {
 
 class Families : public ::testing::TestWithParam<std::string> {
  protected:
-  ThreadPool pool_{2};
-  ops::MatmulEngine engine_{2};
 
-  BuildOptions options(DType dtype, HeadMode head) { return {dtype, kBatch, kSequence, head, pool_, engine_}; }
+  BuildOptions options(DType dtype, HeadMode head) { return {dtype, kBatch, kSequence, head}; }
   InCoreRunner drawn(DType dtype, HeadMode head, const Cuts& cuts) {
     InCoreRunner runner(small_config(GetParam()), options(dtype, head), cuts);
     runner.draw(7);
@@ -106,7 +104,7 @@ TEST_P(Families, GraphIsConsistent) {
     for (const Cuts& cuts : {kManyCuts, kNoCuts}) {
       const CompiledModel model = build_model_with_cuts(config, options(DType::bfloat16, head), cuts);
       const UnitGraph& graph = model.graph;
-      ASSERT_EQ(graph.units.size(), model.ops.size());
+      ASSERT_EQ(graph.units.size(), model.code.size());
       EXPECT_EQ(graph.parameters, parameter_count(config));
       EXPECT_EQ(graph.rows, kBatch * kSequence);
 
@@ -212,9 +210,7 @@ TEST_P(Families, RecomputationGivesTheSameBits) {
 TEST_P(Families, ThreadsDoNotChangeTheBits) {
   const Batch batch = random_batch(kBatch, 5);
   InCoreRunner two = drawn(DType::bfloat16, HeadMode::tiled, kManyCuts);
-  const ThreadPool pool(1);
-  ops::MatmulEngine engine(1);
-  InCoreRunner one(small_config(GetParam()), {DType::bfloat16, kBatch, kSequence, HeadMode::tiled, pool, engine}, kManyCuts);
+  InCoreRunner one(small_config(GetParam()), {DType::bfloat16, kBatch, kSequence, HeadMode::tiled}, kManyCuts, 1);
   one.draw(7);
   EXPECT_EQ(two.backward(batch.tokens, batch.targets), one.backward(batch.tokens, batch.targets));
   expect_same_bits(two.gradients(), one.gradients());
@@ -307,12 +303,10 @@ TEST(Cuts, FollowFromTheModel) {
 }
 
 TEST(Build, RefusesWhatCannotBeComputed) {
-  const ThreadPool pool(1);
-  ops::MatmulEngine engine(1);
   ModelConfig config = small_config("mistral");
   const auto message_of = [&](DType dtype, std::int64_t sequence) -> std::string {
     try {
-      build_model(config, {dtype, 1, sequence, HeadMode::tiled, pool, engine});
+      build_model(config, {dtype, 1, sequence, HeadMode::tiled});
     } catch (const InputError& error) {
       return error.what();
     }
@@ -327,10 +321,8 @@ TEST(Build, RefusesWhatCannotBeComputed) {
 }
 
 TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
-  const ThreadPool pool(1);
-  ops::MatmulEngine engine(1);
   const ModelConfig config = small_config("gpt2");
-  InCoreRunner runner(config, {DType::float32, 1, 8, HeadMode::tiled, pool, engine}, kNoCuts);
+  InCoreRunner runner(config, {DType::float32, 1, 8, HeadMode::tiled}, kNoCuts);
   runner.draw(1);
   const Tensors one = runner.parameters();
   for (const auto& [name, values] : one) {
@@ -368,7 +360,7 @@ class WeightFiles : public ::testing::Test {
 
   fs::path file() const { return directory_ / "model.safetensors"; }
   UnitGraph graph_of(const ModelConfig& config, const Cuts& cuts) {
-    return build_model_with_cuts(config, {DType::bfloat16, 1, 8, HeadMode::tiled, pool_, engine_}, cuts).graph;
+    return build_model_with_cuts(config, {DType::bfloat16, 1, 8, HeadMode::tiled}, cuts).graph;
   }
   void write(const UnitGraph& graph, const std::vector<std::vector<float>>& blocks, ElementType type) {
     SafetensorsWriter writer(file(), tensors_to_write(graph, type));
@@ -399,8 +391,6 @@ class WeightFiles : public ::testing::Test {
   }
 
   fs::path directory_;
-  ThreadPool pool_{1};
-  ops::MatmulEngine engine_{1};
 };
 
 TEST_F(WeightFiles, PassThroughAFileWhole) {

@@ -5,67 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "models/config.h"
-#include "models/safetensors.h"
+#include "tests/models/golden_case.h"
 #include "tests/models/in_core_runner.h"
 
 namespace spillway::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using Tensors = std::map<std::string, std::vector<float>>;
-
-struct GoldenCase {
-  explicit GoldenCase(const std::string& name)
-      : directory(fs::path(SPILLWAY_TEST_DATA) / "golden" / name),
-        config(read_model_config(directory / "config.json")),
-        golden(directory / "golden.safetensors") {
-    numbers = nlohmann::json::parse(std::ifstream(directory / "golden.json"));
-    steps = numbers.at("steps");
-    batch = numbers.at("batch");
-    sequence = numbers.at("seq_len");
-    const StoredTensor* stored = golden.find("tokens");
-    std::vector<std::int32_t> windows(static_cast<std::size_t>(stored->elements));
-    golden.read_int32(*stored, 0, windows);
-    for (std::int64_t row = 0; row < steps * batch; ++row) {
-      const auto begin = windows.begin() + row * (sequence + 1);
-      tokens.insert(tokens.end(), begin, begin + sequence);
-      targets.insert(targets.end(), begin + 1, begin + sequence + 1);
-    }
-    if (const StoredTensor* given = golden.find("targets")) golden.read_int32(*given, 0, targets);
-  }
-
-  std::span<const std::int32_t> of_step(const std::vector<std::int32_t>& all, std::int64_t step) const {
-    return std::span(all).subspan(static_cast<std::size_t>(step * batch * sequence), static_cast<std::size_t>(batch * sequence));
-  }
-  std::vector<float> tensor(const std::string& name) const {
-    const StoredTensor* stored = golden.find(name);
-    if (stored == nullptr) throw Error(1, "no tensor " + name, "");
-    std::vector<float> values(static_cast<std::size_t>(stored->elements));
-    golden.read(*stored, 0, values);
-    return values;
-  }
-  AdamSettings adam(std::int64_t step) const {
-    const auto& optimizer = numbers.at("optimizer");
-    return {.lr = numbers.at("schedule").at("lrs")[static_cast<std::size_t>(step)],
-            .beta1 = optimizer.at("betas")[0],
-            .beta2 = optimizer.at("betas")[1],
-            .epsilon = optimizer.at("eps"),
-            .decay = optimizer.at("weight_decay"),
-            .clip = numbers.at("clip_norm")};
-  }
-
-  fs::path directory;
-  ModelConfig config;
-  SafetensorsReader golden;
-  nlohmann::json numbers;
-  std::int64_t steps = 0, batch = 0, sequence = 0;
-  std::vector<std::int32_t> tokens, targets;  // [S,B,T]
-};
 
 double norm_of(const std::vector<float>& values) {
   double sum = 0;
@@ -127,11 +73,8 @@ bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.b
 
 class Golden : public ::testing::TestWithParam<std::string> {
  protected:
-  ThreadPool pool_{2};
-  ops::MatmulEngine engine_{2};
-
   BuildOptions options(const GoldenCase& golden, DType dtype, std::int64_t micro_batch, HeadMode head) const {
-    return {dtype, micro_batch, golden.sequence, head, pool_, const_cast<ops::MatmulEngine&>(engine_)};
+    return {dtype, micro_batch, golden.sequence, head};
   }
   InCoreRunner loaded(const GoldenCase& golden, DType dtype, std::int64_t micro_batch, HeadMode head) const {
     InCoreRunner runner(golden.config, options(golden, dtype, micro_batch, head), canonical_cuts(golden.config));

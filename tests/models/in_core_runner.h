@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "memory/bfloat16.h"
 #include "memory/error.h"
 #include "models/build.h"
+#include "models/cpu/cpu_backend.h"
+#include "models/cpu/cpu_scratch.h"
 #include "models/weights_io.h"
 
 namespace spillway::testing {
@@ -57,8 +60,16 @@ enum class SavedValues { kept, recomputed };
 
 class InCoreRunner {
  public:
-  InCoreRunner(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts)
-      : model_(build_model_with_cuts(config, options, cuts)), config_(config) {
+  // By the CPU's backend on so many threads, or by the one that is given, which must outlive it.
+  InCoreRunner(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts, int threads = 2, Backend* backend = nullptr)
+      : pool_(std::make_unique<ThreadPool>(threads)),
+        cpu_(std::make_unique<CpuBackend>(*pool_)),
+        backend_(backend != nullptr ? backend : cpu_.get()),
+        model_(build_model_with_cuts(config, with_scratch(options, threads), cuts)),
+        config_(config) {
+    backend_->prepare(model_);
+    constants_.emplace(model_.constants.bytes);
+    if (model_.constants.bytes > 0) model_.constants.fill({constants_->data(), constants_->size()});
     const UnitGraph& graph = model_.graph;
     for (const ParameterBlock& block : graph.blocks) {
       master_.emplace_back(static_cast<std::size_t>(block.elements));
@@ -143,7 +154,7 @@ class InCoreRunner {
       begin_micro_batch();
       run_forward(tokens.data() + begin, targets.data() + begin, &sum, scale);
       run_backward(tokens.data() + begin, targets.data() + begin, &sum, scale, saved,
-                   begin == 0 ? GradientMode::write : GradientMode::accumulate);
+                   begin == 0);
       total += sum;
     }
     add_unit_gradients();
@@ -184,6 +195,10 @@ class InCoreRunner {
   }
 
  private:
+  static BuildOptions with_scratch(BuildOptions options, int threads) {
+    options.scratch = cpu_scratch_bound(traits_of_this_cpu(threads));
+    return options;
+  }
   static double counted(std::span<const std::int32_t> targets) {
     return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != -100; }));
   }
@@ -227,10 +242,10 @@ class InCoreRunner {
     for (Buffer& value : values_) value.spoil();
   }
 
-  // A call's views; `null_if` drops a use.
+  // A pass's operands; `null_if` drops a use.
   template <typename NullIf>
-  void call_unit(std::size_t u, const std::vector<ValueUse>& uses, Bytes workspace_bytes, UnitCall call, NullIf null_if,
-                 void (UnitOps::*pass)(const UnitCall&)) {
+  void call_unit(std::size_t u, const std::vector<ValueUse>& uses, Bytes workspace_bytes, PassMemory call, NullIf null_if,
+                 Pass pass) {
     const Unit& unit = graph().units[u];
     std::vector<std::byte*> values;
     std::vector<const std::byte*> weights;
@@ -244,7 +259,8 @@ class InCoreRunner {
     call.weights = weights;
     call.gradients = gradients;
     call.workspace = workspace.data();
-    (model_.ops[u].get()->*pass)(call);
+    call.constants = constants_->data();
+    backend_->run((*model_.code[u])[pass], call);
     SPILLWAY_CHECK(workspace.is_guard_whole(), "{} wrote behind its workspace", unit.name);
     for (const ValueUse& use : uses) {
       SPILLWAY_CHECK(values_[static_cast<std::size_t>(use.value)].is_guard_whole(), "{} wrote behind {}", unit.name,
@@ -253,48 +269,51 @@ class InCoreRunner {
     for (const Buffer& sum : unit_gradients_[u]) SPILLWAY_CHECK(sum.is_guard_whole(), "{} wrote behind a gradient", unit.name);
   }
 
-  static UnitCall call_on(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale) {
-    UnitCall call;
+  static PassMemory call_on(const std::int32_t* tokens, const std::int32_t* targets, MicroBatchWords& words) {
+    PassMemory call;
     call.tokens = tokens;
     call.targets = targets;
-    call.loss_sum = loss;
-    call.loss_scale = scale;
+    call.words = &words;
     return call;
   }
 
   void run_forward(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale) {
+    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale};
     for (std::size_t u = 0; u < graph().units.size(); ++u) {
       const Unit& unit = graph().units[u];
       if (unit.role == ForwardRole::merged_into_backward) continue;
       call_unit(
-          u, unit.forward, unit.forward_workspace, call_on(tokens, targets, loss, scale), [](const ValueUse&) { return false; },
-          &UnitOps::forward);
+          u, unit.forward, unit.forward_workspace, call_on(tokens, targets, words), [](const ValueUse&) { return false; },
+          Pass::forward);
     }
+    *loss = words.loss_sum;
   }
 
   void run_backward(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale, SavedValues saved,
-                    GradientMode mode) {
+                    bool first_micro_batch) {
+    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale};
     for (std::size_t u = graph().units.size(); u-- > 0;) {
       const Unit& unit = graph().units[u];
-      UnitCall call = call_on(tokens, targets, loss, scale);
-      call.gradient_mode = mode;
-      if (saved == SavedValues::recomputed && !unit.saved.empty()) {
+      PassMemory call = call_on(tokens, targets, words);
+      call.first_micro_batch = first_micro_batch;
+      const bool recomputes = saved == SavedValues::recomputed && !unit.saved.empty();
+      if (recomputes) {
         for (const int value : unit.saved) values_[static_cast<std::size_t>(value)].spoil();
-        call.keeps_saved = false;
       }
-      if (!call.keeps_saved && unit.saved_piece == 0) {
-        call.pass = ForwardPass::recompute;
+      const bool by_itself = recomputes && unit.saved_piece > 0;
+      if (recomputes && !by_itself) {
         call_unit(
             u, unit.forward, unit.forward_workspace, call,
             [&](const ValueUse& use) {
               return use.access != Access::read && std::find(unit.saved.begin(), unit.saved.end(), use.value) == unit.saved.end();
             },
-            &UnitOps::forward);
-        call.pass = ForwardPass::full;
+            Pass::recompute);
       }
       call_unit(
-          u, unit.backward, unit.backward_workspace, call, [](const ValueUse&) { return false; }, &UnitOps::backward);
+          u, unit.backward, unit.backward_workspace, call, [](const ValueUse&) { return false; },
+          by_itself ? Pass::backward_in_pieces : Pass::backward);
     }
+    *loss = words.loss_sum;
   }
 
   // A block that two units use has two sums, added once at the end.
@@ -309,7 +328,11 @@ class InCoreRunner {
     }
   }
 
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<CpuBackend> cpu_;
+  Backend* backend_;
   CompiledModel model_;
+  std::optional<Buffer> constants_;
   ModelConfig config_;
   std::vector<std::vector<float>> master_, first_moment_, second_moment_, gradient_;  // [P] a block
   std::vector<Buffer> weights_;                                                       // [P] a block, in the compute type

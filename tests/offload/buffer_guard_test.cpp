@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/offload/late_writes.h"
 #include "tests/offload/small_training.h"
 
 #if defined(SPILLWAY_POISONS) || !defined(NDEBUG)  // elsewhere there is nothing to test
@@ -119,22 +120,6 @@ TEST_F(BufferGuardTest, WhatIsReleasedIsNotANumber) {
 
 // --- Planted in a training --------------------------------------------------------------------------------------------------
 
-// A unit that writes one float behind its workspace when it runs forward.
-class OverrunningUnit final : public UnitOps {
- public:
-  OverrunningUnit(std::unique_ptr<UnitOps> unit, Bytes workspace) : unit_(std::move(unit)), workspace_(workspace) {}
-  void forward(const UnitCall& call) override {
-    unit_->forward(call);
-    const float one = 1;
-    std::memcpy(call.workspace + workspace_, &one, sizeof(one));
-  }
-  void backward(const UnitCall& call) override { unit_->backward(call); }
-
- private:
-  std::unique_ptr<UnitOps> unit_;
-  Bytes workspace_;
-};
-
 bool in_use(const Plan& plan, int op, Bytes at) {
   const auto holds = [at](const Buffer& buffer) {
     return buffer.tier == Tier::device && at >= buffer.offset && at < buffer.offset + buffer.bytes * buffer.slots;
@@ -179,8 +164,12 @@ TEST_F(BufferGuardDeathTest, AKernelThatWritesBehindItsBufferIsCaught) {
       const Buffer& workspace = buffer_of(plan, plan.step, operand.buffer);
       const Bytes behind = workspace.offset + workspace.bytes;
       if (behind >= plan.peak[static_cast<int>(Tier::device)] || in_use(plan, id, behind)) continue;
-      auto& unit = model.tiled.ops[static_cast<std::size_t>(op.unit)];
-      unit = std::make_unique<OverrunningUnit>(std::move(unit), workspace.bytes);
+      // One float behind its workspace.
+      const CallList& list = (*model.tiled.code[static_cast<std::size_t>(op.unit)])[Pass::forward];
+      model.around = std::make_unique<TellingBackend>(model.backend, list, [&](const PassMemory& memory) {
+        const float one = 1;
+        std::memcpy(memory.workspace + workspace.bytes, &one, sizeof(one));
+      });
       EXPECT_DEATH(train(), "use-after-poison");
       return;
     }

@@ -97,19 +97,21 @@ inline std::vector<LateWrites::Extent> extents_of_write(const Plan& plan, int ba
   return extents;
 }
 
-// A unit that tells when it has run backward.
-class ToldBackward final : public UnitOps {
+// Tells when a list has run.
+class TellingBackend final : public Backend {
  public:
-  ToldBackward(std::unique_ptr<UnitOps> unit, std::function<void()> told) : unit_(std::move(unit)), told_(std::move(told)) {}
-  void forward(const UnitCall& call) override { unit_->forward(call); }
-  void backward(const UnitCall& call) override {
-    unit_->backward(call);
-    told_();
+  TellingBackend(Backend& backend, const CallList& list, std::function<void(const PassMemory&)> told)
+      : backend_(backend), list_(list), told_(std::move(told)) {}
+  void prepare(const CompiledModel& model) override { backend_.prepare(model); }
+  void run(const CallList& list, const PassMemory& memory) override {
+    backend_.run(list, memory);
+    if (&list == &list_) told_(memory);
   }
 
  private:
-  std::unique_ptr<UnitOps> unit_;
-  std::function<void()> told_;
+  Backend& backend_;
+  const CallList& list_;
+  std::function<void(const PassMemory&)> told_;
 };
 
 }  // namespace spillway

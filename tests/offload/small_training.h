@@ -19,6 +19,8 @@
 #include "memory/waits.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
+#include "models/cpu/cpu_backend.h"
+#include "models/cpu/cpu_scratch.h"
 #include "models/weights_io.h"
 #include "nvme/store.h"
 #include "offload/executor.h"
@@ -47,10 +49,13 @@ inline MachineProfile made_up_machine() {
 struct SmallModel {
   SmallModel(const std::string& golden, DType dtype, std::int64_t micro_batch, std::int64_t sequence, int threads = 2,
              std::optional<Cuts> cuts = std::nullopt)
-      : resolved(resolve_model(golden_directory(golden))), pool(threads), engine(threads) {
+      : resolved(resolve_model(golden_directory(golden))), pool(threads), backend(pool) {
     const auto compile = [&](HeadMode head) {
-      const BuildOptions options{
-          .dtype = dtype, .micro_batch = micro_batch, .sequence = sequence, .head = head, .pool = pool, .engine = engine};
+      const BuildOptions options{.dtype = dtype,
+                                 .micro_batch = micro_batch,
+                                 .sequence = sequence,
+                                 .head = head,
+                                 .scratch = cpu_scratch_bound(traits_of_this_cpu(threads))};
       return build_model_with_cuts(resolved.config, options, cuts.value_or(canonical_cuts(resolved.config)));
     };
     tiled = compile(HeadMode::tiled);
@@ -61,7 +66,8 @@ struct SmallModel {
 
   ResolvedModel resolved;
   ThreadPool pool;
-  ops::MatmulEngine engine;
+  mutable CpuBackend backend;
+  std::unique_ptr<Backend> around;  // in its place, where a test looks at what runs
   CompiledModel tiled, fused;
 };
 
@@ -200,6 +206,7 @@ class SmallTraining {
     executor_.emplace(ExecutorOptions{.plan = &plan_,
                                       .model = &model_.of(plan_),
                                       .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model_.tiled,
+                                      .backend = model_.around ? model_.around.get() : &model_.backend,
                                       .pool = &model_.pool,
                                       .store = store,
                                       .seed = 77,

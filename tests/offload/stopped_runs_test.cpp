@@ -26,8 +26,8 @@ class StoppedRuns : public ::testing::Test {
     std::string pattern = ::testing::TempDir() + "stopped_runs_XXXXXX";
     directory_ = mkdtemp(pattern.data());
     // The first unit is the last to run backward: the loss of its step is known then, and has stopped the step or has not.
-    std::unique_ptr<UnitOps>& first = model_.fused.ops.front();
-    first = std::make_unique<ToldBackward>(std::move(first), [this] {
+    const CallList& first = (*model_.fused.code.front())[Pass::backward];
+    model_.around = std::make_unique<TellingBackend>(model_.backend, first, [this](const PassMemory&) {
       if (++backwards_ == (kGood + 1) * kMicroBatches) gate_.open();
     });
   }

@@ -38,17 +38,15 @@ constexpr Outline kOutlines[] = {{"in_next_forward", Order::vertical, UpdateTime
 
 class Model {
  public:
-  explicit Model(int layers) : pool_(1), engine_(1) {
+  explicit Model(int layers) {
     ModelConfig config = catalogue_config("smollm2-135m");
     config.layers = layers;
     config.windows.resize(static_cast<std::size_t>(layers));
-    model_ = build_model(config, {DType::bfloat16, 1, 128, HeadMode::tiled, pool_, engine_});
+    model_ = build_model(config, {DType::bfloat16, 1, 128, HeadMode::tiled});
   }
   const UnitGraph& graph() const { return model_.graph; }
 
  private:
-  ThreadPool pool_;
-  ops::MatmulEngine engine_;
   CompiledModel model_;
 };
 

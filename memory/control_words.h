@@ -1,0 +1,20 @@
+// What calls of a micro-batch read and write at run time beside their operands: in the device's memory, a block a micro-batch.
+// Not here: who sets them (offload/operations.h).
+#pragma once
+
+#include <cstdint>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+struct MicroBatchWords {
+  double loss_sum = 0;          // of the losses of its tokens, written by the unit that completes the loss
+  float loss_scale = 1;         // 1 / counted tokens of the global batch, times fp16's scale where there is one
+  std::int64_t position = 0;    // of the first row in its sequence; not 0 only where keys and values are cached
+  std::int64_t logits_row = 0;  // the row whose logits are wanted, in [0, n)
+};
+
+inline constexpr Bytes kMicroBatchWordsBytes = sizeof(MicroBatchWords);
+
+}  // namespace spillway

@@ -1,0 +1,14 @@
+// The functions between an MLP's products.
+#pragma once
+
+#include <cstdint>
+
+namespace spillway {
+
+enum class Activation : std::uint8_t {
+  silu,       // x · sigmoid(x)
+  gelu_tanh,  // gelu_new and gelu_pytorch_tanh
+  gelu_erf,   // gelu, exact
+};
+
+}  // namespace spillway

@@ -1,0 +1,266 @@
+#include "models/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "memory/error.h"
+#include "models/attention_ops.h"
+#include "models/cpu/cpu_scratch.h"
+
+namespace spillway {
+namespace {
+
+using namespace kernels;
+
+// One call: where its operands are, typed.
+class Runner {
+ public:
+  Runner(const ThreadPool& pool, ops::MatmulEngine& engine, const PassMemory& memory, std::byte* scratch)
+      : pool_(pool), engine_(engine), memory_(memory), scratch_(scratch) {}
+
+  void operator()(const Product& k) const {
+    ops::GemmSpec spec = k.spec;
+    spec.store = store_of(k.sum);
+    engine_.run(pool_, spec, {.a = at(k.a), .b = at(k.b), .c = at(k.c), .bias = at(k.bias), .residual = at(k.residual)}, scratch_);
+  }
+  void operator()(const LossFinish& k) const {
+    const double sum = ops::loss_finish(k.rows, at<std::int32_t>(k.targets), softmax_of(k), at<float>(k.log_sum_exp), nullptr, scratch_);
+    double& total = *at<double>(k.loss_sum);
+    total = k.begins ? sum : total + sum;
+  }
+  template <typename K>
+  void operator()(const K& k) const {
+    if (k.type == DType::float32) {
+      run<float>(k);
+    } else {
+      run<BFloat16>(k);
+    }
+  }
+
+ private:
+  template <typename T = std::byte>
+  T* at(const Place& place) const {
+    return reinterpret_cast<T*>(memory_.at(place));
+  }
+  template <typename E>
+  ops::AttentionRows<E> rows(const Rows& rows) const {
+    return {at<std::remove_const_t<E>>(rows.place), rows.stride};
+  }
+  ops::Store store_of(Sum sum) const {
+    if (sum == Sum::first_writes) return memory_.first_micro_batch ? ops::Store::write : ops::Store::add;
+    return sum == Sum::write ? ops::Store::write : ops::Store::add;
+  }
+  ops::Store gradients() const { return store_of(Sum::first_writes); }
+  ops::SoftmaxState softmax_of(const auto& k) const {
+    return {at<float>(k.maximum), at<float>(k.sum), at<float>(k.target_logit)};
+  }
+
+  template <typename E>
+  void run(const Norm& k) const {
+    if (k.bias) {
+      ops::layernorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias), k.epsilon, at<E>(k.y),
+                             at<float>(k.statistics) + k.rows, at<float>(k.statistics));
+    } else {
+      ops::rmsnorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), k.epsilon, at<E>(k.y), at<float>(k.statistics));
+    }
+  }
+  template <typename E>
+  void run(const NormAgain& k) const {
+    if (k.bias) {
+      ops::layernorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias),
+                           at<float>(k.statistics) + k.rows, at<float>(k.statistics), at<E>(k.y));
+    } else {
+      ops::rmsnorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<float>(k.statistics), at<E>(k.y));
+    }
+  }
+  template <typename E, typename G>
+  void norm_backward(const NormBackward& k) const {
+    if (k.bias) {
+      ops::layernorm_backward(pool_, k.rows, k.hidden, at<G>(k.dy), at<E>(k.x), at<E>(k.weight), at<float>(k.statistics) + k.rows,
+                              at<float>(k.statistics), at<E>(k.residual_gradient), at<E>(k.dx), at<float>(k.dweight),
+                              at<float>(k.dbias), gradients(), scratch_);
+    } else {
+      ops::rmsnorm_backward(pool_, k.rows, k.hidden, at<G>(k.dy), at<E>(k.x), at<E>(k.weight), at<float>(k.statistics),
+                            at<E>(k.residual_gradient), at<E>(k.dx), at<float>(k.dweight), gradients(), scratch_);
+    }
+  }
+  template <typename E>
+  void run(const NormBackward& k) const {
+    if (k.gradient_type == DType::float32) {
+      norm_backward<E, float>(k);
+    } else {
+      norm_backward<E, E>(k);
+    }
+  }
+
+  template <typename E>
+  ops::HeadNorm<E> head_norm(const auto& k) const {
+    return {at<E>(k.q_weight), at<E>(k.k_weight)};
+  }
+  ops::RopeTable table(const auto& k) const { return {at<float>(k.cosine), at<float>(k.sine)}; }
+  template <typename E>
+  void run(const Rotate& k) const {
+    ops::rope_forward(pool_, k.shape, table(k), head_norm<E>(k), at<E>(k.qkv), at<E>(k.qk));
+  }
+  template <typename E>
+  void run(const RotateBackward& k) const {
+    ops::rope_backward(pool_, k.shape, table(k), head_norm<E>(k), at<E>(k.qkv), at<E>(k.dqkv), at<float>(k.dq_weight),
+                       at<float>(k.dk_weight), gradients(), scratch_);
+  }
+
+  template <typename E>
+  void run(const Attend& k) const {
+    ops::AttentionShape shape = k.shape;
+    if (k.cached) {
+      shape.key_offset = memory_.words->position;
+      shape.keys = shape.key_offset + shape.queries;
+    }
+    const ops::AttentionInputs<E> in{rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v)};
+    if (k.cached && shape.queries == 1) {
+      ops::attention_decode<E>(pool_, shape, in, at<E>(k.o.place), scratch_);
+    } else {
+      ops::attention_forward<E>(pool_, shape, in, rows<E>(k.o), at<float>(k.lse), scratch_);
+    }
+  }
+  template <typename E>
+  void run(const AttendBackward& k) const {
+    ops::attention_backward<E>(pool_, k.shape, {rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v)},
+                               {rows<const E>(k.o), at<float>(k.lse), rows<const E>(k.d_o)},
+                               {rows<E>(k.dq), rows<E>(k.dk), rows<E>(k.dv)}, scratch_);
+  }
+  template <typename E>
+  void run(const KeepKeys& k) const {
+    const std::int64_t position = memory_.words->position;
+    SPILLWAY_CHECK(position >= 0 && position + k.rows <= k.context, "rows {} to {} of a context of {}", position,
+                   position + k.rows, k.context);
+    E* keys = at<E>(k.cache) + position * k.width;
+    E* values = keys + k.context * k.width;
+    const ops::AttentionRows<const E> from_keys = rows<const E>(k.k), from_values = rows<const E>(k.v);
+    for (std::int64_t row = 0; row < k.rows; ++row) {
+      std::copy_n(from_keys.data + row * from_keys.stride, k.width, keys + row * k.width);
+      std::copy_n(from_values.data + row * from_values.stride, k.width, values + row * k.width);
+    }
+  }
+
+  static ops::Gelu gelu_of(Activation activation) {
+    return activation == Activation::gelu_tanh ? ops::Gelu::tanh : ops::Gelu::exact;
+  }
+  template <typename E>
+  void run(const Activate& k) const {
+    if (k.gated) {
+      ops::swiglu_forward(pool_, k.rows, k.columns, at<E>(k.up), at<E>(k.h));
+    } else {
+      ops::gelu_forward(pool_, gelu_of(k.activation), k.rows * k.columns, at<E>(k.up), at<E>(k.h));
+    }
+  }
+  template <typename E>
+  void run(const ActivateBackward& k) const {
+    if (k.gated) {
+      ops::swiglu_backward(pool_, k.rows, k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
+    } else {
+      ops::gelu_backward(pool_, gelu_of(k.activation), k.rows * k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
+    }
+  }
+
+  template <typename E>
+  void run(const ColumnSums& k) const {
+    ops::column_sums(pool_, k.rows, k.columns, at<E>(k.dy), at<float>(k.sums), gradients(), scratch_);
+  }
+  template <typename E>
+  void run(const Round& k) const {
+    ops::cast_from_float(pool_, k.elements, at<float>(k.x), at<E>(k.y));
+  }
+
+  template <typename E>
+  void run(const LookUp& k) const {
+    ops::embedding_forward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.table), at<E>(k.x));
+  }
+  template <typename E>
+  void run(const LookUpBackward& k) const {
+    float* gradient = at<float>(k.dtable);
+    if (gradient == nullptr) return;
+    ops::embedding_backward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.dx), gradient, gradients());
+  }
+  template <typename E>
+  void run(const CopyRows& k) const {
+    if (const E* from = at<E>(k.from)) std::copy_n(from, k.rows * k.hidden, at<E>(k.x));
+  }
+  template <typename E>
+  void run(const AddPositions& k) const {
+    ops::position_forward(pool_, k.rows, k.hidden, k.sequence, at<E>(k.table), at<E>(k.x));
+  }
+  template <typename E>
+  void run(const AddPositionsBackward& k) const {
+    ops::position_backward(pool_, k.rows, k.hidden, k.sequence, k.table_rows, at<E>(k.dx), at<float>(k.dtable), gradients());
+  }
+
+  template <typename E>
+  void run(const LossTile& k) const {
+    const ops::SoftmaxState state = softmax_of(k);
+    if (k.begins) ops::loss_begin(k.rows, state);
+    ops::loss_tile(pool_, k.rows, k.tile, at<E>(k.logits), k.tile.rows, at<std::int32_t>(k.targets), state);
+  }
+  template <typename E>
+  void run(const LossBackward& k) const {
+    ops::loss_gradient_tile(pool_, k.rows, k.tile, at<E>(k.logits), k.tile.rows, at<std::int32_t>(k.targets),
+                            at<float>(k.log_sum_exp), *at<float>(k.loss_scale));
+  }
+  template <typename E>
+  void run(const GiveLogits& k) const {
+    const std::int64_t row = *at<std::int64_t>(k.logits_row) - k.first_row;
+    if (row < 0 || row >= k.rows) return;
+    ops::cast_to_float(pool_, k.columns, at<E>(k.logits) + row * k.columns, at<float>(k.out));
+  }
+  template <typename E>
+  void run(const Cap&) const {
+    SPILLWAY_CHECK(false, "capped logits");
+  }
+
+  const ThreadPool& pool_;
+  ops::MatmulEngine& engine_;
+  const PassMemory& memory_;
+  std::byte* scratch_;
+};
+
+// Such calls are left out where nobody asks.
+bool gives_logits(const Kernel& kernel) {
+  if (std::holds_alternative<GiveLogits>(kernel)) return true;
+  if (const auto* product = std::get_if<Product>(&kernel)) return product->c.space == Space::logits;
+  if (const auto* cap = std::get_if<Cap>(&kernel)) return cap->x.space == Space::logits;
+  return false;
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const ThreadPool& pool) : pool_(pool), engine_(pool.threads()) {}
+
+void CpuBackend::prepare(const CompiledModel& model) {
+  std::set<const UnitCode*> prepared;
+  for (const auto& code : model.code) {
+    if (!code || !prepared.insert(code.get()).second) continue;
+    for (const CallList& list : code->lists) {
+      for (const KernelCall& call : list) {
+        const auto* product = std::get_if<Product>(&call.kernel);
+        if (product == nullptr) continue;
+        ops::GemmSpec spec = product->spec;
+        for (const ops::Store store : {ops::Store::write, ops::Store::add}) {
+          if (product->sum != Sum::first_writes && (store == ops::Store::write) != (product->sum == Sum::write)) continue;
+          spec.store = store;
+          const Bytes needed = engine_.scratch_bytes(spec);
+          SPILLWAY_CHECK(needed <= call.scratch_bytes, "a product of {} x {} x {} needs {} bytes of scratch, planned are {}", spec.m,
+                         spec.n, spec.k, needed, call.scratch_bytes);
+        }
+      }
+    }
+  }
+}
+
+void CpuBackend::run(const CallList& list, const PassMemory& memory) {
+  for (const KernelCall& call : list) {
+    if (memory.logits == nullptr && gives_logits(call.kernel)) continue;
+    std::visit(Runner(pool_, engine_, memory, memory.at(call.scratch)), call.kernel);
+  }
+}
+
+}  // namespace spillway

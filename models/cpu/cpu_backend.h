@@ -1,0 +1,23 @@
+// The backend of the CPU: each kernel call is a function of models/ops.h or models/attention_ops.h on a pool of threads.
+// Not here: the kernels themselves.
+#pragma once
+
+#include "memory/parallel.h"
+#include "models/backend.h"
+#include "models/ops.h"
+
+namespace spillway {
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const ThreadPool& pool);  // which must outlive it
+
+  void prepare(const CompiledModel& model) override;
+  void run(const CallList& list, const PassMemory& memory) override;
+
+ private:
+  const ThreadPool& pool_;
+  ops::MatmulEngine engine_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,34 @@
+#include "models/cpu/cpu_scratch.h"
+
+#include "models/cpu/gemm_slices.h"
+
+namespace spillway {
+namespace {
+
+using namespace kernels;
+
+Bytes scratch_of(const Product& k, const CpuTraits& machine) { return ops::gemm_scratch_bound(k.spec, machine.threads, machine.bf16); }
+Bytes scratch_of(const NormBackward& k, const CpuTraits&) {
+  return k.bias ? ops::layernorm_backward_scratch_bytes(k.rows, k.hidden) : ops::rmsnorm_backward_scratch_bytes(k.rows, k.hidden);
+}
+Bytes scratch_of(const RotateBackward& k, const CpuTraits&) { return ops::rope_backward_scratch_bytes(k.shape); }
+Bytes scratch_of(const Attend& k, const CpuTraits& machine) {
+  ops::AttentionShape shape = k.shape;
+  if (k.cached) shape.key_offset = shape.keys - shape.queries;
+  return k.cached && shape.queries == 1 ? ops::attention_decode_scratch_bytes(shape)
+                                        : ops::attention_forward_scratch_bytes(shape, k.type, machine.threads);
+}
+Bytes scratch_of(const AttendBackward& k, const CpuTraits& machine) {
+  return ops::attention_backward_scratch_bytes(k.shape, k.type, machine.threads);
+}
+Bytes scratch_of(const ColumnSums& k, const CpuTraits&) { return ops::column_sums_scratch_bytes(k.rows, k.columns); }
+Bytes scratch_of(const LossFinish& k, const CpuTraits&) { return ops::loss_finish_scratch_bytes(k.rows); }
+Bytes scratch_of(const auto&, const CpuTraits&) { return 0; }
+
+}  // namespace
+
+Bytes cpu_scratch_bytes(const Kernel& kernel, const CpuTraits& machine) {
+  return std::visit([&](const auto& k) { return scratch_of(k, machine); }, kernel);
+}
+
+}  // namespace spillway

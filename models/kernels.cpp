@@ -1,0 +1,271 @@
+#include "models/kernels.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+using namespace kernels;
+
+constexpr Bytes kFloat = sizeof(float), kIndex = sizeof(std::int32_t);
+
+class Operands {
+ public:
+  explicit Operands(DType type) : type_(type) {}
+  // Of the compute type, unless another is said.
+  void read(Place& place, Bytes bytes) { add(place, Access::read, type_, bytes, bytes); }
+  void write(Place& place, Bytes bytes) { add(place, Access::write, type_, bytes, bytes); }
+  void update(Place& place, Bytes bytes) { add(place, Access::update, type_, bytes, bytes); }
+  void use(Place& place, Access access, DType type, Bytes bytes) { add(place, access, type, bytes, bytes); }
+  void read_float(Place& place, Bytes bytes) { use(place, Access::read, DType::float32, bytes); }
+  void write_float(Place& place, Bytes bytes) { use(place, Access::write, DType::float32, bytes); }
+  void update_float(Place& place, Bytes bytes) { use(place, Access::update, DType::float32, bytes); }
+  void rows(Rows& rows, Access access, std::int64_t count, std::int64_t width) {
+    const Bytes element = size_of(type_);
+    add(rows.place, access, type_, count * width * element, ((count - 1) * rows.stride + width) * element);
+  }
+  std::vector<OperandUse> list;
+
+ private:
+  void add(Place& place, Access access, DType type, Bytes bytes, Bytes reach) {
+    if (place) list.push_back({&place, access, type, bytes, reach});
+  }
+  DType type_;
+};
+
+// What a gradient's sum does to what was there, in most of a step's micro-batches: it is added to.
+void sum_into(Operands& out, Place& place, Bytes bytes) { out.update_float(place, bytes); }
+
+Bytes statistics_bytes(std::int64_t rows, const Place& bias) { return rows * kFloat * (bias ? 2 : 1); }
+
+void add_operands(Operands& out, Product& k) {
+  const ops::GemmSpec& s = k.spec;
+  const Bytes in = size_of(s.input), c_bytes = s.m * s.n * size_of(s.output);
+  out.read(k.a, s.m * s.k * in);
+  out.read(k.b, s.k * s.n * in);
+  out.read(k.bias, s.n * in);
+  out.read(k.residual, s.m * s.n * in);
+  out.use(k.c, k.sum == Sum::write ? Access::write : Access::update, s.output, c_bytes);
+}
+void add_operands(Operands& out, Norm& k) {
+  const Bytes row = k.hidden * size_of(k.type);
+  out.read(k.x, k.rows * row);
+  out.read(k.weight, row);
+  out.read(k.bias, row);
+  out.read(k.residual, k.rows * row);
+  out.write(k.y, k.rows * row);
+  out.write_float(k.statistics, statistics_bytes(k.rows, k.bias));
+}
+void add_operands(Operands& out, NormAgain& k) {
+  const Bytes row = k.hidden * size_of(k.type);
+  out.read(k.x, k.rows * row);
+  out.read(k.weight, row);
+  out.read(k.bias, row);
+  out.read_float(k.statistics, statistics_bytes(k.rows, k.bias));
+  out.write(k.y, k.rows * row);
+}
+void add_operands(Operands& out, NormBackward& k) {
+  const Bytes row = k.hidden * size_of(k.type);
+  out.use(k.dy, Access::read, k.gradient_type, k.rows * k.hidden * size_of(k.gradient_type));
+  out.read(k.x, k.rows * row);
+  out.read(k.weight, row);
+  out.read_float(k.statistics, statistics_bytes(k.rows, k.bias));
+  out.read(k.residual_gradient, k.rows * row);
+  out.write(k.dx, k.rows * row);
+  sum_into(out, k.dweight, k.hidden * kFloat);
+  sum_into(out, k.dbias, k.hidden * kFloat);
+}
+
+Bytes table_bytes(const ops::RopeShape& s) { return s.sequence * (s.dimension / 2) * kFloat; }
+Bytes qk_bytes(const ops::RopeShape& s, DType type) { return s.n * (s.heads + s.kv_heads) * s.dimension * size_of(type); }
+
+void add_operands(Operands& out, Rotate& k) {
+  const Bytes norm = k.shape.dimension * size_of(k.type);
+  out.read_float(k.cosine, table_bytes(k.shape));
+  out.read_float(k.sine, table_bytes(k.shape));
+  out.read(k.q_weight, norm);
+  out.read(k.k_weight, norm);
+  out.read(k.qkv, qk_bytes(k.shape, k.type));
+  out.write(k.qk, qk_bytes(k.shape, k.type));
+}
+void add_operands(Operands& out, RotateBackward& k) {
+  const Bytes norm = k.shape.dimension * size_of(k.type), sum = k.shape.dimension * kFloat;
+  out.read_float(k.cosine, table_bytes(k.shape));
+  out.read_float(k.sine, table_bytes(k.shape));
+  out.read(k.q_weight, norm);
+  out.read(k.k_weight, norm);
+  if (k.q_weight) out.read(k.qkv, qk_bytes(k.shape, k.type));
+  out.update(k.dqkv, qk_bytes(k.shape, k.type));
+  sum_into(out, k.dq_weight, sum);
+  sum_into(out, k.dk_weight, sum);
+}
+
+Bytes lse_bytes(const ops::AttentionShape& s) { return s.sequences * s.heads * s.queries * kFloat; }
+void of_queries(Operands& out, const ops::AttentionShape& s, Access access, Rows& rows) {
+  out.rows(rows, access, s.sequences * s.queries, s.heads * s.head_dim);
+}
+void of_keys(Operands& out, const ops::AttentionShape& s, Access access, Rows& rows) {
+  out.rows(rows, access, s.sequences * s.keys, s.kv_heads * s.head_dim);
+}
+
+void add_operands(Operands& out, Attend& k) {
+  of_queries(out, k.shape, Access::read, k.q);
+  of_keys(out, k.shape, Access::read, k.k);
+  of_keys(out, k.shape, Access::read, k.v);
+  of_queries(out, k.shape, Access::write, k.o);
+  out.write_float(k.lse, lse_bytes(k.shape));
+}
+void add_operands(Operands& out, AttendBackward& k) {
+  of_queries(out, k.shape, Access::read, k.q);
+  for (Rows* rows : {&k.k, &k.v}) of_keys(out, k.shape, Access::read, *rows);
+  for (Rows* rows : {&k.o, &k.d_o}) of_queries(out, k.shape, Access::read, *rows);
+  out.read_float(k.lse, lse_bytes(k.shape));
+  of_queries(out, k.shape, Access::write, k.dq);
+  for (Rows* rows : {&k.dk, &k.dv}) of_keys(out, k.shape, Access::write, *rows);
+}
+void add_operands(Operands& out, KeepKeys& k) {
+  for (Rows* rows : {&k.k, &k.v}) out.rows(*rows, Access::read, k.rows, k.width);
+  out.update(k.cache, 2 * k.rows * k.width * size_of(k.type));
+}
+
+Bytes up_bytes(const auto& k) { return k.rows * k.columns * (k.gated ? 2 : 1) * size_of(k.type); }
+
+void add_operands(Operands& out, Activate& k) {
+  out.read(k.up, up_bytes(k));
+  out.write(k.h, k.rows * k.columns * size_of(k.type));
+}
+void add_operands(Operands& out, ActivateBackward& k) {
+  const Bytes h_bytes = k.rows * k.columns * size_of(k.type);
+  out.read(k.dh, h_bytes);
+  out.read(k.up, up_bytes(k));
+  out.write(k.dup, up_bytes(k));
+  out.write(k.h, h_bytes);
+}
+
+void add_operands(Operands& out, ColumnSums& k) {
+  out.read(k.dy, k.rows * k.columns * size_of(k.type));
+  sum_into(out, k.sums, k.columns * kFloat);
+}
+void add_operands(Operands& out, Round& k) {
+  out.read_float(k.x, k.elements * kFloat);
+  out.write(k.y, k.elements * size_of(k.type));
+}
+
+// A tile has its share of the tokens, but what it writes or reads of x stands for all of it: the tiles together take every row.
+void add_operands(Operands& out, LookUp& k) {
+  out.read(k.tokens, k.rows * kIndex);
+  out.read(k.table, k.tile.rows * k.hidden * size_of(k.type));
+  const Bytes bytes = k.rows * k.hidden * size_of(k.type);
+  k.tile.first == 0 ? out.write(k.x, bytes) : out.update(k.x, bytes);
+}
+void add_operands(Operands& out, LookUpBackward& k) {
+  out.read(k.tokens, k.rows * kIndex);
+  out.read(k.dx, k.rows * k.hidden * size_of(k.type));
+  sum_into(out, k.dtable, k.tile.rows * k.hidden * kFloat);
+}
+void add_operands(Operands& out, CopyRows& k) {
+  const Bytes bytes = k.rows * k.hidden * size_of(k.type);
+  out.read(k.from, bytes);
+  out.write(k.x, bytes);
+}
+void add_operands(Operands& out, AddPositions& k) {
+  out.read(k.table, k.sequence * k.hidden * size_of(k.type));
+  out.update(k.x, k.rows * k.hidden * size_of(k.type));
+}
+void add_operands(Operands& out, AddPositionsBackward& k) {
+  out.read(k.dx, k.rows * k.hidden * size_of(k.type));
+  sum_into(out, k.dtable, k.table_rows * k.hidden * kFloat);
+}
+
+void add_operands(Operands& out, LossTile& k) {
+  const Bytes logits = k.rows * k.tile.rows * size_of(k.type);
+  k.cap > 0 ? out.update(k.logits, logits) : out.read(k.logits, logits);
+  out.read(k.targets, k.rows * kIndex);
+  for (Place* state : {&k.maximum, &k.sum, &k.target_logit}) {
+    k.begins ? out.write_float(*state, k.rows * kFloat) : out.update_float(*state, k.rows * kFloat);
+  }
+}
+void add_operands(Operands& out, LossFinish& k) {
+  out.read(k.targets, k.rows * kIndex);
+  for (Place* state : {&k.maximum, &k.sum, &k.target_logit}) out.read_float(*state, k.rows * kFloat);
+  out.write_float(k.log_sum_exp, k.rows * kFloat);
+  k.begins ? out.write_float(k.loss_sum, sizeof(double)) : out.update_float(k.loss_sum, sizeof(double));
+}
+void add_operands(Operands& out, LossBackward& k) {
+  out.update(k.logits, k.rows * k.tile.rows * size_of(k.type));
+  out.read(k.targets, k.rows * kIndex);
+  out.read_float(k.log_sum_exp, k.rows * kFloat);
+  out.read_float(k.loss_scale, kFloat);
+}
+void add_operands(Operands& out, GiveLogits& k) {
+  out.read(k.logits, k.columns * size_of(k.type));
+  out.read(k.logits_row, sizeof(std::int64_t));
+  out.write_float(k.out, k.columns * kFloat);
+}
+void add_operands(Operands& out, Cap& k) { out.update(k.x, k.elements * size_of(k.type)); }
+
+DType type_of(const Kernel& kernel) {
+  return std::visit(
+      [](const auto& k) {
+        if constexpr (requires { k.type; }) {
+          return k.type;
+        } else if constexpr (requires { k.spec; }) {
+          return k.spec.input;
+        } else {
+          return DType::float32;
+        }
+      },
+      kernel);
+}
+
+double product_flops(const ops::GemmSpec& s) {
+  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+// Pairs of a query and a key that it sees, of one head of one sequence.
+double visible_pairs(std::int64_t sequence, std::int64_t window) {
+  const std::int64_t w = window > 0 ? std::min(window, sequence) : sequence;
+  return static_cast<double>(w) * static_cast<double>(w + 1) / 2 + static_cast<double>(sequence - w) * static_cast<double>(w);
+}
+double attention_flops(const ops::AttentionShape& s, int products) {
+  return 2.0 * products * visible_pairs(s.queries, s.window) * static_cast<double>(s.sequences * s.heads * s.head_dim);
+}
+
+// Bytes that move: what is updated is read and written.
+double bytes_moved(Kernel kernel) {
+  double bytes = 0;
+  for (const OperandUse& use : operands_of(kernel)) bytes += static_cast<double>(use.bytes) * (use.access == Access::update ? 2 : 1);
+  return bytes;
+}
+
+// A tile has so many of a micro-batch's tokens, where they are spread evenly.
+double share_of_tile(const auto& k) { return static_cast<double>(k.tile.rows) / static_cast<double>(k.vocabulary); }
+
+}  // namespace
+
+std::vector<OperandUse> operands_of(Kernel& kernel) {
+  Operands operands(type_of(kernel));
+  std::visit([&](auto& k) { add_operands(operands, k); }, kernel);
+  return std::move(operands.list);
+}
+
+Work work_of(const Kernel& kernel) {
+  Work work;
+  if (const auto* product = std::get_if<Product>(&kernel)) {
+    work.gemm_flops = product_flops(product->spec);
+  } else if (const auto* forward = std::get_if<Attend>(&kernel)) {
+    work.attention_flops = attention_flops(forward->shape, 2);
+  } else if (const auto* backward = std::get_if<AttendBackward>(&kernel)) {
+    work.attention_flops = attention_flops(backward->shape, 5);
+  } else if (const auto* look_up = std::get_if<LookUp>(&kernel)) {
+    work.bytes = 2 * share_of_tile(*look_up) * static_cast<double>(look_up->rows * look_up->hidden * size_of(look_up->type));
+  } else if (const auto* add_up = std::get_if<LookUpBackward>(&kernel)) {
+    work.bytes = share_of_tile(*add_up) * static_cast<double>(add_up->rows * add_up->hidden * size_of(add_up->type)) +
+                 static_cast<double>(add_up->tile.rows * add_up->hidden * kFloat);
+  } else {
+    work.bytes = bytes_moved(kernel);
+  }
+  return work;
+}
+
+}  // namespace spillway

@@ -1,0 +1,290 @@
+// What a pass of a unit is made of: kernel calls as data. Each kernel is a struct with its shape, its types and the places of its
+// operands; from the same call come the bytes that a plan counts, the room that it needs, and what a backend runs.
+// A kernel returns nothing: what it has to say goes to a control word. It is as large as a fused kernel, never finer.
+// Not here: what a call computes (models/ops.h says it for the CPU, models/reference for anyone), how lists are made
+// (unit_draft.h), how they run (backend.h).
+//
+// Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, I MLP width, V vocabulary, D head dimension,
+//         Hq / Hkv query / key-value heads, S rows of a strip, R rows of a vocabulary tile. `type` is the compute type.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "memory/unit.h"
+#include "models/activation.h"
+#include "models/attention_ops.h"
+#include "models/ops.h"
+
+namespace spillway {
+
+// Where an operand lies.
+enum class Space : std::uint8_t {
+  none,       // the call has no such operand
+  value,      // index: of the pass's values
+  weight,     // index: of Unit::blocks
+  gradient,   // index: of Unit::gradient_blocks
+  workspace,  // of the pass
+  constant,   // of the model (CompiledModel::constants)
+  tokens,     // int32 [n]
+  targets,    // int32 [n], -100 where there is no loss
+  word,       // index: a ControlWord of the micro-batch
+  logits,     // float [V] of one row, where somebody asks for them; a call that would write them is left out where nobody does
+};
+
+// Words that calls read and write at run time, MicroBatchWords in memory.
+enum class ControlWord : std::uint8_t { none, loss_sum, loss_scale, position, logits_row };
+
+// An operand begins `offset` bytes into its space; or, where it moves with a word, `stride` bytes times that word further.
+struct Place {
+  Space space = Space::none;
+  ControlWord moves_with = ControlWord::none;
+  int index = 0;
+  Bytes offset = 0, stride = 0;
+
+  explicit operator bool() const { return space != Space::none; }
+  Place at(Bytes bytes) const { return {space, moves_with, index, offset + bytes, stride}; }
+  Place moving_with(ControlWord word, Bytes bytes) const { return {space, word, index, offset, bytes}; }
+  friend bool operator==(const Place&, const Place&) = default;
+};
+inline Place place_of(ControlWord word) { return {.space = Space::word, .index = static_cast<int>(word)}; }
+
+// How a sum begins: first_writes over what was there in a step's first micro-batch, and adds in all others.
+enum class Sum : std::uint8_t { write, add, first_writes };
+
+namespace kernels {
+
+// C = A B (+ bias) (+ residual), as ops::GemmSpec has it; spec.store is not looked at.
+struct Product {
+  ops::GemmSpec spec;
+  Sum sum = Sum::write;
+  Place a, b, c, bias, residual;
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+// RMSNorm, or LayerNorm where there is a bias. statistics: float rstd[n], and mean[n] of LayerNorm.
+// y (= residual +) norm(x), with weights of offset + weight.
+struct Norm {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0;  // n, H
+  float epsilon = 0, offset = 0;
+  Place x, weight, bias, residual, y, statistics;
+  friend bool operator==(const Norm&, const Norm&) = default;
+};
+// The same y again from the statistics.
+struct NormAgain {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0;
+  float offset = 0;
+  Place x, weight, bias, statistics, y;
+  friend bool operator==(const NormAgain&, const NormAgain&) = default;
+};
+// dx = residual_gradient (if any) + the norm's. dy is of gradient_type.
+struct NormBackward {
+  DType type = DType::bfloat16, gradient_type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0;
+  float offset = 0;
+  Place dy, x, weight, bias, statistics, residual_gradient, dx, dweight, dbias;
+  friend bool operator==(const NormBackward&, const NormBackward&) = default;
+};
+
+// Head norms (where there are weights) and rotary positions: raw qkv to queries and keys.
+struct Rotate {
+  DType type = DType::bfloat16;
+  ops::RopeShape shape;
+  Place cosine, sine;  // float [T,D/2]
+  Place q_weight, k_weight, qkv, qk;
+  friend bool operator==(const Rotate&, const Rotate&) = default;
+};
+// In place: gradients of rotated queries and keys become those of the raw ones. qkv is read only where there are norms.
+struct RotateBackward {
+  DType type = DType::bfloat16;
+  ops::RopeShape shape;
+  Place cosine, sine, q_weight, k_weight, qkv, dqkv, dq_weight, dk_weight;
+  friend bool operator==(const RotateBackward&, const RotateBackward&) = default;
+};
+
+// Rows of a matrix that may be part of a wider one.
+struct Rows {
+  Place place;
+  std::int64_t stride = 0;  // elements
+  friend bool operator==(const Rows&, const Rows&) = default;
+};
+// Causal attention. `cached`: shape.keys is the context, of which the position and the rows' own are seen; a single row is decoded.
+struct Attend {
+  DType type = DType::bfloat16;
+  ops::AttentionShape shape;
+  bool cached = false;
+  Rows q, k, v, o;
+  Place lse;  // float [B,Hq,T]
+  friend bool operator==(const Attend&, const Attend&) = default;
+};
+struct AttendBackward {
+  DType type = DType::bfloat16;
+  ops::AttentionShape shape;
+  Rows q, k, v, o, d_o, dq, dk, dv;
+  Place lse;
+  friend bool operator==(const AttendBackward&, const AttendBackward&) = default;
+};
+// The rows' keys and values go where they belong in the cache: keys [context, width], then values.
+struct KeepKeys {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, width = 0, context = 0;
+  Rows k, v;
+  Place cache;
+  friend bool operator==(const KeepKeys&, const KeepKeys&) = default;
+};
+
+// h = activation(up), or activation(gate) * up of [gate, up].
+struct Activate {
+  DType type = DType::bfloat16;
+  Activation activation = Activation::silu;
+  bool gated = false;
+  std::int64_t rows = 0, columns = 0;  // n, I
+  Place up, h;
+  friend bool operator==(const Activate&, const Activate&) = default;
+};
+// dup, and h again.
+struct ActivateBackward {
+  DType type = DType::bfloat16;
+  Activation activation = Activation::silu;
+  bool gated = false;
+  std::int64_t rows = 0, columns = 0;
+  Place dh, up, dup, h;
+  friend bool operator==(const ActivateBackward&, const ActivateBackward&) = default;
+};
+
+// The gradient of a bias.
+struct ColumnSums {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, columns = 0;
+  Place dy, sums;
+  friend bool operator==(const ColumnSums&, const ColumnSums&) = default;
+};
+// y = x, rounded.
+struct Round {
+  DType type = DType::bfloat16;
+  std::int64_t elements = 0;
+  Place x;  // float
+  Place y;
+  friend bool operator==(const Round&, const Round&) = default;
+};
+
+// x[i] = factor * table[token i] for the tokens of the tile.
+struct LookUp {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0, vocabulary = 0;
+  ops::VocabularyTile tile;
+  float factor = 1;
+  Place tokens, table, x;
+  friend bool operator==(const LookUp&, const LookUp&) = default;
+};
+// Nothing where the gradient's address is null: it is kept apart by rows.
+struct LookUpBackward {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0, vocabulary = 0;
+  ops::VocabularyTile tile;
+  float factor = 1;
+  Place tokens, dx, dtable;
+  friend bool operator==(const LookUpBackward&, const LookUpBackward&) = default;
+};
+// x = factor * rows, which were fetched for the tokens one by one. Nothing where their address is null: another unit's call copies.
+struct CopyRows {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0;
+  float factor = 1;
+  Place from, x;
+  friend bool operator==(const CopyRows&, const CopyRows&) = default;
+};
+// x[i] += table[i % T].
+struct AddPositions {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0, sequence = 0;
+  Place table, x;
+  friend bool operator==(const AddPositions&, const AddPositions&) = default;
+};
+struct AddPositionsBackward {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0, hidden = 0, sequence = 0, table_rows = 0;
+  Place dx, dtable;
+  friend bool operator==(const AddPositionsBackward&, const AddPositionsBackward&) = default;
+};
+
+// One tile's logits of a strip go into the running maximum, sum and target logit of its rows; `begins`: of the first tile. With a
+// cap they first become cap * tanh(logit / cap), in place.
+struct LossTile {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0;  // S
+  ops::VocabularyTile tile;
+  bool begins = false;
+  float cap = 0;
+  Place logits /*[S,R]*/, targets, maximum, sum, target_logit /*float [S]*/;
+  friend bool operator==(const LossTile&, const LossTile&) = default;
+};
+// After the last tile: the rows' log-sum-exp, and the sum of their losses to loss_sum (first strip: written).
+struct LossFinish {
+  std::int64_t rows = 0;
+  bool begins = false;
+  Place targets, maximum, sum, target_logit, log_sum_exp, loss_sum;
+  friend bool operator==(const LossFinish&, const LossFinish&) = default;
+};
+// In place: logits become their gradients, times loss_scale.
+struct LossBackward {
+  DType type = DType::bfloat16;
+  std::int64_t rows = 0;
+  ops::VocabularyTile tile;
+  float cap = 0;
+  Place logits, targets, log_sum_exp, loss_scale;
+  friend bool operator==(const LossBackward&, const LossBackward&) = default;
+};
+// The logits of the row logits_row, where the strip has it, to the whole vocabulary's; they are those that LossTile left.
+struct GiveLogits {
+  DType type = DType::bfloat16;
+  std::int64_t first_row = 0, rows = 0;  // the strip
+  std::int64_t columns = 0;              // R
+  Place logits, logits_row, out;         // float [R]
+  friend bool operator==(const GiveLogits&, const GiveLogits&) = default;
+};
+// x = cap * tanh(x / cap), in place.
+struct Cap {
+  DType type = DType::bfloat16;
+  std::int64_t elements = 0;
+  float cap = 0;
+  Place x;
+  friend bool operator==(const Cap&, const Cap&) = default;
+};
+
+}  // namespace kernels
+
+using Kernel =
+    std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
+                 kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys, kernels::Activate,
+                 kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::LookUp, kernels::LookUpBackward,
+                 kernels::CopyRows, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile, kernels::LossFinish,
+                 kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
+
+// A call of a list: a kernel, and the scratch that it may use meanwhile.
+struct KernelCall {
+  Kernel kernel;
+  Place scratch;
+  Bytes scratch_bytes = 0;
+  friend bool operator==(const KernelCall&, const KernelCall&) = default;
+};
+using CallList = std::vector<KernelCall>;
+
+// One operand of a kernel: where, how much, and what becomes of it. float32 also stands for words of other types.
+struct OperandUse {
+  Place* place = nullptr;
+  Access access = Access::read;
+  DType type = DType::float32;
+  Bytes bytes = 0;
+  Bytes reach = 0;  // from the first byte to behind the last, where rows are part of a wider matrix
+};
+// All that the kernel has, in the order of its definition. Valid as long as the kernel.
+std::vector<OperandUse> operands_of(Kernel& kernel);
+
+// What the kernel costs: products and attention by their multiplications, all others by the bytes of their operands.
+Work work_of(const Kernel& kernel);
+
+}  // namespace spillway

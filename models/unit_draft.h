@@ -1,0 +1,45 @@
+// How a unit is written: its passes as kernels with places; the rest follows from them. compile_unit derives the values that a
+// pass uses, its work, where its workspace lies, and what a second forward runs.
+// Not here: the units (attention.h, mlp.h, ...), what the kernels are (kernels.h).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "models/unit_code.h"
+
+namespace spillway {
+
+// A closed bound of the scratch that a kernel may use on the machine that is planned for.
+using ScratchBound = std::function<Bytes(const Kernel&)>;
+
+// Kernels in their order. Values are named by their index in the graph.
+class PassDraft {
+ public:
+  // Room in the workspace from the first kernel that names it to the last; rooms that never live together share their bytes.
+  Place room(Bytes bytes);
+  void add(Kernel kernel) { kernels_.push_back(std::move(kernel)); }
+  bool is_empty() const { return kernels_.empty(); }
+
+  std::vector<Kernel>& kernels() { return kernels_; }
+  std::vector<Bytes>& rooms() { return rooms_; }
+
+ private:
+  std::vector<Kernel> kernels_;
+  std::vector<Bytes> rooms_;
+};
+
+struct UnitDraft {
+  // Of it are given: name, blocks, gradient_blocks, role, saved, saved_piece, lookup.
+  Unit unit;
+  PassDraft forward, backward;
+  PassDraft forward_in_pieces, backward_in_pieces;  // of units with a saved_piece
+  PassDraft forward_of_rows;                        // of units with a lookup
+};
+
+inline Place value_place(int value) { return {.space = Space::value, .index = value}; }
+
+// Fills in the unit and returns its code.
+UnitCode compile_unit(UnitDraft& draft, const ScratchBound& scratch);
+
+}  // namespace spillway
