@@ -10,10 +10,12 @@
 #include <utility>
 
 #include "memory/error.h"
+#include "memory/simulate.h"
 #include "models/posix_file.h"
 #include "trainer/checkpoint.h"
 #include "trainer/csv_log.h"
 #include "trainer/data.h"
+#include "trainer/drive_fit.h"
 #include "trainer/drive_watch.h"
 #include "trainer/durability.h"
 #include "trainer/durable_store.h"
@@ -249,6 +251,7 @@ class TrainingRun {
     record.overlap_efficiency = record.bound_s / record.step_s;
     if (evaluates_after(outcome.step - 1)) record.eval_loss = evaluate();
     if (samples_after(outcome.step - 1)) record.sample = samples_->sample(loop_->executor());
+    lengths_.add(record.step_s);
     keep(drive_.observe(outcome.timeline, outcome.nvme_read_bytes, outcome.nvme_written_bytes));
     if (log_) log_->append(record);
     append(csv_, record);
@@ -275,7 +278,11 @@ class TrainingRun {
   // What plans of later runs go by. Where no profile of this drive is kept, nobody would look for it.
   void keep(const std::optional<SeenDrive>& seen) const {
     if (!seen) return;
-    if (const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme)) keep_seen(*cache, *seen);
+    const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme);
+    if (!cache) return;
+    keep_seen(*cache, fitted(*seen, planned_.measured, lengths_.median(), [this](const MachineProfile& machine) {
+                return simulate(plan_, compiled_.graph, machine).step_s;
+              }));
   }
 
   double evaluate() { return loss_over(loop_->executor(), *eval_data_, options_.batch.micro_batch_size).mean(); }
@@ -363,6 +370,7 @@ class TrainingRun {
   std::unique_ptr<CheckpointCopy> copy_;  // under way
   const Bound bound_ = planned_.outcome.prediction.bound.of_step();
   DriveWatch drive_{plan_, planned_.machine};
+  StepLengths lengths_;
   PlanDrift drift_{plan_, compiled_.graph, planned_.outcome.prediction, options_.log.drift_threshold};
   std::optional<DurableState> superseded_;  // a store of which a checkpoint has all
   std::uint64_t store_id_ = 0;              // of the store that outlives the process; 0: none does
