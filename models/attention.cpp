@@ -116,7 +116,7 @@ class Attention {
                                        .sine = spec_.rope->sine,
                                        .q_weight = weight(at_.q_norm),
                                        .k_weight = weight(at_.k_norm),
-                                       .qkv = v.qkv,
+                                       .qkv = spec_.q_norm ? v.qkv : Place{},
                                        .dqkv = dqkv,
                                        .dq_weight = gradient_place(0, at_.q_norm),
                                        .dk_weight = gradient_place(0, at_.k_norm)});

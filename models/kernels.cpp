@@ -21,8 +21,11 @@ class Operands {
   void write_float(Place& place, Bytes bytes) { use(place, Access::write, DType::float32, bytes); }
   void update_float(Place& place, Bytes bytes) { use(place, Access::update, DType::float32, bytes); }
   void rows(Rows& rows, Access access, std::int64_t count, std::int64_t width) {
+    strided(rows.place, access, count, width, rows.stride);
+  }
+  void strided(Place& place, Access access, std::int64_t count, std::int64_t width, std::int64_t stride) {
     const Bytes element = size_of(type_);
-    add(rows.place, access, type_, count * width * element, ((count - 1) * rows.stride + width) * element);
+    add(place, access, type_, count * width * element, ((count - 1) * stride + width) * element);
   }
   std::vector<OperandUse> list;
 
@@ -77,7 +80,10 @@ void add_operands(Operands& out, NormBackward& k) {
 }
 
 Bytes table_bytes(const ops::RopeShape& s) { return s.sequence * (s.dimension / 2) * kFloat; }
-Bytes qk_bytes(const ops::RopeShape& s, DType type) { return s.n * (s.heads + s.kv_heads) * s.dimension * size_of(type); }
+// Queries and keys among queries, keys and values.
+void of_qkv(Operands& out, const ops::RopeShape& s, Access access, Place& qkv) {
+  out.strided(qkv, access, s.n, (s.heads + s.kv_heads) * s.dimension, (s.heads + 2 * s.kv_heads) * s.dimension);
+}
 
 void add_operands(Operands& out, Rotate& k) {
   const Bytes norm = k.shape.dimension * size_of(k.type);
@@ -85,8 +91,8 @@ void add_operands(Operands& out, Rotate& k) {
   out.read_float(k.sine, table_bytes(k.shape));
   out.read(k.q_weight, norm);
   out.read(k.k_weight, norm);
-  out.read(k.qkv, qk_bytes(k.shape, k.type));
-  out.write(k.qk, qk_bytes(k.shape, k.type));
+  of_qkv(out, k.shape, Access::read, k.qkv);
+  out.write(k.qk, k.shape.n * (k.shape.heads + k.shape.kv_heads) * norm);
 }
 void add_operands(Operands& out, RotateBackward& k) {
   const Bytes norm = k.shape.dimension * size_of(k.type), sum = k.shape.dimension * kFloat;
@@ -94,8 +100,8 @@ void add_operands(Operands& out, RotateBackward& k) {
   out.read_float(k.sine, table_bytes(k.shape));
   out.read(k.q_weight, norm);
   out.read(k.k_weight, norm);
-  if (k.q_weight) out.read(k.qkv, qk_bytes(k.shape, k.type));
-  out.update(k.dqkv, qk_bytes(k.shape, k.type));
+  of_qkv(out, k.shape, Access::read, k.qkv);
+  of_qkv(out, k.shape, Access::update, k.dqkv);
   sum_into(out, k.dq_weight, sum);
   sum_into(out, k.dk_weight, sum);
 }
