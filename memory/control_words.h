@@ -16,5 +16,9 @@ struct MicroBatchWords {
 };
 
 inline constexpr Bytes kMicroBatchWordsBytes = sizeof(MicroBatchWords);
+// Of all words of so many micro-batches, and behind them the step's loss, a double.
+constexpr Bytes loss_bytes(std::int64_t micro_batches) {
+  return micro_batches * kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double));
+}
 
 }  // namespace spillway

@@ -14,10 +14,15 @@ inline constexpr Bytes kRequestBytes = 2 * kMiB, kSmallRequestBytes = 8 * kKiB;
 // Bytes a second of any machine: beyond these a figure is in another unit, or a slip of the hand.
 inline constexpr double kLeastBytesPerS = 1e4, kMostBytesPerS = 1e15;
 
+// What a CPU multiplies bf16 with: widened to fp32, by AVX-512's products, or by tiles. What kernels need beside their operands
+// follows from it.
+enum class Instructions : std::uint8_t { unknown, widened, avx512_bf16, amx_bf16 };
+
 // Rates are per second, of work that runs alone with all cores.
 struct MachineProfile {
   std::string name;
   int threads = 1;
+  Instructions instructions = Instructions::unknown;
   double gemm_bf16_flops = 0, gemm_fp32_flops = 0;            // of products with many rows, at the shapes of training
   // A product takes as long as if it had so many rows more: its weights are read, packed or written however few rows there are.
   double gemm_bf16_extra_rows = 0, gemm_fp32_extra_rows = 0;

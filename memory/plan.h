@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/control_words.h"
 #include "memory/sharding.h"
 #include "memory/square_tree.h"
 #include "memory/types.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "memory/control_words.h"
-
 namespace spillway {
 
 std::string_view name_of_kind(StateKind kind) {
@@ -34,8 +32,7 @@ int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan
 
 void add_common_buffers(const UnitGraph& graph, Plan& plan) {
   plan.loss_buffer =
-      add_resident(plan, {"losses"}, Category::staging, Tier::device,
-                   plan.choices.micro_batches * kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double)), 1);
+      add_resident(plan, {"losses"}, Category::staging, Tier::device, loss_bytes(plan.choices.micro_batches), 1);
   if (graph.constant_bytes > 0)
     plan.constant_buffer = add_resident(plan, {"constants"}, Category::staging, Tier::device, graph.constant_bytes, 1);
 }

@@ -1,4 +1,3 @@
-#include "memory/control_words.h"
 #include "memory/task_list.h"
 
 #include <algorithm>
@@ -78,7 +77,7 @@ class Builder {
       forward_task(unit, 0, OpKind::forward);
     }
     Task& task = add(OpKind::loss, Lane::compute);
-    control(task, Access::update, plan_.loss_buffer, 0, kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double)));
+    control(task, Access::update, plan_.loss_buffer, 0, loss_bytes(1));
     return finish();
   }
 
@@ -491,8 +490,7 @@ class Builder {
     if (last_mb + 1 != choices_.micro_batches) return;
     reduce_control(plan_.loss_buffer, choices_.micro_batches * kMicroBatchWordsBytes);
     Task& task = add(OpKind::loss, Lane::compute);
-    control(task, Access::update, plan_.loss_buffer, 0,
-            choices_.micro_batches * kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double)));
+    control(task, Access::update, plan_.loss_buffer, 0, loss_bytes(choices_.micro_batches));
   }
 
   // --- tasks of the optimizer ---

@@ -52,8 +52,13 @@ class Attention {
                               .bias = weight(at_.qkv_bias)});
     const Inputs in = rotated(pass, ControlWord::position);
     if (compute_.context > 0) {
-      pass.add(kernels::KeepKeys{
-          .type = compute_.dtype, .rows = n(), .width = W(), .context = compute_.context, .k = in.k, .v = in.v, .cache = v.cache});
+      pass.add(kernels::KeepKeys{.type = compute_.dtype,
+                                 .rows = n(),
+                                 .width = W(),
+                                 .context = compute_.context,
+                                 .k = in.k,
+                                 .v = in.v,
+                                 .cache = v.cache});
       const Place cached_values = v.cache.at(compute_.context * W() * e());
       pass.add(kernels::Attend{.type = compute_.dtype,
                                .shape = shape(),
@@ -164,8 +169,8 @@ class Attention {
                               .b = x,
                               .c = gradient_place(0, at_weight)});
     if (at_bias < 0) return;
-    pass.add(kernels::ColumnSums{
-        .type = compute_.dtype, .rows = n(), .columns = out, .dy = dy, .sums = gradient_place(0, at_bias)});
+    pass.add(
+        kernels::ColumnSums{.type = compute_.dtype, .rows = n(), .columns = out, .dy = dy, .sums = gradient_place(0, at_bias)});
   }
 
   static ops::Epilogue epilogue(std::int64_t bias, bool adds_residual) {

@@ -153,8 +153,8 @@ void add_tiled_head(ModelBuilder& builder, NormOutput input, const Tiles& all) {
         if (!keeps) {
           pass.add(tile.product(strip, logits));
           if (spec.cap > 0) {
-            pass.add(kernels::Cap{
-                .type = compute.dtype, .elements = strip.rows * all.tiles[i].rows, .cap = spec.cap, .x = logits});
+            pass.add(
+                kernels::Cap{.type = compute.dtype, .elements = strip.rows * all.tiles[i].rows, .cap = spec.cap, .x = logits});
           }
         }
         tile.add_backward(pass, strip, logits, softmax.log_sum_exp.at(strip.begin * kFloat));
@@ -205,16 +205,14 @@ void add_logits_head(ModelBuilder& builder, NormOutput input, const Tiles& all) 
     UnitDraft draft;
     draft.unit.name = fmt::format("head tile {}", i);
     draft.unit.blocks = {spec.blocks[i]};
-    kernels::Product product{
-        .spec = ops::linear_forward(compute.dtype, 1, spec.hidden, all.tiles[i].rows),
-        .a = value_place(input.value).moving_with(ControlWord::logits_row, spec.hidden * compute.element()),
-        .b = weight_place(compute, 0, 0),
-        .c = {.space = Space::logits, .offset = all.tiles[i].first * kFloat}};
+    kernels::Product product{.spec = ops::linear_forward(compute.dtype, 1, spec.hidden, all.tiles[i].rows),
+                             .a = value_place(input.value).moving_with(ControlWord::logits_row, spec.hidden * compute.element()),
+                             .b = weight_place(compute, 0, 0),
+                             .c = {.space = Space::logits, .offset = all.tiles[i].first * kFloat}};
     product.spec.output = DType::float32;
     draft.forward.add(product);
     if (spec.cap > 0)
-      draft.forward.add(
-          kernels::Cap{.type = DType::float32, .elements = all.tiles[i].rows, .cap = spec.cap, .x = product.c});
+      draft.forward.add(kernels::Cap{.type = DType::float32, .elements = all.tiles[i].rows, .cap = spec.cap, .x = product.c});
     builder.add_unit(std::move(draft));
   }
 }

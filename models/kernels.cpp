@@ -240,7 +240,8 @@ double attention_flops(const ops::AttentionShape& s, int products) {
 // Bytes that move: what is updated is read and written.
 double bytes_moved(Kernel kernel) {
   double bytes = 0;
-  for (const OperandUse& use : operands_of(kernel)) bytes += static_cast<double>(use.bytes) * (use.access == Access::update ? 2 : 1);
+  for (const OperandUse& use : operands_of(kernel))
+    bytes += static_cast<double>(use.bytes) * (use.access == Access::update ? 2 : 1);
   return bytes;
 }
 

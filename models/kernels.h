@@ -111,7 +111,8 @@ struct Rows {
   std::int64_t stride = 0;  // elements
   friend bool operator==(const Rows&, const Rows&) = default;
 };
-// Causal attention. `cached`: shape.keys is the context, of which the position and the rows' own are seen; a single row is decoded.
+// Causal attention. `cached`: shape.keys is the context, of which the rows up to the position and their own are seen; a single
+// row is decoded.
 struct Attend {
   DType type = DType::bfloat16;
   ops::AttentionShape shape;
@@ -189,7 +190,8 @@ struct LookUpBackward {
   Place tokens, dx, dtable;
   friend bool operator==(const LookUpBackward&, const LookUpBackward&) = default;
 };
-// x = factor * rows, which were fetched for the tokens one by one. Nothing where their address is null: another unit's call copies.
+// x = factor * rows, which were fetched for the tokens one by one. Nothing where their address is null: another unit's call
+// copies.
 struct CopyRows {
   DType type = DType::bfloat16;
   std::int64_t rows = 0, hidden = 0;

@@ -49,12 +49,12 @@ class Tile {
     } else {
       pass.add(norm().again(x, v.statistics, xn));
     }
-    pass.add(kernels::Product{.spec = ops::linear_forward(compute_.dtype, n(), H(), U(),
-                                                          at_.up_bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias),
-                              .a = xn,
-                              .b = weight(at_.up_weight),
-                              .c = up_,
-                              .bias = weight(at_.up_bias)});
+    pass.add(kernels::Product{
+        .spec = ops::linear_forward(compute_.dtype, n(), H(), U(), at_.up_bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias),
+        .a = xn,
+        .b = weight(at_.up_weight),
+        .c = up_,
+        .bias = weight(at_.up_bias)});
     pass.add(kernels::Activate{.type = compute_.dtype,
                                .activation = spec_.activation,
                                .gated = spec_.is_gated(),
@@ -130,8 +130,8 @@ class Tile {
                               .b = x,
                               .c = gradient_place(0, at_weight)});
     if (at_bias < 0) return;
-    pass.add(kernels::ColumnSums{
-        .type = compute_.dtype, .rows = n(), .columns = out, .dy = dy, .sums = gradient_place(0, at_bias)});
+    pass.add(
+        kernels::ColumnSums{.type = compute_.dtype, .rows = n(), .columns = out, .dy = dy, .sums = gradient_place(0, at_bias)});
   }
 
   ops::Epilogue epilogue(bool adds_residual) const {

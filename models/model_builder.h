@@ -1,5 +1,6 @@
 // What blocks of a model share while they are compiled: adding parameter blocks, values and units to the graph.
-// Not here: how a unit's passes are written (unit_draft.h), the blocks themselves (attention.h, mlp.h, ...), families (gpt2.h, llama.h).
+// Not here: how a unit's passes are written (unit_draft.h), the blocks themselves (attention.h, mlp.h, ...), families (gpt2.h,
+// llama.h).
 //
 // Legend: B sequences of T tokens, n = B * T rows of a micro-batch, P parameters of a block.
 #pragma once

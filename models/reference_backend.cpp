@@ -119,7 +119,8 @@ class Reference {
       const double mean_inner = k.bias ? sum / static_cast<double>(H) : 0;
       std::vector<double> row;
       for (std::int64_t j = 0; j < H; ++j)
-        row.push_back(r * (inner(j) - mean_inner - normed(j) * along / static_cast<double>(H)) + (residual ? residual[i * H + j] : 0));
+        row.push_back(r * (inner(j) - mean_inner - normed(j) * along / static_cast<double>(H)) +
+                      (residual ? residual[i * H + j] : 0));
       for (std::int64_t j = 0; j < H; ++j) dx.set(i * H + j, row[static_cast<std::size_t>(j)]);
     }
     sum_into(k.dweight, dweight);
@@ -129,39 +130,45 @@ class Reference {
   void operator()(const Rotate& k) const {
     const ops::RopeShape& s = k.shape;
     const Numbers qkv = at(k.qkv, k.type), qk = at(k.qk, k.type);
-    for_heads(s, [&](std::int64_t row, std::int64_t head, const Place& norm) {
-      const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension,
-                         to = row * (s.heads + s.kv_heads) * s.dimension + head * s.dimension;
-      std::vector<double> x = head_of(qkv, from, s.dimension);
-      if (norm) scale_head(x, at(norm, k.type), rstd_of(x, s.epsilon));
-      rotate(x, k, row % s.sequence, 1);
-      for (std::int64_t j = 0; j < s.dimension; ++j) qk.set(to + j, x[static_cast<std::size_t>(j)]);
-    }, k);
+    for_heads(
+        s,
+        [&](std::int64_t row, std::int64_t head, const Place& norm) {
+          const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension,
+                             to = row * (s.heads + s.kv_heads) * s.dimension + head * s.dimension;
+          std::vector<double> x = head_of(qkv, from, s.dimension);
+          if (norm) scale_head(x, at(norm, k.type), rstd_of(x, s.epsilon));
+          rotate(x, k, row % s.sequence, 1);
+          for (std::int64_t j = 0; j < s.dimension; ++j) qk.set(to + j, x[static_cast<std::size_t>(j)]);
+        },
+        k);
   }
   void operator()(const RotateBackward& k) const {
     const ops::RopeShape& s = k.shape;
     const Numbers qkv = at(k.qkv, k.type), dqkv = at(k.dqkv, k.type);
     const auto D = static_cast<std::size_t>(s.dimension);
     std::vector<double> dq(D), dk(D);
-    for_heads(s, [&](std::int64_t row, std::int64_t head, const Place& norm) {
-      const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension;
-      std::vector<double> dy = head_of(dqkv, from, s.dimension);
-      rotate(dy, k, row % s.sequence, -1);
-      if (norm) {
-        const std::vector<double> x = head_of(qkv, from, s.dimension);
-        const Numbers weight = at(norm, k.type);
-        const double r = rstd_of(x, s.epsilon);
-        std::vector<double>& sums = head < s.heads ? dq : dk;
-        double along = 0;
-        for (std::size_t j = 0; j < D; ++j) {
-          along += dy[j] * weight[static_cast<std::int64_t>(j)] * x[j] * r;
-          sums[j] += dy[j] * x[j] * r;
-        }
-        for (std::size_t j = 0; j < D; ++j)
-          dy[j] = r * (dy[j] * weight[static_cast<std::int64_t>(j)] - x[j] * r * along / static_cast<double>(D));
-      }
-      for (std::int64_t j = 0; j < s.dimension; ++j) dqkv.set(from + j, dy[static_cast<std::size_t>(j)]);
-    }, k);
+    for_heads(
+        s,
+        [&](std::int64_t row, std::int64_t head, const Place& norm) {
+          const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension;
+          std::vector<double> dy = head_of(dqkv, from, s.dimension);
+          rotate(dy, k, row % s.sequence, -1);
+          if (norm) {
+            const std::vector<double> x = head_of(qkv, from, s.dimension);
+            const Numbers weight = at(norm, k.type);
+            const double r = rstd_of(x, s.epsilon);
+            std::vector<double>& sums = head < s.heads ? dq : dk;
+            double along = 0;
+            for (std::size_t j = 0; j < D; ++j) {
+              along += dy[j] * weight[static_cast<std::int64_t>(j)] * x[j] * r;
+              sums[j] += dy[j] * x[j] * r;
+            }
+            for (std::size_t j = 0; j < D; ++j)
+              dy[j] = r * (dy[j] * weight[static_cast<std::int64_t>(j)] - x[j] * r * along / static_cast<double>(D));
+          }
+          for (std::int64_t j = 0; j < s.dimension; ++j) dqkv.set(from + j, dy[static_cast<std::size_t>(j)]);
+        },
+        k);
     sum_into(k.dq_weight, dq);
     sum_into(k.dk_weight, dk);
   }
@@ -176,15 +183,17 @@ class Reference {
       lse[(b * s.heads + head) * s.queries + t] = static_cast<float>(w.log_sum);
       for (std::int64_t d = 0; d < s.head_dim; ++d) {
         double sum = 0;
-        for (std::int64_t j = w.first; j <= w.last; ++j) sum += w.p[static_cast<std::size_t>(j - w.first)] * v[key(s, k.v, b, head, j) + d];
+        for (std::int64_t j = w.first; j <= w.last; ++j)
+          sum += w.p[static_cast<std::size_t>(j - w.first)] * v[key(s, k.v, b, head, j) + d];
         o.set(query(s, k.o, b, head, t) + d, sum);
       }
     });
   }
   void operator()(const AttendBackward& k) const {
     const ops::AttentionShape& s = k.shape;
-    const Numbers q = at(k.q.place, k.type), keys = at(k.k.place, k.type), v = at(k.v.place, k.type), d_o = at(k.d_o.place, k.type),
-                  dq = at(k.dq.place, k.type), dk = at(k.dk.place, k.type), dv = at(k.dv.place, k.type);
+    const Numbers q = at(k.q.place, k.type), keys = at(k.k.place, k.type), v = at(k.v.place, k.type),
+                  d_o = at(k.d_o.place, k.type), dq = at(k.dq.place, k.type), dk = at(k.dk.place, k.type),
+                  dv = at(k.dv.place, k.type);
     const auto each = static_cast<std::size_t>(s.sequences * s.keys * s.kv_heads * s.head_dim);
     std::vector<double> dk_sums(each), dv_sums(each);
     const auto sum_at = [&](std::int64_t b, std::int64_t head, std::int64_t j) {
@@ -326,7 +335,8 @@ class Reference {
     const Numbers logits = at(k.logits, k.type);
     for (std::int64_t i = 0; i < k.rows * k.tile.rows; ++i) {
       const std::int64_t row = i / k.tile.rows, target = targets(k.targets)[row];
-      const double x = logits[i], p = std::exp(x - floats(k.log_sum_exp)[row]) - (target == k.tile.first + i % k.tile.rows ? 1 : 0);
+      const double x = logits[i],
+                   p = std::exp(x - floats(k.log_sum_exp)[row]) - (target == k.tile.first + i % k.tile.rows ? 1 : 0);
       const double slope = k.cap > 0 ? 1 - std::pow(x / static_cast<double>(k.cap), 2) : 1;
       logits.set(i, target == ops::kIgnoredTarget ? 0 : p * slope * static_cast<double>(floats(k.loss_scale)[0]));
     }

@@ -1,5 +1,6 @@
-// A backend of plain loops: each kernel as its definition says, on one thread, summed in double. It is what every other backend is
-// compared with, kernel by kernel and case by case; it may be read in one go, and need not be fast.
+// A backend of plain loops: each kernel as its definition says, on one thread, summed in double. Every other backend is compared
+// with it, kernel by kernel and case by case; it may be read in one go, and need not be fast.
+// Not here: anything that a run uses.
 #pragma once
 
 #include "models/backend.h"

@@ -57,9 +57,9 @@ Bytes place_rooms(std::vector<Room>& rooms) {
       if (other->offset >= room->offset + room->bytes) break;
       room->offset = std::max(room->offset, other->offset + other->bytes);
     }
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), room,
-                                   [](const Room* a, const Room* b) { return a->offset < b->offset; }),
-                  room);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), room, [](const Room* a, const Room* b) { return a->offset < b->offset; }),
+        room);
     end = std::max(end, room->offset + room->bytes);
   }
   return end;
@@ -154,8 +154,7 @@ std::vector<Bytes> bytes_by_use(std::vector<Kernel>& kernels, const std::vector<
   for (Kernel& kernel : kernels) {
     for (const OperandUse& operand : operands_of(kernel)) {
       if (operand.place->space != Space::value) continue;
-      const auto use =
-          std::find_if(uses.begin(), uses.end(), [&](const ValueUse& u) { return u.value == operand.place->index; });
+      const auto use = std::find_if(uses.begin(), uses.end(), [&](const ValueUse& u) { return u.value == operand.place->index; });
       Bytes& most = bytes[static_cast<std::size_t>(use - uses.begin())];
       most = std::max(most, operand.place->offset + operand.bytes);
     }
@@ -182,9 +181,8 @@ UnitCode compile_unit(UnitDraft& draft, const ScratchBound& scratch) {
     return compiled.work;
   };
   if (!unit.saved.empty() && unit.saved_piece == 0) {
-    compile(Pass::recompute,
-            recompute_of(draft.forward, unit, bytes_by_use(draft.forward.kernels(), unit.forward), unit.forward), unit.forward,
-            unit.forward_workspace);
+    compile(Pass::recompute, recompute_of(draft.forward, unit, bytes_by_use(draft.forward.kernels(), unit.forward), unit.forward),
+            unit.forward, unit.forward_workspace);
   }
   unit.forward_work = compile(Pass::forward, draft.forward, unit.forward, unit.forward_workspace);
   unit.backward_work = compile(Pass::backward, draft.backward, unit.backward, unit.backward_workspace);

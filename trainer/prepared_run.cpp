@@ -36,6 +36,13 @@ void refuse_ranks(const ParallelOptions& parallel) {
                    "`spillway plan` says what they take and how fast they would be; run with --ranks 1.");
 }
 
+// Of the machine that is planned for, so that a plan for it is the same wherever it is made.
+CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
+  if (where == Where::here || options.memory.profile.empty()) return traits_of_this_cpu(threads);
+  const MachineProfile machine = profile_named(options.memory.profile);
+  return {machine.threads, machine.instructions};
+}
+
 ResolvedModel resolved(const RunOptions& options, Where where) {
   if (where == Where::here) refuse_ranks(options.parallel);
   return resolve_model(options.model.model);
@@ -130,7 +137,7 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
     : model_(resolved(options, where)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(usable_threads()),
-      machine_(traits_of_this_cpu(pool_.threads())),
+      machine_(traits_for(options, where, pool_.threads())),
       tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, machine_))),
       fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, machine_))) {
   const std::int64_t thin_layers = layers_to_weigh(model_.config);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "memory/error.h"
+#include "models/cpu/cpu_scratch.h"
 #include "nvme/store.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
@@ -135,6 +136,7 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
   }
   result.profile.name = host_name();
   result.profile.threads = pool.threads();
+  result.profile.instructions = traits_of_this_cpu(pool.threads()).instructions;
   result.profile.probed_at = utc_minute_now();
   return result;
 }

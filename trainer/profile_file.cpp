@@ -21,7 +21,7 @@ namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 10;
+constexpr int kMeasuredBy = 11;
 
 enum class Presence : std::uint8_t { required, optional };
 
@@ -68,7 +68,7 @@ constexpr NamedRate kRates[] = {
     {"network_bytes", &MachineProfile::network_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true}};
 
 // Beside the rates.
-constexpr std::string_view kOtherKeys[] = {"name",    "threads", "measured_by", "probed_at",           "seen",
+constexpr std::string_view kOtherKeys[] = {"name",    "threads", "instructions", "measured_by", "probed_at",           "seen",
                                            "samples", "sources", "assumptions", "device_memory_bytes", "host_memory_bytes",
                                            "devices"};
 
@@ -210,10 +210,26 @@ MeasuredProfile profile_from_json(const std::string& text, const std::string& fi
   return profile_in(JsonPlace(json, file, kHelp), json);
 }
 
+namespace {
+
+constexpr std::pair<std::string_view, Instructions> kInstructions[] = {{"widened", Instructions::widened},
+                                                                       {"avx512_bf16", Instructions::avx512_bf16},
+                                                                       {"amx_bf16", Instructions::amx_bf16}};
+
+Instructions instructions_from(const JsonPlace& place) {
+  for (const auto& [name, instructions] : kInstructions) {
+    if (place.text() == name) return instructions;
+  }
+  place.refuse(fmt::format("is {}; widened, avx512_bf16 and amx_bf16 are known", shown_name(place.text())));
+}
+
+}  // namespace
+
 MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json) {
   MeasuredProfile profile;
   profile.name = place.at("name").text();
   profile.threads = static_cast<int>(place.at("threads").integer(1, 1 << 16));
+  if (place.has("instructions")) profile.instructions = instructions_from(place.at("instructions"));
   for (const NamedRate& rate : kRates) {
     if (rate.presence == Presence::optional && !place.has(rate.name)) continue;
     profile.*rate.rate = rate_from(place.at(rate.name), rate);
@@ -277,6 +293,9 @@ nlohmann::ordered_json to_json(const SeenDrive& seen) {
 
 nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
   nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasuredBy}, {"threads", profile.threads}};
+  for (const auto& [name, instructions] : kInstructions) {
+    if (profile.instructions == instructions) json["instructions"] = name;
+  }
   if (!profile.probed_at.empty()) json["probed_at"] = profile.probed_at;
   for (const NamedRate& rate : kRates) {
     if (rate.presence == Presence::required || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;

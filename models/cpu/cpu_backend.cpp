@@ -22,10 +22,12 @@ class Runner {
   void operator()(const Product& k) const {
     ops::GemmSpec spec = k.spec;
     spec.store = store_of(k.sum);
-    engine_.run(pool_, spec, {.a = at(k.a), .b = at(k.b), .c = at(k.c), .bias = at(k.bias), .residual = at(k.residual)}, scratch_);
+    engine_.run(pool_, spec, {.a = at(k.a), .b = at(k.b), .c = at(k.c), .bias = at(k.bias), .residual = at(k.residual)},
+                scratch_);
   }
   void operator()(const LossFinish& k) const {
-    const double sum = ops::loss_finish(k.rows, at<std::int32_t>(k.targets), softmax_of(k), at<float>(k.log_sum_exp), nullptr, scratch_);
+    const double sum =
+        ops::loss_finish(k.rows, at<std::int32_t>(k.targets), softmax_of(k), at<float>(k.log_sum_exp), nullptr, scratch_);
     double& total = *at<double>(k.loss_sum);
     total = k.begins ? sum : total + sum;
   }
@@ -68,8 +70,8 @@ class Runner {
   template <typename E>
   void run(const NormAgain& k) const {
     if (k.bias) {
-      ops::layernorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias),
-                           at<float>(k.statistics) + k.rows, at<float>(k.statistics), at<E>(k.y));
+      ops::layernorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias), at<float>(k.statistics) + k.rows,
+                           at<float>(k.statistics), at<E>(k.y));
     } else {
       ops::rmsnorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<float>(k.statistics), at<E>(k.y));
     }
@@ -248,8 +250,8 @@ void CpuBackend::prepare(const CompiledModel& model) {
           if (product->sum != Sum::first_writes && (store == ops::Store::write) != (product->sum == Sum::write)) continue;
           spec.store = store;
           const Bytes needed = engine_.scratch_bytes(spec);
-          SPILLWAY_CHECK(needed <= call.scratch_bytes, "a product of {} x {} x {} needs {} bytes of scratch, planned are {}", spec.m,
-                         spec.n, spec.k, needed, call.scratch_bytes);
+          SPILLWAY_CHECK(needed <= call.scratch_bytes, "a product of {} x {} x {} needs {} bytes of scratch, planned are {}",
+                         spec.m, spec.n, spec.k, needed, call.scratch_bytes);
         }
       }
     }

@@ -2,15 +2,16 @@
 // plan for any machine is made without compiling a kernel. The backend compares it with what the library asks for.
 #pragma once
 
+#include "memory/machine.h"
 #include "models/unit_draft.h"
 
 namespace spillway {
 
 struct CpuTraits {
   int threads = 1;
-  ops::Bf16Products bf16 = ops::Bf16Products::own;
+  Instructions instructions = Instructions::unknown;  // then the most that any needs
 };
-inline CpuTraits traits_of_this_cpu(int threads) { return {threads, ops::bf16_products_here()}; }
+CpuTraits traits_of_this_cpu(int threads);
 
 Bytes cpu_scratch_bytes(const Kernel& kernel, const CpuTraits& machine);
 inline ScratchBound cpu_scratch_bound(const CpuTraits& machine) {

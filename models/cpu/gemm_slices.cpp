@@ -114,11 +114,13 @@ Arithmetic arithmetic_of(const GemmSpec& spec, Bf16Products bf16) {
 
 namespace {
 
-// Of one slice's product: blocks of B that the library copies, which its second cache is to hold, and fp32 sums that it does not
-// gather in a C of bf16. Measured with oneDNN 2.7 over 600 shapes: at most 257 KiB of the first with AVX-512, none with AVX2.
+// Of one slice's product: 64 columns of B that the library copies, a part of the depth at a time, and fp32 sums that it does not
+// gather in a C of bf16. With oneDNN 2.7 over 600 shapes these are the very sizes, with half the depth, and none with AVX2.
 Bytes library_bound(const GemmSpec& spec, const GemmSlices& slices, Arithmetic arithmetic) {
-  constexpr Bytes blocks = 320 * kKiB;
-  return blocks + (arithmetic == Arithmetic::library && spec.input != DType::float32 ? slices.rows * slices.columns * 4 : 0);
+  constexpr std::int64_t columns = 64, depth = 2048;
+  const Bytes copied = columns * round_up(std::min(slices.depth, depth), kGrain) * 4 + kKiB;
+  if (arithmetic != Arithmetic::library || spec.input == DType::float32) return copied;
+  return copied + round_up(slices.rows * slices.columns * 4, kLine) + 8 * kKiB;
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace spillway {
 namespace {
 
 CompiledModel compile(const ModelConfig& config, BuildPurpose purpose) {
-  return build_model(config, {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = 2048, .head = HeadMode::fused, .purpose = purpose});
+  return build_model(config,
+                     {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = 2048, .head = HeadMode::fused, .purpose = purpose});
 }
 
 ModelConfig shallow(std::string_view name) {
@@ -60,9 +61,7 @@ TEST(Experts, HaveTheirShareOfTheRows) {
               1e-6 * flops / 1e12);
 }
 
-TEST(Experts, DoNotRunYet) {
-  EXPECT_THROW(compile(shallow("mixtral-8x7b"), BuildPurpose::running), InputError);
-}
+TEST(Experts, DoNotRunYet) { EXPECT_THROW(compile(shallow("mixtral-8x7b"), BuildPurpose::running), InputError); }
 
 }  // namespace
 }  // namespace spillway

@@ -151,6 +151,25 @@ TYPED_TEST(GemmTest, OneRow) {
   check<TypeParam, TypeParam>(window);
 }
 
+TYPED_TEST(GemmTest, ScratchIsBounded) {
+  const DType type = dtype_of<TypeParam>();
+  MatmulEngine engine(3);
+  const ops::Bf16Products here = ops::bf16_products_here();
+  for (const std::int64_t rows : {1, 7, 64, 500, 2100}) {
+    for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{64, 192}, {65, 33}, {577, 1001}, {2048, 8192}}) {
+      GemmSpec sums = ops::linear_forward(type, rows, in, out, Epilogue::bias_residual);
+      sums.output = DType::float32;
+      for (const GemmSpec& spec :
+           {ops::linear_forward(type, rows, in, out), ops::linear_forward(type, rows, in, out, Epilogue::bias_residual), sums,
+            ops::linear_input_gradient(type, rows, in, out, type),
+            ops::linear_input_gradient(type, rows, in, out, DType::float32, Store::add),
+            ops::linear_weight_gradient(type, rows, in, out, Store::write)}) {
+        EXPECT_LE(engine.scratch_bytes(spec), ops::gemm_scratch_bound(spec, 3, here)) << rows << " x " << in << " x " << out;
+      }
+    }
+  }
+}
+
 TYPED_TEST(GemmTest, TwoCallersAtOnce) {
   MatmulEngine engine(2);
   const ThreadPool pool(2);

@@ -61,7 +61,8 @@ enum class SavedValues { kept, recomputed };
 class InCoreRunner {
  public:
   // By the CPU's backend on so many threads, or by the one that is given, which must outlive it.
-  InCoreRunner(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts, int threads = 2, Backend* backend = nullptr)
+  InCoreRunner(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts, int threads = 2,
+               Backend* backend = nullptr)
       : pool_(std::make_unique<ThreadPool>(threads)),
         cpu_(std::make_unique<CpuBackend>(*pool_)),
         backend_(backend != nullptr ? backend : cpu_.get()),
@@ -153,8 +154,7 @@ class InCoreRunner {
       double sum = std::nan("");
       begin_micro_batch();
       run_forward(tokens.data() + begin, targets.data() + begin, &sum, scale);
-      run_backward(tokens.data() + begin, targets.data() + begin, &sum, scale, saved,
-                   begin == 0);
+      run_backward(tokens.data() + begin, targets.data() + begin, &sum, scale, saved, begin == 0);
       total += sum;
     }
     add_unit_gradients();

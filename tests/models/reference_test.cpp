@@ -1,5 +1,5 @@
-// Every kernel of every golden case, forward and backward, on the operands that training gives it: by the CPU's backend and by the
-// plain loops.
+// Every kernel of every golden case, forward and backward, on the operands that training gives it: by the CPU's backend and by
+// the plain loops.
 #include "models/reference_backend.h"
 
 #include <gtest/gtest.h>
@@ -106,8 +106,8 @@ TEST_P(ReferenceTest, EveryKernelIsThePlainLoops) {
 TEST_P(ReferenceTest, TheGoldenCurve) {
   const GoldenCase golden(GetParam());
   ReferenceBackend backend;
-  InCoreRunner runner(golden.config, {DType::float32, golden.batch, golden.sequence, HeadMode::tiled}, canonical_cuts(golden.config), 2,
-                      &backend);
+  InCoreRunner runner(golden.config, {DType::float32, golden.batch, golden.sequence, HeadMode::tiled},
+                      canonical_cuts(golden.config), 2, &backend);
   runner.load(SafetensorsReader(golden.directory));
   for (std::int64_t step = 0; step < 3; ++step) {
     const double loss = runner.backward(golden.of_step(golden.tokens, step), golden.of_step(golden.targets, step));
