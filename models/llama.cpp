@@ -15,7 +15,7 @@ namespace spillway {
 namespace {
 
 NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
-  return {file_vector(name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps)};
+  return {file_vector(name, config.hidden, Initial::ones), std::nullopt, static_cast<float>(config.norm_eps)};
 }
 
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std::shared_ptr<const RopeAngles> rope) {
@@ -33,8 +33,8 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std:
                        file_vector(attention + "v_proj.bias", kv_rows)};
   }
   if (config.qk_norm) {
-    spec.q_norm = file_vector(attention + "q_norm.weight", D);
-    spec.k_norm = file_vector(attention + "k_norm.weight", D);
+    spec.q_norm = file_vector(attention + "q_norm.weight", D, Initial::ones);
+    spec.k_norm = file_vector(attention + "k_norm.weight", D, Initial::ones);
   }
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);

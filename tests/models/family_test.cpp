@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -353,6 +354,27 @@ TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
   }
   runner.draw(2);
   EXPECT_NE(runner.parameters().at("transformer.wte.weight"), one.at("transformer.wte.weight"));
+}
+
+// A seed means the same weights in every version.
+TEST(InitialWeights, AreThoseOfTheirSeedForEver) {
+  const ThreadPool pool(1);
+  ops::MatmulEngine engine(1);
+  const std::pair<const char*, std::uint64_t> sums[] = {
+      {"gpt2", 4191440318533311363u},
+      {"llama3", 8297050206661613370u},
+      {"mistral", 10503668141004802752u},
+      {"qwen2", 12233651414290215573u},
+      {"qwen3", 10816029777126108943u}};
+  for (const auto& [which, expected] : sums) {
+    InCoreRunner runner(small_config(which), {DType::float32, 1, 8, HeadMode::tiled, pool, engine}, kManyCuts);
+    runner.draw(1);
+    std::uint64_t sum = 0xcbf29ce484222325;  // FNV-1a over tensors by name
+    for (const auto& [name, values] : runner.parameters()) {
+      for (const float v : values) sum = (sum ^ std::bit_cast<std::uint32_t>(v)) * 0x100000001b3;
+    }
+    EXPECT_EQ(sum, expected) << which;
+  }
 }
 
 // --- Weights in files -----------------------------------------------------------------------------------------------------
