@@ -1,5 +1,5 @@
 // What a model is: one plain, validated struct, read from a Hugging Face config.json of any age.
-// Not here: names of tensors, units and operations (each family's own file), weights (safetensors.h).
+// Not here: what families call things and have (family.h), units (each family's own file), weights (safetensors.h).
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "memory/types.h"
+#include "models/family.h"
 
 namespace spillway {
 
-enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe };
-std::string_view name_of(Family family);  // Hugging Face's model_type
-
 enum class Activation : std::uint8_t {
-  silu,       // x · sigmoid(x), the gate of SwiGLU
+  silu,       // x · sigmoid(x); with a gate, SwiGLU
   gelu_tanh,  // gelu_new and gelu_pytorch_tanh
   gelu_erf,   // gelu, exact
 };
@@ -32,7 +30,7 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
-  Family family = Family::llama;
+  const FamilyRow* family = find_family("llama");
 
   std::int64_t hidden = 0;         // H
   std::int64_t layers = 0;         // L
@@ -43,11 +41,14 @@ struct ModelConfig {
   std::int64_t experts = 0;        // of a layer; 0: an MLP
   std::int64_t experts_per_token = 0;
   std::int64_t vocab = 0;          // V
-  std::int64_t max_positions = 0;  // longest sequence; gpt2 stores a learned row for each
+  std::int64_t max_positions = 0;  // longest sequence
 
-  double norm_eps = 0;  // of RMSNorm, of LayerNorm in gpt2
+  NormKind norm = NormKind::rms;
+  double norm_eps = 0;
   Activation activation = Activation::silu;
-  double rope_theta = 0;  // 0: no RoPE (gpt2)
+  bool gated_mlp = true;           // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
+  bool learned_positions = false;  // a row for each position, added to the token's
+  double rope_theta = 0;           // 0: no RoPE
   RopeScaling rope_scaling;
   // [layers]. 0: full causal attention. W: position i sees the W positions i-W+1 … i.
   std::vector<std::int64_t> windows;

@@ -15,7 +15,7 @@ namespace spillway {
 namespace {
 
 NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
-  return {file_vector(name, config.hidden, Initial::ones), std::nullopt, static_cast<float>(config.norm_eps)};
+  return {file_vector(name + ".weight", config.hidden, Initial::ones), std::nullopt, static_cast<float>(config.norm_eps)};
 }
 
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std::shared_ptr<const RopeAngles> rope) {
@@ -25,7 +25,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std:
   const std::int64_t q_rows = config.heads * D, kv_rows = config.kv_heads * D;
   AttentionSpec spec;
   spec.name = fmt::format("layer {} attention", layer);
-  spec.norm = rms_norm(config, prefix + "input_layernorm.weight");
+  spec.norm = rms_norm(config, prefix + config.family->norm_names.attention);
   spec.qkv_weights = {file_matrix(attention + "q_proj.weight", q_rows, H), file_matrix(attention + "k_proj.weight", kv_rows, H),
                       file_matrix(attention + "v_proj.weight", kv_rows, H)};
   if (config.qkv_bias) {
@@ -53,7 +53,7 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   const std::int64_t H = config.hidden, I = config.mlp_width;
   MlpSpec spec;
   spec.name = fmt::format("layer {} mlp", layer);
-  spec.norm = rms_norm(config, prefix + "post_attention_layernorm.weight");
+  spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
   spec.up_weights = {file_matrix(mlp + "gate_proj.weight", I, H), file_matrix(mlp + "up_proj.weight", I, H)};
   spec.down_weight = file_matrix(mlp + "down_proj.weight", H, I);
   if (config.mlp_bias) {
@@ -64,21 +64,20 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   return spec;
 }
 
-// Mixtral's names of the matrices, or Qwen's.
 ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
-  const bool mixtral = config.family == Family::mixtral;
-  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  const FamilyExperts& names = config.family->experts;
+  const std::string mlp = prefix + names.block + ".";
   const std::int64_t H = config.hidden, I = config.mlp_width;
   ExpertsSpec spec;
   spec.name = fmt::format("layer {}", layer);
-  spec.norm = rms_norm(config, prefix + "post_attention_layernorm.weight");
+  spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
   spec.router = file_matrix(mlp + "gate.weight", config.experts, H);
   for (std::int64_t expert = 0; expert < config.experts; ++expert) {
-    const std::string own = fmt::format("{}experts.{}.", mlp, expert);
-    spec.experts.push_back({{file_matrix(own + (mixtral ? "w1.weight" : "gate_proj.weight"), I, H),
-                             file_matrix(own + (mixtral ? "w3.weight" : "up_proj.weight"), I, H)},
-                            file_matrix(own + (mixtral ? "w2.weight" : "down_proj.weight"), H, I)});
+    const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
+      return file_matrix(fmt::format("{}experts.{}.{}.weight", mlp, expert, name), out, in);
+    };
+    spec.experts.push_back({{matrix(names.gate, I, H), matrix(names.up, I, H)}, matrix(names.down, H, I)});
   }
   spec.experts_per_row = config.experts_per_token;
   return spec;
@@ -87,7 +86,7 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
-  if (config.activation != Activation::silu) {
+  if (config.gated_mlp && config.activation != Activation::silu) {
     throw InputError(fmt::format("{}: an MLP with a gate needs hidden_act silu", name_of(config.family)),
                      "models of this family were trained with silu");
   }
@@ -101,7 +100,7 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
     x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer))
                            : add_mlp(builder, x, output, mlp_spec(config, layer));
   }
-  const NormOutput xn = add_final_norm(builder, x, config.hidden, rms_norm(config, "model.norm.weight"));
+  const NormOutput xn = add_final_norm(builder, x, config.hidden, rms_norm(config, "model.norm"));
   const std::vector<int> blocks =
       config.tied_embeddings ? embedding.blocks
                              : add_vocabulary_blocks(builder, "head", file_matrix("lm_head.weight", config.vocab, config.hidden));

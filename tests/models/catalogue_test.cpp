@@ -129,7 +129,7 @@ TEST_F(Resolve, NamesAndNearNames) {
 TEST_F(Resolve, DirectoryWithWeights) {
   const std::string golden = std::string(SPILLWAY_TEST_DATA) + "/golden/gpt2";
   const ResolvedModel model = resolve_model(golden);
-  EXPECT_EQ(model.config.family, Family::gpt2);
+  EXPECT_EQ(name_of(model.config.family), "gpt2");
   EXPECT_EQ(model.directory, golden);
   EXPECT_TRUE(resolve_model(golden + "/config.json").directory.empty());
   EXPECT_THAT(refusal(golden + "/model.safetensors"), HasSubstr("not a config.json"));

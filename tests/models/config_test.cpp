@@ -68,7 +68,7 @@ TEST(Config, GoldenCasesCountTheirParameters) {
 
 TEST(Config, ReadsGpt2) {
   const ModelConfig config = read_model_config(golden("gpt2/config.json"));
-  EXPECT_EQ(config.family, Family::gpt2);
+  EXPECT_EQ(name_of(config.family), "gpt2");
   EXPECT_EQ(config.hidden, 48);
   EXPECT_EQ(config.layers, 3);
   EXPECT_EQ(config.heads, 4);
@@ -81,12 +81,13 @@ TEST(Config, ReadsGpt2) {
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.rope_theta, 0);
   EXPECT_TRUE(config.qkv_bias && config.attention_output_bias && config.mlp_bias && config.tied_embeddings);
+  EXPECT_TRUE(config.learned_positions && !config.gated_mlp && config.norm == NormKind::layer);
   EXPECT_DOUBLE_EQ(config.attention_scale(2), 1 / std::sqrt(12.0));
 }
 
 TEST(Config, ReadsQwen3WithItsOwnHeadDim) {
   const ModelConfig config = read_model_config(golden("qwen3/config.json"));
-  EXPECT_EQ(config.family, Family::qwen3);
+  EXPECT_EQ(name_of(config.family), "qwen3");
   EXPECT_EQ(config.head_dim, 24);
   EXPECT_TRUE(config.qk_norm);
   EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.tied_embeddings);
@@ -114,6 +115,10 @@ TEST(Config, DefaultsAreThoseOfHuggingFace) {
   const ModelConfig qwen3 = parse({{"model_type", "qwen3"}});
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_EQ(qwen3.stored_dtype, DType::float32);
+  const ModelConfig mixtral = parse({{"model_type", "mixtral"}});
+  EXPECT_EQ(parameter_count(mixtral), 46'702'792'704);
+  EXPECT_EQ(mixtral.rope_theta, 1e6);
+  EXPECT_EQ(mixtral.windows, std::vector<std::int64_t>(32, 0));
 }
 
 TEST(Config, NullMeansTheOtherKeyAndNotTheDefault) {
@@ -196,7 +201,7 @@ TEST(Config, ArchitecturesAloneName) {
   Json json = small("qwen2");
   json.erase("model_type");
   json["architectures"] = {"Qwen2ForCausalLM"};
-  EXPECT_EQ(parse(json).family, Family::qwen2);
+  EXPECT_EQ(name_of(parse(json).family), "qwen2");
 }
 
 TEST(Config, DropoutIsNoted) {
@@ -294,6 +299,9 @@ TEST(Config, RefusesWhatMakesNoSense) {
       {"mistral",
        {{"sliding_window", 8}, {"layer_types", {"full_attention", "full_attention", "full_attention", "full_attention"}}},
        "a Mistral model has its sliding_window 8 in every layer"},
+      {"mixtral",
+       {{"sliding_window", 8}, {"layer_types", {"full_attention", "full_attention", "full_attention", "full_attention"}}},
+       "a Mixtral model has its sliding_window 8 in every layer"},
       {"gpt2", {{"n_head", 5}}, "n_head is 5; it must divide n_embd, 48"},
       {"gpt2", {{"n_inner", 0}}, "n_inner is 0"},
       {"gpt2", {{"add_cross_attention", true}}, "add_cross_attention is true"},

@@ -39,7 +39,10 @@ ModelConfig small_config(const std::string& which) {
   config.windows = {0, 0};
   config.initializer_range = 0.15;  // gradients that stand out of fp32's noise
   if (which == "gpt2") {
-    config.family = Family::gpt2;
+    config.family = find_family("gpt2");
+    config.norm = NormKind::layer;
+    config.gated_mlp = false;
+    config.learned_positions = true;
     config.kv_heads = 4;
     config.rope_theta = 0;
     config.activation = Activation::gelu_tanh;
@@ -48,14 +51,14 @@ ModelConfig small_config(const std::string& which) {
     config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 16};
     config.mlp_bias = config.attention_output_bias = config.qkv_bias = true;
   } else if (which == "mistral") {
-    config.family = Family::mistral;
+    config.family = find_family("mistral");
     config.windows = {7, 0};
   } else if (which == "qwen2") {
-    config.family = Family::qwen2;
+    config.family = find_family("qwen2");
     config.qkv_bias = config.tied_embeddings = true;
     config.rope_scaling = {RopeScaling::Kind::linear, 4, 1, 4, 0};
   } else if (which == "qwen3") {
-    config.family = Family::qwen3;
+    config.family = find_family("qwen3");
     config.head_dim = 24;
     config.qk_norm = true;
     config.windows = {0, 16};
