@@ -17,7 +17,7 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 // Parts of equal size, rounded up so that every part but the last is a multiple.
 std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up(divide_up(whole, parts), kCutMultiple); }
 
-bool is_trained(const FamilyRow& family) { return !has_experts(family); }
+bool is_trained(const FamilyRow& family) { return family.units != UnitsOf::none && !has_experts(family); }
 
 void check_shape(const ModelConfig& config, const BuildOptions& options) {
   if (config.experts > 0 && options.purpose == BuildPurpose::running) {
@@ -65,6 +65,9 @@ CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOption
                  cuts.vocabulary_rows, cuts.mlp_columns, cuts.head_strip);
   ModelBuilder builder(options, cuts);
   switch (config.family->units) {
+    case UnitsOf::none:
+      throw InputError(fmt::format("this version plans and trains {}, not yet {}", fmt::join(family_names(is_trained), ", "),
+                                   name_of(config.family)));
     case UnitsOf::gpt2:
       add_gpt2_units(builder, config, options.head);
       break;

@@ -166,8 +166,14 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
     if (!section.flag({"use_sliding_window"}, false)) window = 0;
     first_sliding = section.whole({"max_window_layers"}, has.first_layer, 0, kMaxLayers);
   }
-  for (std::int64_t layer = first_sliding; layer < config.layers; ++layer)
-    config.windows[static_cast<std::size_t>(layer)] = window;
+  const bool is_mixed = has.rule == WindowRule::all_but_every_nth;
+  if (is_mixed && window == 0 && !section.has("layer_types")) {
+    section.refuse(kKey, fmt::format("is null, but all layers except one in {} have a window", has.nth),
+                   "Set layer_types to full_attention for each layer where none has one.");
+  }
+  for (std::int64_t layer = first_sliding; layer < config.layers; ++layer) {
+    if (!is_mixed || (layer + 1) % has.nth != 0) config.windows[static_cast<std::size_t>(layer)] = window;
+  }
 
   if (!section.has("layer_types")) return;
   const Json& types = section["layer_types"];
@@ -260,8 +266,11 @@ bool read_feature(const ConfigSection& section, const Feature& feature) { return
 
 void read_parts(const ConfigSection& section, ModelConfig& config) {
   const FamilyRow& family = *config.family;
+  const auto positive = [&](const ConfigKey& key, double fallback) { return section.real(key, fallback, 1e-6, 1e9); };
   config.norm = family.norm;
   config.norm_eps = section.real(family.keys.norm_eps, family.defaults.norm_eps, 1e-30, 1);
+  config.norm_offset = family.norm_offset;
+  config.post_norms = family.norm_names.after_mlp != nullptr;
   config.activation = read_activation(section, family);
   config.gated_mlp = family.gated_mlp;
   config.qkv_bias = read_feature(section, family.qkv_bias);
@@ -271,6 +280,10 @@ void read_parts(const ConfigSection& section, ModelConfig& config) {
   config.tied_embeddings = read_feature(section, family.tied);
   config.scale_attention = read_feature(section, family.scale_attention);
   config.scale_by_inverse_layer = read_feature(section, family.scale_by_inverse_layer);
+  config.query_scalar = positive(family.keys.query_scalar, family.defaults.query_scalar);
+  config.attention_softcap = positive(family.keys.attention_softcap, family.defaults.attention_softcap);
+  config.logit_softcap = positive(family.keys.logit_softcap, family.defaults.logit_softcap);
+  if (family.scaled_embedding) config.embedding_factor = std::sqrt(static_cast<double>(config.hidden));
   config.learned_positions = family.learned_positions;
   if (!config.learned_positions) read_rope(section, config);
 }
@@ -278,7 +291,8 @@ void read_parts(const ConfigSection& section, ModelConfig& config) {
 }  // namespace
 
 double ModelConfig::attention_scale(std::int64_t layer) const {
-  const double scale = scale_attention ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
+  const double scalar = query_scalar > 0 ? query_scalar : static_cast<double>(head_dim);
+  const double scale = scale_attention ? 1.0 / std::sqrt(scalar) : 1.0;
   return scale_by_inverse_layer ? scale / static_cast<double>(layer + 1) : scale;
 }
 
@@ -290,6 +304,7 @@ std::int64_t parameters_with(const ModelConfig& config, std::int64_t experts) {
   const std::int64_t query = config.heads * config.head_dim;
   const std::int64_t key_value = 2 * config.kv_heads * config.head_dim;
   const std::int64_t norm = config.norm == NormKind::layer ? 2 * hidden : hidden;
+  const std::int64_t norms = config.post_norms ? 4 : 2;
   const std::int64_t matrices = config.gated_mlp ? 3 : 2;
 
   const std::int64_t attention = hidden * (query + key_value) + query * hidden + (config.qkv_bias ? query + key_value : 0) +
@@ -299,7 +314,7 @@ std::int64_t parameters_with(const ModelConfig& config, std::int64_t experts) {
   const std::int64_t mlp = experts == 0 ? one : experts * one + config.experts * hidden;  // the router has a row for each
   const std::int64_t embeddings =
       config.vocab * hidden * (config.tied_embeddings ? 1 : 2) + (config.learned_positions ? config.max_positions * hidden : 0);
-  return embeddings + config.layers * (attention + mlp + 2 * norm) + norm;
+  return embeddings + config.layers * (attention + mlp + norms * norm) + norm;
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ struct ModelConfig {
 
   NormKind norm = NormKind::rms;
   double norm_eps = 0;
+  double norm_offset = 0;   // added to norms' weights: 1 in Gemma, whose weights are stored around 0
+  bool post_norms = false;  // a block's output is normed too, before it is added to the residual stream
   Activation activation = Activation::silu;
   bool gated_mlp = true;           // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
   bool learned_positions = false;  // a row for each position, added to the token's
@@ -60,6 +62,10 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool scale_attention = true;          // gpt2: scale_attn_weights
   bool scale_by_inverse_layer = false;  // gpt2: scale_attn_by_inverse_layer_idx
+  double query_scalar = 0;              // attention's factor is its power -1/2; 0: head_dim
+  double attention_softcap = 0;         // c: a score s, already scaled, becomes c · tanh(s / c) before masks; 0: none
+  double logit_softcap = 0;             // likewise the head's logits
+  double embedding_factor = 1;          // on the token's embedding; exact here, Hugging Face rounds it to the embedding's type
 
   double initializer_range = 0.02;  // standard deviation of weights drawn from the seed
   DType stored_dtype = DType::float32;

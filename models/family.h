@@ -35,6 +35,7 @@ struct FamilyKeys {
   ConfigKey max_positions{"max_position_embeddings"};
   ConfigKey norm_eps{"rms_norm_eps"};
   ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
+  ConfigKey query_scalar, attention_softcap, logit_softcap;
 };
 
 struct FamilyDefaults {
@@ -46,6 +47,8 @@ struct FamilyDefaults {
   double norm_eps = 1e-6;
   const char* activation = "silu";
   double rope_theta = 10'000;
+  double query_scalar = 0;                          // 0: head_dim
+  double attention_softcap = 0, logit_softcap = 0;  // 0: none
 };
 
 // What a key says, or, without one, what holds for every model of the family.
@@ -56,10 +59,12 @@ struct Feature {
 
 enum class NormKind : std::uint8_t { rms, layer };
 
-// Tensors of a layer's norms over the residual stream, without ".weight".
+// Tensors of a layer's norms over the residual stream, without ".weight". Those after a block are over what it adds.
 struct NormNames {
   const char* attention = "input_layernorm";
   const char* mlp = "post_attention_layernorm";
+  const char* after_attention = nullptr;  // null: none; both or neither
+  const char* after_mlp = nullptr;
 };
 
 struct FamilyExperts {
@@ -71,14 +76,16 @@ struct FamilyExperts {
 
 // Which layers have sliding_window.
 enum class WindowRule : std::uint8_t {
-  none,          // none, whatever the file says
-  every_layer,   // all alike
-  from_a_layer,  // where use_sliding_window is true: those of layer_types, else those from max_window_layers on
+  none,               // none, whatever the file says
+  every_layer,        // all alike
+  from_a_layer,       // where use_sliding_window is true: those of layer_types, else those from max_window_layers on
+  all_but_every_nth,  // those of layer_types, else all but every nth
 };
 struct FamilyWindows {
   WindowRule rule = WindowRule::none;
   std::int64_t window = 0;       // sliding_window where the file has none; 0: no window
   std::int64_t first_layer = 0;  // of from_a_layer: max_window_layers where the file has none
+  std::int64_t nth = 0;          // of all_but_every_nth
 };
 
 // A key that, where it is true, asks for what nobody computes.
@@ -87,8 +94,8 @@ struct RefusedKey {
   const char* problem = nullptr;  // "is true; …"
 };
 
-// Whose units a model is made of.
-enum class UnitsOf : std::uint8_t { gpt2, llama };
+// Whose units a model is made of. none: its config.json is read, and building it is refused.
+enum class UnitsOf : std::uint8_t { none, gpt2, llama };
 
 struct FamilyRow {
   std::string_view model_type;    // as config.json names it
@@ -99,9 +106,11 @@ struct FamilyRow {
 
   bool learned_positions = false;  // in place of rotary ones
   NormKind norm = NormKind::rms;
+  double norm_offset = 0;  // added to norms' weights
   NormNames norm_names;
   bool qk_norm = false;
   bool gated_mlp = true;
+  bool scaled_embedding = false;  // by sqrt(hidden)
   Feature qkv_bias, output_bias, mlp_bias;
   Feature tied{.key = "tie_word_embeddings", .value = false};
   Feature scale_attention{.key = nullptr, .value = true};

@@ -14,8 +14,13 @@
 namespace spillway {
 namespace {
 
+// Weight and offset together begin at 1.
+FileTensor norm_weight(const ModelConfig& config, const std::string& name, std::int64_t elements) {
+  return file_vector(name + ".weight", elements, config.norm_offset == 0 ? Initial::ones : Initial::zeros);
+}
+
 NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
-  return {file_vector(name + ".weight", config.hidden, Initial::ones), std::nullopt, static_cast<float>(config.norm_eps)};
+  return {norm_weight(config, name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps)};
 }
 
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std::shared_ptr<const RopeAngles> rope) {
@@ -33,8 +38,8 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, std:
                        file_vector(attention + "v_proj.bias", kv_rows)};
   }
   if (config.qk_norm) {
-    spec.q_norm = file_vector(attention + "q_norm.weight", D, Initial::ones);
-    spec.k_norm = file_vector(attention + "k_norm.weight", D, Initial::ones);
+    spec.q_norm = norm_weight(config, attention + "q_norm", D);
+    spec.k_norm = norm_weight(config, attention + "k_norm", D);
   }
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);

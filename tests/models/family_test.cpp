@@ -328,6 +328,9 @@ TEST(Build, RefusesWhatCannotBeComputed) {
   EXPECT_EQ(message_of(DType::bfloat16, 64), "");
   config.activation = Activation::gelu_tanh;
   EXPECT_THAT(message_of(DType::bfloat16, 64), HasSubstr("hidden_act silu"));
+  config = parse_model_config(R"({"model_type": "gemma2"})", "config.json");
+  EXPECT_THAT(message_of(DType::bfloat16, 64),
+              HasSubstr("this version plans and trains gpt2, llama, mistral, qwen2, qwen3, not yet gemma2"));
 }
 
 TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
@@ -378,6 +381,22 @@ TEST(InitialWeights, AreThoseOfTheirSeedForEver) {
     }
     EXPECT_EQ(sum, expected) << which;
   }
+}
+
+TEST(InitialWeights, OfNormsWithAnOffsetAreZero) {
+  const ThreadPool pool(1);
+  ops::MatmulEngine engine(1);
+  ModelConfig config = small_config("qwen3");
+  config.norm_offset = 1;
+  InCoreRunner runner(config, {DType::float32, 1, 8, HeadMode::tiled, pool, engine}, kNoCuts);
+  runner.draw(1);
+  int norms = 0;
+  for (const auto& [name, values] : runner.parameters()) {
+    if (name.find("norm") == std::string::npos) continue;
+    EXPECT_EQ(values, std::vector<float>(values.size(), 0.0f)) << name;
+    ++norms;
+  }
+  EXPECT_EQ(norms, 2 * 4 + 1);
 }
 
 // --- Weights in files -----------------------------------------------------------------------------------------------------
