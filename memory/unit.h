@@ -15,6 +15,7 @@ namespace spillway {
 
 enum class Decay : std::uint8_t { none, applied };
 enum class FileLayout : std::uint8_t { as_stored, transposed };
+enum class Initial : std::uint8_t { normal, zeros, ones };  // how a tensor begins that no file has
 
 // A contiguous run of a block's parameters: a whole tensor of the model file, or a rectangle of one where the model is cut
 // (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
@@ -28,6 +29,8 @@ struct TensorPiece {
   std::int64_t row_begin = 0, column_begin = 0;
   std::int64_t rows = 0, columns = 1;      // of the piece, as the block stores it: row-major [rows, columns]
   std::int64_t begin = 0;                  // first element within the block
+  Initial initial = Initial::normal;
+  double deviation_divisor = 1;            // of Initial::normal: the model's standard deviation is divided by it
   std::int64_t elements() const { return rows * columns; }
 };
 
@@ -81,6 +84,7 @@ enum class ForwardRole : std::uint8_t {
 struct RowLookup {
   std::int64_t first = 0, rows = 0;        // tokens [first, first + rows); no rows: the unit looks nothing up
   std::int64_t row_elements = 0;           // row i begins at element i * row_elements of the block
+  float factor = 1;                        // on the rows, and so on their gradients
 };
 
 // A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.

@@ -6,7 +6,7 @@
 namespace spillway {
 
 enum class Activation : std::uint8_t {
-  silu,       // x · sigmoid(x)
+  silu,       // x · sigmoid(x); with a gate, SwiGLU
   gelu_tanh,  // gelu_new and gelu_pytorch_tanh
   gelu_erf,   // gelu, exact
 };

@@ -192,7 +192,8 @@ class Attention {
             .kv_heads = spec_.kv_heads,
             .head_dim = spec_.head_dim,
             .window = spec_.window,
-            .scale = spec_.scale};
+            .scale = spec_.scale,
+            .softcap = spec_.softcap};
   }
 
   std::int64_t n() const { return compute_.rows; }

@@ -17,11 +17,14 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 // Parts of equal size, rounded up so that every part but the last is a multiple.
 std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up(divide_up(whole, parts), kCutMultiple); }
 
+bool is_trained(const FamilyRow& family) { return !has_experts(family); }
+
 void check_shape(const ModelConfig& config, const BuildOptions& options) {
   if (config.experts > 0 && options.purpose == BuildPurpose::running) {
-    throw InputError(fmt::format("the model is a mixture of {} experts a layer ({}), which this version plans but does not run",
-                                 config.experts, name_of(config.family)),
-                     "`spillway plan` says what it takes; dense models (gpt2, llama, mistral, qwen2, qwen3) run.");
+    throw InputError(
+        fmt::format("the model is a mixture of {} experts a layer ({}), which this version plans but does not run",
+                    config.experts, name_of(config.family)),
+        fmt::format("`spillway plan` says what it takes; dense models ({}) run.", fmt::join(family_names(is_trained), ", ")));
   }
   if (options.micro_batch < 1 || options.sequence < 1) {
     throw InputError(fmt::format("a micro-batch of {} sequences of {} tokens has no rows", options.micro_batch, options.sequence),
@@ -61,16 +64,11 @@ CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOption
   SPILLWAY_CHECK(cuts.vocabulary_rows > 0 && cuts.mlp_columns > 0 && cuts.head_strip > 0, "cuts of {}, {} and {}",
                  cuts.vocabulary_rows, cuts.mlp_columns, cuts.head_strip);
   ModelBuilder builder(options, cuts);
-  switch (config.family) {
-    case Family::gpt2:
+  switch (config.family->units) {
+    case UnitsOf::gpt2:
       add_gpt2_units(builder, config, options.head);
       break;
-    case Family::llama:
-    case Family::mistral:
-    case Family::qwen2:
-    case Family::qwen3:
-    case Family::mixtral:
-    case Family::qwen3_moe:
+    case UnitsOf::llama:
       add_llama_units(builder, config, options.head);
       break;
   }

@@ -1,5 +1,5 @@
 // What a model is: one plain, validated struct, read from a Hugging Face config.json of any age.
-// Not here: names of tensors, units and operations (each family's own file), weights (safetensors.h).
+// Not here: what families call things and have (family.h), units (each family's own file), weights (safetensors.h).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,9 @@
 
 #include "memory/types.h"
 #include "models/activation.h"
+#include "models/family.h"
 
 namespace spillway {
-
-enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe };
-std::string_view name_of(Family family);  // Hugging Face's model_type
 
 struct RopeScaling {
   enum class Kind : std::uint8_t { none, linear, llama3 };
@@ -27,7 +25,7 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
-  Family family = Family::llama;
+  const FamilyRow* family = find_family("llama");
 
   std::int64_t hidden = 0;         // H
   std::int64_t layers = 0;         // L
@@ -38,11 +36,16 @@ struct ModelConfig {
   std::int64_t experts = 0;        // of a layer; 0: an MLP
   std::int64_t experts_per_token = 0;
   std::int64_t vocab = 0;          // V
-  std::int64_t max_positions = 0;  // longest sequence; gpt2 stores a learned row for each
+  std::int64_t max_positions = 0;  // longest sequence
 
-  double norm_eps = 0;  // of RMSNorm, of LayerNorm in gpt2
+  NormKind norm = NormKind::rms;
+  double norm_eps = 0;
+  double norm_offset = 0;   // added to norms' weights: 1 in Gemma, whose weights are stored around 0
+  bool post_norms = false;  // a block's output is normed too, before it is added to the residual stream
   Activation activation = Activation::silu;
-  double rope_theta = 0;  // 0: no RoPE (gpt2)
+  bool gated_mlp = true;           // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
+  bool learned_positions = false;  // a row for each position, added to the token's
+  double rope_theta = 0;           // 0: no RoPE
   RopeScaling rope_scaling;
   // [layers]. 0: full causal attention. W: position i sees the W positions i-W+1 … i.
   std::vector<std::int64_t> windows;
@@ -54,6 +57,10 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool scale_attention = true;          // gpt2: scale_attn_weights
   bool scale_by_inverse_layer = false;  // gpt2: scale_attn_by_inverse_layer_idx
+  double query_scalar = 0;              // attention's factor is its power -1/2; 0: head_dim
+  double attention_softcap = 0;         // c: a score s, already scaled, becomes c · tanh(s / c) before masks; 0: none
+  double logit_softcap = 0;             // likewise the head's logits
+  double embedding_factor = 1;          // on the token's embedding; exact here, Hugging Face rounds it to the embedding's type
 
   double initializer_range = 0.02;  // standard deviation of weights drawn from the seed
   DType stored_dtype = DType::float32;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "memory/error.h"
 #include "models/attention.h"
 #include "models/embedding.h"
@@ -12,13 +14,16 @@ namespace spillway {
 namespace {
 
 NormSpec layer_norm(const ModelConfig& config, const std::string& name) {
-  return {file_vector(name + ".weight", config.hidden), file_vector(name + ".bias", config.hidden),
+  return {file_vector(name + ".weight", config.hidden, Initial::ones), file_vector(name + ".bias", config.hidden),
           static_cast<float>(config.norm_eps)};
 }
 
-FileTensor conv1d(std::string name, std::int64_t out, std::int64_t in) {
-  return file_matrix(std::move(name), out, in, FileLayout::transposed);
+FileTensor conv1d(std::string name, std::int64_t out, std::int64_t in, double deviation_divisor = 1) {
+  return file_matrix(std::move(name), out, in, FileLayout::transposed, deviation_divisor);
 }
+
+// The projections that add to the residual stream begin smaller: by 1 / sqrt(number of them).
+double residual_divisor(const ModelConfig& config) { return std::sqrt(2.0 * static_cast<double>(config.layers)); }
 
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer) {
   const std::string prefix = fmt::format("transformer.h.{}.", layer);
@@ -28,7 +33,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer) {
   spec.norm = layer_norm(config, prefix + "ln_1");
   spec.qkv_weights = {conv1d(prefix + "attn.c_attn.weight", 3 * H, H)};
   spec.qkv_biases = {file_vector(prefix + "attn.c_attn.bias", 3 * H)};
-  spec.output_weight = conv1d(prefix + "attn.c_proj.weight", H, H);
+  spec.output_weight = conv1d(prefix + "attn.c_proj.weight", H, H, residual_divisor(config));
   spec.output_bias = file_vector(prefix + "attn.c_proj.bias", H);
   spec.heads = spec.kv_heads = config.heads;
   spec.head_dim = config.head_dim;
@@ -44,7 +49,7 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   spec.norm = layer_norm(config, prefix + "ln_2");
   spec.up_weights = {conv1d(prefix + "mlp.c_fc.weight", config.mlp_width, config.hidden)};
   spec.up_biases = {file_vector(prefix + "mlp.c_fc.bias", config.mlp_width)};
-  spec.down_weight = conv1d(prefix + "mlp.c_proj.weight", config.hidden, config.mlp_width);
+  spec.down_weight = conv1d(prefix + "mlp.c_proj.weight", config.hidden, config.mlp_width, residual_divisor(config));
   spec.down_bias = file_vector(prefix + "mlp.c_proj.bias", config.hidden);
   spec.activation = config.activation;
   return spec;

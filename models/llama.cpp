@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
-#include "memory/error.h"
+#include "memory/bfloat16.h"
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/experts.h"
@@ -14,8 +15,20 @@
 namespace spillway {
 namespace {
 
+// Weight and offset together begin at 1.
+FileTensor norm_weight(const ModelConfig& config, const std::string& name, std::int64_t elements) {
+  return file_vector(name + ".weight", elements, config.norm_offset == 0 ? Initial::ones : Initial::zeros);
+}
+
 NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
-  return {file_vector(name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps)};
+  return {norm_weight(config, name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps),
+          static_cast<float>(config.norm_offset)};
+}
+
+// After a block, where the family has such.
+std::optional<NormSpec> post_norm(const ModelConfig& config, const std::string& prefix, const char* name) {
+  if (name == nullptr) return std::nullopt;
+  return rms_norm(config, prefix + name);
 }
 
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, const RopeTables& rope) {
@@ -25,7 +38,8 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   const std::int64_t q_rows = config.heads * D, kv_rows = config.kv_heads * D;
   AttentionSpec spec;
   spec.name = fmt::format("layer {} attention", layer);
-  spec.norm = rms_norm(config, prefix + "input_layernorm.weight");
+  spec.norm = rms_norm(config, prefix + config.family->norm_names.attention);
+  spec.post_norm = post_norm(config, prefix, config.family->norm_names.after_attention);
   spec.qkv_weights = {file_matrix(attention + "q_proj.weight", q_rows, H), file_matrix(attention + "k_proj.weight", kv_rows, H),
                       file_matrix(attention + "v_proj.weight", kv_rows, H)};
   if (config.qkv_bias) {
@@ -33,8 +47,8 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
                        file_vector(attention + "v_proj.bias", kv_rows)};
   }
   if (config.qk_norm) {
-    spec.q_norm = file_vector(attention + "q_norm.weight", D);
-    spec.k_norm = file_vector(attention + "k_norm.weight", D);
+    spec.q_norm = norm_weight(config, attention + "q_norm", D);
+    spec.k_norm = norm_weight(config, attention + "k_norm", D);
   }
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);
@@ -43,6 +57,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   spec.head_dim = D;
   spec.window = config.windows[static_cast<std::size_t>(layer)];
   spec.scale = static_cast<float>(config.attention_scale(layer));
+  spec.softcap = static_cast<float>(config.attention_softcap);
   spec.rope = rope;
   return spec;
 }
@@ -53,7 +68,8 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   const std::int64_t H = config.hidden, I = config.mlp_width;
   MlpSpec spec;
   spec.name = fmt::format("layer {} mlp", layer);
-  spec.norm = rms_norm(config, prefix + "post_attention_layernorm.weight");
+  spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
+  spec.post_norm = post_norm(config, prefix, config.family->norm_names.after_mlp);
   spec.up_weights = {file_matrix(mlp + "gate_proj.weight", I, H), file_matrix(mlp + "up_proj.weight", I, H)};
   spec.down_weight = file_matrix(mlp + "down_proj.weight", H, I);
   if (config.mlp_bias) {
@@ -64,24 +80,29 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   return spec;
 }
 
-// Mixtral's names of the matrices, or Qwen's.
 ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
-  const bool mixtral = config.family == Family::mixtral;
-  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  const FamilyExperts& names = config.family->experts;
+  const std::string mlp = prefix + names.block + ".";
   const std::int64_t H = config.hidden, I = config.mlp_width;
   ExpertsSpec spec;
   spec.name = fmt::format("layer {}", layer);
-  spec.norm = rms_norm(config, prefix + "post_attention_layernorm.weight");
+  spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
   spec.router = file_matrix(mlp + "gate.weight", config.experts, H);
   for (std::int64_t expert = 0; expert < config.experts; ++expert) {
-    const std::string own = fmt::format("{}experts.{}.", mlp, expert);
-    spec.experts.push_back({{file_matrix(own + (mixtral ? "w1.weight" : "gate_proj.weight"), I, H),
-                             file_matrix(own + (mixtral ? "w3.weight" : "up_proj.weight"), I, H)},
-                            file_matrix(own + (mixtral ? "w2.weight" : "down_proj.weight"), H, I)});
+    const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
+      return file_matrix(fmt::format("{}experts.{}.{}.weight", mlp, expert, name), out, in);
+    };
+    spec.experts.push_back({{matrix(names.gate, I, H), matrix(names.up, I, H)}, matrix(names.down, H, I)});
   }
   spec.experts_per_row = config.experts_per_token;
   return spec;
+}
+
+// Rounded to the type in which it is multiplied, as Hugging Face does.
+float embedding_factor(const ModelConfig& config, DType dtype) {
+  const auto factor = static_cast<float>(config.embedding_factor);
+  return dtype == DType::bfloat16 ? BFloat16::from_float(factor).to_float() : factor;
 }
 
 // Cosines, then sines, of the positions that a call can stand at.
@@ -102,13 +123,10 @@ RopeTables add_rope_tables(ModelBuilder& builder, const ModelConfig& config) {
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
-  if (config.activation != Activation::silu) {
-    throw InputError(fmt::format("{}: an MLP with a gate needs hidden_act silu", name_of(config.family)),
-                     "models of this family were trained with silu");
-  }
   const RopeTables rope = add_rope_tables(builder, config);
-  const Embedding embedding =
-      add_embedding(builder, "x 0", {file_matrix("model.embed_tokens.weight", config.vocab, config.hidden), std::nullopt});
+  const Embedding embedding = add_embedding(builder, "x 0",
+                                            {.tokens = file_matrix("model.embed_tokens.weight", config.vocab, config.hidden),
+                                             .factor = embedding_factor(config, builder.compute().dtype)});
   StreamValue x = embedding.output;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, rope));
@@ -116,11 +134,11 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
     x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer))
                            : add_mlp(builder, x, output, mlp_spec(config, layer));
   }
-  const NormOutput xn = add_final_norm(builder, x, rms_norm(config, "model.norm.weight"));
+  const NormOutput xn = add_final_norm(builder, x, rms_norm(config, "model.norm"));
   const std::vector<int> blocks =
       config.tied_embeddings ? embedding.blocks
                              : add_vocabulary_blocks(builder, "head", file_matrix("lm_head.weight", config.vocab, config.hidden));
-  add_head(builder, xn, head, {config.hidden, config.vocab, blocks});
+  add_head(builder, xn, head, {config.hidden, config.vocab, blocks, static_cast<float>(config.logit_softcap)});
 }
 
 }  // namespace spillway

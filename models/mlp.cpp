@@ -211,7 +211,7 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
 }  // namespace
 
 std::int64_t mlp_matrix_elements(const ModelConfig& config) {
-  return (config.activation == Activation::silu ? 3 : 2) * config.hidden * config.mlp_width;
+  return (config.gated_mlp ? 3 : 2) * config.hidden * config.mlp_width;
 }
 
 StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string& output_name, const MlpSpec& spec) {

@@ -7,11 +7,11 @@
 
 namespace spillway {
 
-FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout) {
-  return {std::move(name), out, in, layout, true};
+FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout, double deviation_divisor) {
+  return {std::move(name), out, in, layout, true, Initial::normal, deviation_divisor};
 }
-FileTensor file_vector(std::string name, std::int64_t elements) {
-  return {std::move(name), elements, 1, FileLayout::as_stored, false};
+FileTensor file_vector(std::string name, std::int64_t elements, Initial initial) {
+  return {std::move(name), elements, 1, FileLayout::as_stored, false, initial};
 }
 
 std::int64_t BlockLayout::align() { return end_ = round_up(end_, kPieceAlignment); }
@@ -51,6 +51,8 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
   piece.rows = rows;
   piece.columns = columns;
   piece.begin = end_;
+  piece.initial = tensor.initial;
+  piece.deviation_divisor = tensor.deviation_divisor;
   end_ += piece.elements();
   pieces_.push_back(std::move(piece));
 }

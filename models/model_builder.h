@@ -23,9 +23,12 @@ struct FileTensor {
   std::int64_t columns = 1;  // in
   FileLayout layout = FileLayout::as_stored;
   bool is_matrix = false;
+  Initial initial = Initial::normal;
+  double deviation_divisor = 1;
 };
-FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout = FileLayout::as_stored);
-FileTensor file_vector(std::string name, std::int64_t elements);
+FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout = FileLayout::as_stored,
+                       double deviation_divisor = 1);
+FileTensor file_vector(std::string name, std::int64_t elements, Initial initial = Initial::zeros);
 
 // Places pieces in a block. Pieces that are added without `align` between them lie without a gap: together they are one matrix.
 class BlockLayout {

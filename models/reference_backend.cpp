@@ -433,7 +433,9 @@ class Reference {
       double score = 0;
       for (std::int64_t d = 0; d < s.head_dim; ++d) score += q[query(s, k.q, b, head, t) + d] * keys[key(s, k.k, b, head, j) + d];
       score *= static_cast<double>(s.scale);
-      w.slope.push_back(1);
+      const double cap = static_cast<double>(s.softcap), t = cap > 0 ? std::tanh(score / cap) : 0;
+      if (cap > 0) score = cap * t;
+      w.slope.push_back(1 - t * t);
       most = std::max(most, score);
       w.p.push_back(score);
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <set>
 #include <string>
@@ -130,14 +129,6 @@ float normal(std::uint64_t key, std::int64_t element) {
   return static_cast<float>(deviations * 0.24870800168690346);  // 1 / sqrt(16 + 1/6)
 }
 
-double deviation_of(const ModelConfig& config, const TensorPiece& piece) {
-  // GPT-2 scales the projections that add to the residual stream by 1 / sqrt(number of them).
-  if (config.family == Family::gpt2 && piece.tensor.ends_with("c_proj.weight")) {
-    return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.layers));
-  }
-  return config.initializer_range;
-}
-
 // --- Export ---------------------------------------------------------------------------------------------------------------
 
 struct PlacedPiece {
@@ -256,12 +247,12 @@ void read_block_range(const SafetensorsReader& reader, const ParameterBlock& blo
 void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
                          std::span<float> out) {
   for_pieces(block, begin, out, [&](const TensorPiece& piece, std::int64_t first, std::span<float> to) {
-    if (piece.file_shape.size() < 2) {
-      std::fill(to.begin(), to.end(), piece.tensor.ends_with(".bias") ? 0.0f : 1.0f);
+    if (piece.initial != Initial::normal) {
+      std::fill(to.begin(), to.end(), piece.initial == Initial::ones ? 1.0f : 0.0f);
       return;
     }
     const std::uint64_t key = mix64(mix64(seed) + static_cast<std::uint64_t>(piece.tensor_index) + 1);
-    const float deviation = static_cast<float>(deviation_of(config, piece));
+    const float deviation = static_cast<float>(config.initializer_range / piece.deviation_divisor);
     for_file_runs(piece, first, to, [&](std::int64_t element, std::span<float> run) {
       for (std::size_t i = 0; i < run.size(); ++i) run[i] = deviation * normal(key, element + static_cast<std::int64_t>(i));
     });

@@ -28,8 +28,8 @@ void check_weights(const SafetensorsReader& reader, const ModelConfig& config, c
 // Elements [begin, begin + out.size()) of a block, as fp32; padding is 0. InputError for a value that is not finite.
 void read_block_range(const SafetensorsReader& reader, const ParameterBlock& block, std::int64_t begin, std::span<float> out);
 
-// The same range of a model drawn from a seed: normal for matrices, 1 for norms' weights, 0 for biases. An element depends on
-// (seed, tensor, place in the file's tensor) alone, whatever the cuts.
+// The same range of a model drawn from a seed, as its pieces begin (TensorPiece::initial). An element depends on (seed, tensor,
+// place in the file's tensor) alone, whatever the cuts.
 void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
                          std::span<float> out);
 

@@ -1,6 +1,7 @@
 #include "models/catalogue/catalogue.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <numeric>
 #include <system_error>
@@ -13,6 +14,8 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t kNearest = 3;
+
+auto groups() { return std::array{gpt2_entries(), llama_entries(), mistral_entries(), qwen_entries(), gemma_entries()}; }
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -55,7 +58,7 @@ std::string all_names() {
 
 const CatalogueEntry* find(std::string_view name) {
   const std::string wanted = lower(name);
-  for (const auto group : {gpt2_entries(), llama_entries(), mistral_entries(), qwen_entries()}) {
+  for (const auto group : groups()) {
     const auto at = std::find_if(group.begin(), group.end(), [&](const CatalogueEntry& entry) { return entry.name == wanted; });
     if (at != group.end()) return &*at;
   }
@@ -93,7 +96,7 @@ std::filesystem::path weights_of(const std::filesystem::path& directory) {
 
 std::vector<CatalogueEntry> catalogue() {
   std::vector<CatalogueEntry> all;
-  for (const auto group : {gpt2_entries(), llama_entries(), mistral_entries(), qwen_entries()})
+  for (const auto group : groups())
     all.insert(all.end(), group.begin(), group.end());
   return all;
 }

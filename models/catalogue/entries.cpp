@@ -250,11 +250,36 @@ constexpr CatalogueEntry kQwenEntries[] = {
         "max_window_layers": 94, "bos_token_id": 151643, "eos_token_id": 151645, "torch_dtype": "bfloat16"})"},
 };
 
+constexpr CatalogueEntry kGemmaEntries[] = {
+    {"gemma-2-2b",
+     R"({"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
+        "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192, "rms_norm_eps": 1e-06,
+        "rope_theta": 10000.0, "tie_word_embeddings": true, "initializer_range": 0.02, "attention_bias": false,
+        "sliding_window": 4096, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "torch_dtype": "float32"})"},
+    {"gemma-2-9b",
+     R"({"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "vocab_size": 256000, "hidden_size": 3584,
+        "intermediate_size": 14336, "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192, "rms_norm_eps": 1e-06,
+        "rope_theta": 10000.0, "tie_word_embeddings": true, "initializer_range": 0.02, "attention_bias": false,
+        "sliding_window": 4096, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "torch_dtype": "float32"})"},
+    {"gemma-2-27b",
+     R"({"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "vocab_size": 256000, "hidden_size": 4608,
+        "intermediate_size": 36864, "num_hidden_layers": 46, "num_attention_heads": 32, "num_key_value_heads": 16,
+        "head_dim": 128, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192, "rms_norm_eps": 1e-06,
+        "rope_theta": 10000.0, "tie_word_embeddings": true, "initializer_range": 0.02, "attention_bias": false,
+        "sliding_window": 4096, "query_pre_attn_scalar": 144, "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "torch_dtype": "float32"})"},
+};
+
 }  // namespace
 
 std::span<const CatalogueEntry> gpt2_entries() { return kGpt2Entries; }
 std::span<const CatalogueEntry> llama_entries() { return kLlamaEntries; }
 std::span<const CatalogueEntry> mistral_entries() { return kMistralEntries; }
 std::span<const CatalogueEntry> qwen_entries() { return kQwenEntries; }
+std::span<const CatalogueEntry> gemma_entries() { return kGemmaEntries; }
 
 }  // namespace spillway

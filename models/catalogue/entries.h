@@ -11,5 +11,6 @@ std::span<const CatalogueEntry> gpt2_entries();
 std::span<const CatalogueEntry> llama_entries();
 std::span<const CatalogueEntry> mistral_entries();
 std::span<const CatalogueEntry> qwen_entries();
+std::span<const CatalogueEntry> gemma_entries();
 
 }  // namespace spillway

@@ -61,10 +61,12 @@ class Runner {
   template <typename E>
   void run(const Norm& k) const {
     if (k.bias) {
+      SPILLWAY_CHECK(!k.residual && k.offset == 0, "LayerNorm with a residual or an offset");
       ops::layernorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias), k.epsilon, at<E>(k.y),
                              at<float>(k.statistics) + k.rows, at<float>(k.statistics));
     } else {
-      ops::rmsnorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), k.epsilon, at<E>(k.y), at<float>(k.statistics));
+      ops::rmsnorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), k.epsilon, at<E>(k.y), at<float>(k.statistics),
+                           k.offset, at<E>(k.residual));
     }
   }
   template <typename E>
@@ -73,7 +75,7 @@ class Runner {
       ops::layernorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias), at<float>(k.statistics) + k.rows,
                            at<float>(k.statistics), at<E>(k.y));
     } else {
-      ops::rmsnorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<float>(k.statistics), at<E>(k.y));
+      ops::rmsnorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<float>(k.statistics), at<E>(k.y), k.offset);
     }
   }
   template <typename E, typename G>
@@ -84,7 +86,7 @@ class Runner {
                               at<float>(k.dbias), gradients(), scratch_);
     } else {
       ops::rmsnorm_backward(pool_, k.rows, k.hidden, at<G>(k.dy), at<E>(k.x), at<E>(k.weight), at<float>(k.statistics),
-                            at<E>(k.residual_gradient), at<E>(k.dx), at<float>(k.dweight), gradients(), scratch_);
+                            at<E>(k.residual_gradient), at<E>(k.dx), at<float>(k.dweight), gradients(), scratch_, k.offset);
     }
   }
   template <typename E>
@@ -145,13 +147,24 @@ class Runner {
     }
   }
 
+  static ops::GateActivation gate_of(Activation activation) {
+    switch (activation) {
+      case Activation::silu:
+        return ops::GateActivation::silu;
+      case Activation::gelu_tanh:
+        return ops::GateActivation::gelu_tanh;
+      case Activation::gelu_erf:
+        return ops::GateActivation::gelu_exact;
+    }
+    SPILLWAY_CHECK(false, "activation {}", static_cast<int>(activation));
+  }
   static ops::Gelu gelu_of(Activation activation) {
     return activation == Activation::gelu_tanh ? ops::Gelu::tanh : ops::Gelu::exact;
   }
   template <typename E>
   void run(const Activate& k) const {
     if (k.gated) {
-      ops::swiglu_forward(pool_, k.rows, k.columns, at<E>(k.up), at<E>(k.h));
+      ops::gated_forward(pool_, gate_of(k.activation), k.rows, k.columns, at<E>(k.up), at<E>(k.h));
     } else {
       ops::gelu_forward(pool_, gelu_of(k.activation), k.rows * k.columns, at<E>(k.up), at<E>(k.h));
     }
@@ -159,7 +172,7 @@ class Runner {
   template <typename E>
   void run(const ActivateBackward& k) const {
     if (k.gated) {
-      ops::swiglu_backward(pool_, k.rows, k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
+      ops::gated_backward(pool_, gate_of(k.activation), k.rows, k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
     } else {
       ops::gelu_backward(pool_, gelu_of(k.activation), k.rows * k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
     }
@@ -176,17 +189,21 @@ class Runner {
 
   template <typename E>
   void run(const LookUp& k) const {
-    ops::embedding_forward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.table), at<E>(k.x));
+    ops::embedding_forward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.table), at<E>(k.x), k.factor);
   }
   template <typename E>
   void run(const LookUpBackward& k) const {
     float* gradient = at<float>(k.dtable);
     if (gradient == nullptr) return;
-    ops::embedding_backward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.dx), gradient, gradients());
+    ops::embedding_backward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.dx), gradient, gradients(),
+                            k.factor);
   }
   template <typename E>
   void run(const CopyRows& k) const {
-    if (const E* from = at<E>(k.from)) std::copy_n(from, k.rows * k.hidden, at<E>(k.x));
+    const E* from = at<E>(k.from);
+    if (from == nullptr) return;
+    std::copy_n(from, k.rows * k.hidden, at<E>(k.x));
+    if (k.factor != 1) ops::scale(pool_, k.rows * k.hidden, k.factor, at<E>(k.x));
   }
   template <typename E>
   void run(const AddPositions& k) const {
@@ -201,12 +218,13 @@ class Runner {
   void run(const LossTile& k) const {
     const ops::SoftmaxState state = softmax_of(k);
     if (k.begins) ops::loss_begin(k.rows, state);
+    if (k.cap > 0) ops::softcap(pool_, k.rows * k.tile.rows, k.cap, at<E>(k.logits));
     ops::loss_tile(pool_, k.rows, k.tile, at<E>(k.logits), k.tile.rows, at<std::int32_t>(k.targets), state);
   }
   template <typename E>
   void run(const LossBackward& k) const {
     ops::loss_gradient_tile(pool_, k.rows, k.tile, at<E>(k.logits), k.tile.rows, at<std::int32_t>(k.targets),
-                            at<float>(k.log_sum_exp), *at<float>(k.loss_scale));
+                            at<float>(k.log_sum_exp), *at<float>(k.loss_scale), k.cap);
   }
   template <typename E>
   void run(const GiveLogits& k) const {
@@ -215,8 +233,8 @@ class Runner {
     ops::cast_to_float(pool_, k.columns, at<E>(k.logits) + row * k.columns, at<float>(k.out));
   }
   template <typename E>
-  void run(const Cap&) const {
-    SPILLWAY_CHECK(false, "capped logits");
+  void run(const Cap& k) const {
+    ops::softcap(pool_, k.elements, k.cap, at<E>(k.x));
   }
 
   const ThreadPool& pool_;

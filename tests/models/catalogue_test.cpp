@@ -55,6 +55,9 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"mixtral-8x22b", 140'620'634'112},
       {"qwen3-30b-a3b", 30'532'122'624},
       {"qwen3-235b-a22b", 235'093'634'560},
+      {"gemma-2-2b", 2'614'341'888},
+      {"gemma-2-9b", 9'241'705'984},
+      {"gemma-2-27b", 27'227'128'320},
   };
   const std::vector<CatalogueEntry> all = catalogue();
   EXPECT_EQ(all.size(), published.size());
@@ -84,6 +87,9 @@ TEST(Catalogue, ArithmeticOfAFew) {
   EXPECT_EQ(catalogue_config("mistral-7b-v0.3").windows.front(), 0);
   EXPECT_EQ(catalogue_config("qwen2.5-7b").windows.back(), 0);
   EXPECT_EQ(catalogue_config("qwen3-4b").head_dim, 128);
+  EXPECT_EQ(catalogue_config("gemma-2-9b").windows[40], 4096);
+  EXPECT_EQ(catalogue_config("gemma-2-9b").windows[41], 0);
+  EXPECT_DOUBLE_EQ(catalogue_config("gemma-2-27b").attention_scale(0), 1 / 12.0);
   EXPECT_EQ(catalogue_config("smollm2-135m").stored_dtype, DType::bfloat16);
 }
 
@@ -129,7 +135,7 @@ TEST_F(Resolve, NamesAndNearNames) {
 TEST_F(Resolve, DirectoryWithWeights) {
   const std::string golden = std::string(SPILLWAY_TEST_DATA) + "/golden/gpt2";
   const ResolvedModel model = resolve_model(golden);
-  EXPECT_EQ(model.config.family, Family::gpt2);
+  EXPECT_EQ(name_of(model.config.family), "gpt2");
   EXPECT_EQ(model.directory, golden);
   EXPECT_TRUE(resolve_model(golden + "/config.json").directory.empty());
   EXPECT_THAT(refusal(golden + "/model.safetensors"), HasSubstr("not a config.json"));

@@ -54,7 +54,7 @@ std::string refusal(const Json& json) { return refusal(json.dump()); }
 
 TEST(Config, GoldenCasesCountTheirParameters) {
   const std::pair<const char*, std::int64_t> cases[] = {
-      {"gpt2", 100'272}, {"llama_gqa", 119'104}, {"qwen2", 100'928}, {"qwen3", 125'344}};
+      {"gpt2", 100'272}, {"llama_gqa", 119'104}, {"qwen2", 100'928}, {"qwen3", 125'344}, {"gemma2", 146'240}};
   for (const auto& [name, parameters] : cases) {
     const ModelConfig config = read_model_config(golden(name) + "/config.json");
     EXPECT_EQ(parameter_count(config), parameters) << name;
@@ -68,7 +68,7 @@ TEST(Config, GoldenCasesCountTheirParameters) {
 
 TEST(Config, ReadsGpt2) {
   const ModelConfig config = read_model_config(golden("gpt2/config.json"));
-  EXPECT_EQ(config.family, Family::gpt2);
+  EXPECT_EQ(name_of(config.family), "gpt2");
   EXPECT_EQ(config.hidden, 48);
   EXPECT_EQ(config.layers, 3);
   EXPECT_EQ(config.heads, 4);
@@ -81,17 +81,53 @@ TEST(Config, ReadsGpt2) {
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.rope_theta, 0);
   EXPECT_TRUE(config.qkv_bias && config.attention_output_bias && config.mlp_bias && config.tied_embeddings);
+  EXPECT_TRUE(config.learned_positions && !config.gated_mlp && config.norm == NormKind::layer);
   EXPECT_DOUBLE_EQ(config.attention_scale(2), 1 / std::sqrt(12.0));
 }
 
 TEST(Config, ReadsQwen3WithItsOwnHeadDim) {
   const ModelConfig config = read_model_config(golden("qwen3/config.json"));
-  EXPECT_EQ(config.family, Family::qwen3);
+  EXPECT_EQ(name_of(config.family), "qwen3");
   EXPECT_EQ(config.head_dim, 24);
   EXPECT_TRUE(config.qk_norm);
   EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.tied_embeddings);
   EXPECT_EQ(config.rope_theta, 1e6);
   EXPECT_EQ(config.windows, std::vector<std::int64_t>(2, 0));
+}
+
+TEST(Config, ReadsGemma2) {
+  const ModelConfig config = read_model_config(golden("gemma2/config.json"));
+  EXPECT_EQ(name_of(config.family), "gemma2");
+  EXPECT_EQ(config.hidden, 64);
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 20);
+  EXPECT_EQ(config.mlp_width, 144);
+  EXPECT_EQ(config.activation, Activation::gelu_tanh);
+  EXPECT_EQ(config.norm, NormKind::rms);
+  EXPECT_EQ(config.norm_offset, 1);
+  EXPECT_EQ(config.norm_eps, 1e-6);
+  EXPECT_TRUE(config.post_norms && config.gated_mlp && config.tied_embeddings);
+  EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.mlp_bias || config.qk_norm || config.learned_positions);
+  EXPECT_EQ(config.rope_theta, 1e4);
+  EXPECT_EQ(config.windows, (std::vector<std::int64_t>{12, 0, 12}));
+  EXPECT_EQ(config.attention_softcap, 5);
+  EXPECT_EQ(config.logit_softcap, 4);
+  EXPECT_DOUBLE_EQ(config.attention_scale(1), 1 / std::sqrt(24.0));
+  EXPECT_EQ(config.embedding_factor, 8);
+}
+
+// What the others do not have is off.
+TEST(Config, PartsOfGemma2AreOthersNot) {
+  for (const FamilyRow& family : families()) {
+    if (family.model_type == "gemma2") continue;
+    const ModelConfig config = parse({{"model_type", family.model_type}});
+    EXPECT_FALSE(config.post_norms) << family.model_type;
+    EXPECT_EQ(config.norm_offset, 0) << family.model_type;
+    EXPECT_EQ(config.attention_softcap, 0) << family.model_type;
+    EXPECT_EQ(config.logit_softcap, 0) << family.model_type;
+    EXPECT_EQ(config.embedding_factor, 1) << family.model_type;
+    EXPECT_DOUBLE_EQ(config.attention_scale(0), 1 / std::sqrt(static_cast<double>(config.head_dim))) << family.model_type;
+  }
 }
 
 TEST(Config, DefaultsAreThoseOfHuggingFace) {
@@ -114,6 +150,22 @@ TEST(Config, DefaultsAreThoseOfHuggingFace) {
   const ModelConfig qwen3 = parse({{"model_type", "qwen3"}});
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_EQ(qwen3.stored_dtype, DType::float32);
+  const ModelConfig mixtral = parse({{"model_type", "mixtral"}});
+  EXPECT_EQ(parameter_count(mixtral), 46'702'792'704);
+  EXPECT_EQ(mixtral.rope_theta, 1e6);
+  EXPECT_EQ(mixtral.windows, std::vector<std::int64_t>(32, 0));
+  const ModelConfig gemma2 = parse({{"model_type", "gemma2"}});
+  EXPECT_EQ(parameter_count(gemma2), 2'614'341'888);
+  EXPECT_EQ(gemma2.max_positions, 8192);
+  EXPECT_EQ(gemma2.norm_eps, 1e-6);
+  EXPECT_EQ(gemma2.rope_theta, 1e4);
+  EXPECT_EQ(gemma2.activation, Activation::gelu_tanh);
+  EXPECT_EQ(gemma2.attention_softcap, 50);
+  EXPECT_EQ(gemma2.logit_softcap, 30);
+  EXPECT_DOUBLE_EQ(gemma2.attention_scale(0), 1 / 16.0);
+  EXPECT_EQ(gemma2.embedding_factor, 48);
+  EXPECT_EQ(gemma2.windows[24], 4096);
+  EXPECT_EQ(gemma2.windows[25], 0);
 }
 
 TEST(Config, NullMeansTheOtherKeyAndNotTheDefault) {
@@ -125,6 +177,13 @@ TEST(Config, NullMeansTheOtherKeyAndNotTheDefault) {
   EXPECT_EQ(config.kv_heads, 4);
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.windows, std::vector<std::int64_t>(4, 0));
+  const ModelConfig uncapped = parse(with(small("gemma2"), {{"attn_logit_softcapping", nullptr},
+                                                            {"final_logit_softcapping", nullptr},
+                                                            {"layer_types", nullptr},
+                                                            {"use_bidirectional_attention", nullptr}}));
+  EXPECT_EQ(uncapped.attention_softcap, 0);
+  EXPECT_EQ(uncapped.logit_softcap, 0);
+  EXPECT_EQ(uncapped.windows, (std::vector<std::int64_t>{4096, 0, 4096, 0}));
 }
 
 TEST(Config, OlderAndNewerKeysSayTheSame) {
@@ -163,6 +222,14 @@ TEST(Config, WindowsByLayer) {
   const Json types = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
   EXPECT_EQ(parse(with(qwen, {{"layer_types", types}})).windows, (std::vector<std::int64_t>{32, 0, 32, 0}));
   EXPECT_EQ(parse(with(small("mistral"), {{"sliding_window", 16}})).windows, (std::vector<std::int64_t>{16, 16, 16, 16}));
+  const Json gemma = with(small("gemma2"), {{"sliding_window", 16}});
+  EXPECT_EQ(parse(gemma).windows, (std::vector<std::int64_t>{16, 0, 16, 0}));
+  EXPECT_EQ(parse(with(gemma, {{"num_hidden_layers", 1}})).windows, (std::vector<std::int64_t>{16}));
+  const Json others = {"full_attention", "full_attention", "sliding_attention", "sliding_attention"};
+  EXPECT_EQ(parse(with(gemma, {{"layer_types", others}})).windows, (std::vector<std::int64_t>{0, 0, 16, 16}));
+  const Json full = {"full_attention", "full_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(parse(with(gemma, {{"sliding_window", nullptr}, {"layer_types", full}})).windows,
+            (std::vector<std::int64_t>{0, 0, 0, 0}));
   // Llama has no window, whatever the file says.
   EXPECT_EQ(parse(with(small("llama"), {{"sliding_window", 16}})).windows, (std::vector<std::int64_t>{0, 0, 0, 0}));
 }
@@ -174,6 +241,16 @@ TEST(Config, BiasesByFamily) {
   EXPECT_EQ(parameter_count(llama) - parameter_count(parse(small("llama"))), 4 * (64 + 32 + 32 + 64 + 160 + 160 + 64));
   const ModelConfig qwen3 = parse(with(small("qwen3"), {{"attention_bias", true}}));
   EXPECT_TRUE(qwen3.qkv_bias && qwen3.attention_output_bias);
+  const ModelConfig gemma = parse(with(small("gemma2"), {{"attention_bias", true}, {"head_dim", 16}}));
+  EXPECT_TRUE(gemma.qkv_bias && gemma.attention_output_bias && !gemma.mlp_bias);
+}
+
+TEST(Config, BothWordsForTheActivationOfGemma2) {
+  const Json json = small("gemma2");
+  EXPECT_EQ(parse(with(json, {{"hidden_act", "gelu"}})).activation, Activation::gelu_erf);
+  EXPECT_EQ(parse(with(json, {{"hidden_act", "silu"}, {"hidden_activation", "silu"}})).activation, Activation::silu);
+  EXPECT_THAT(refusal(with(json, {{"hidden_act", "gelu"}, {"hidden_activation", "gelu_pytorch_tanh"}})),
+              HasSubstr("hidden_activation is \"gelu_pytorch_tanh\", but hidden_act is \"gelu\"; they mean the same thing"));
 }
 
 TEST(Config, Gpt2Scales) {
@@ -196,7 +273,7 @@ TEST(Config, ArchitecturesAloneName) {
   Json json = small("qwen2");
   json.erase("model_type");
   json["architectures"] = {"Qwen2ForCausalLM"};
-  EXPECT_EQ(parse(json).family, Family::qwen2);
+  EXPECT_EQ(name_of(parse(json).family), "qwen2");
 }
 
 TEST(Config, DropoutIsNoted) {
@@ -294,6 +371,49 @@ TEST(Config, RefusesWhatMakesNoSense) {
       {"mistral",
        {{"sliding_window", 8}, {"layer_types", {"full_attention", "full_attention", "full_attention", "full_attention"}}},
        "a Mistral model has its sliding_window 8 in every layer"},
+      {"mixtral",
+       {{"sliding_window", 8}, {"layer_types", {"full_attention", "full_attention", "full_attention", "full_attention"}}},
+       "a Mixtral model has its sliding_window 8 in every layer"},
+      {"gemma2", {{"hidden_size", "64"}}, "hidden_size is \"64\""},
+      {"gemma2", {{"num_key_value_heads", 3}}, "num_key_value_heads is 3; it must divide num_attention_heads, 4"},
+      {"gemma2", {{"num_key_value_heads", nullptr}}, "num_key_value_heads is null; a value is needed"},
+      {"gemma2", {{"head_dim", nullptr}}, "head_dim is null; a value is needed"},
+      {"gemma2", {{"head_dim", 15}}, "head_dim is 15; rotary positions need an even number"},
+      {"gemma2", {{"head_dim", 0}}, "head_dim is 0"},
+      {"gemma2", {{"hidden_activation", nullptr}}, "hidden_activation is null; a value is needed"},
+      {"gemma2", {{"hidden_activation", "relu"}}, "hidden_activation is \"relu\"; silu, gelu"},
+      {"gemma2", {{"hidden_act", "relu"}}, "hidden_act is \"relu\"; silu, gelu"},
+      {"gemma2", {{"hidden_activation", 3}}, "hidden_activation is 3; a string is allowed"},
+      {"gemma2", {{"attn_logit_softcapping", 0}}, "attn_logit_softcapping is 0; a number from 1e-06"},
+      {"gemma2", {{"attn_logit_softcapping", -50.0}}, "attn_logit_softcapping is -50.0"},
+      {"gemma2", {{"attn_logit_softcapping", "50"}}, "attn_logit_softcapping is \"50\""},
+      {"gemma2", {{"final_logit_softcapping", 0.0}}, "final_logit_softcapping is 0.0"},
+      {"gemma2", {{"final_logit_softcapping", -1}}, "final_logit_softcapping is -1"},
+      {"gemma2", {{"final_logit_softcapping", true}}, "final_logit_softcapping is true"},
+      {"gemma2", {{"final_logit_softcapping", infinite}}, "final_logit_softcapping is 1e+300"},
+      {"gemma2", {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar is 0"},
+      {"gemma2", {{"query_pre_attn_scalar", -256}}, "query_pre_attn_scalar is -256"},
+      {"gemma2", {{"query_pre_attn_scalar", nullptr}}, "query_pre_attn_scalar is null; a value is needed"},
+      {"gemma2", {{"attention_bias", nullptr}}, "attention_bias is null"},
+      {"gemma2", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention is true; only causal attention"},
+      {"gemma2", {{"use_bidirectional_attention", "no"}}, "use_bidirectional_attention is \"no\""},
+      {"gemma2", {{"num_local_experts", 8}}, "num_local_experts is 8: gemma2 has no experts"},
+      {"gemma2", {{"architectures", {"Gemma2ForSequenceClassification"}}}, "Gemma2ForCausalLM can be trained"},
+      {"gemma2", {{"sliding_window", 0}}, "sliding_window is 0"},
+      {"gemma2", {{"sliding_window", -4096}}, "sliding_window is -4096"},
+      {"gemma2", {{"sliding_window", nullptr}}, "sliding_window is null, but all layers except one in 2 have a window"},
+      {"gemma2", {{"layer_types", "sliding_attention"}}, "a list of 4 names, one a layer"},
+      {"gemma2", {{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}, "a list of 4 names, one a layer"},
+      {"gemma2",
+       {{"layer_types", {"sliding_attention", "full_attention", "sliding_attention", 4}}},
+       "layer_types has 4 for layer 3; full_attention and sliding_attention are supported"},
+      {"gemma2",
+       {{"layer_types", {"full_attention", "linear_attention", "full_attention", "full_attention"}}},
+       "layer_types has \"linear_attention\" for layer 1"},
+      {"gemma2",
+       {{"sliding_window", nullptr},
+        {"layer_types", {"full_attention", "full_attention", "sliding_attention", "full_attention"}}},
+       "has sliding_attention for layer 2, but there is no sliding window"},
       {"gpt2", {{"n_head", 5}}, "n_head is 5; it must divide n_embd, 48"},
       {"gpt2", {{"n_inner", 0}}, "n_inner is 0"},
       {"gpt2", {{"add_cross_attention", true}}, "add_cross_attention is true"},
@@ -338,14 +458,20 @@ TEST(Config, SurvivesMutation) {
                             {"sliding_window", 8},
                             {"layer_types", {"full_attention", "sliding_attention", "full_attention", "full_attention"}}})
           .dump(),
-      small("gpt2").dump()};
+      small("gpt2").dump(),
+      with(small("gemma2"), {{"sliding_window", 8},
+                             {"layer_types", {"full_attention", "sliding_attention", "full_attention", "full_attention"}},
+                             {"attn_logit_softcapping", 50.0},
+                             {"final_logit_softcapping", 30.0},
+                             {"query_pre_attn_scalar", 256}})
+          .dump()};
   const std::string_view pieces[] = {
       "{",    "}",      "[",         "]", "\"", ",", ":", "-1", "0", "1e400", "null", "true", "18446744073709551615",
       "\xff", "1e-320", "2147483648"};
   std::mt19937_64 random(7);
   int read = 0;
   for (int round = 0; round < 20'000; ++round) {
-    std::string text = seeds[round % 3];
+    std::string text = seeds[round % 4];
     for (int change = 1 + static_cast<int>(random() % 3); change > 0 && !text.empty(); --change) {
       const std::size_t at = random() % text.size();
       switch (random() % 4) {
@@ -369,6 +495,7 @@ TEST(Config, SurvivesMutation) {
       ASSERT_GT(parameter_count(config), 0) << text;
       ASSERT_EQ(config.heads % config.kv_heads, 0) << text;
       ASSERT_EQ(static_cast<std::int64_t>(config.windows.size()), config.layers) << text;
+      ASSERT_TRUE(config.attention_softcap >= 0 && config.logit_softcap >= 0 && config.attention_scale(0) > 0) << text;
       ASSERT_NO_THROW(static_cast<void>(parse_model_config(config_json(config, DType::bfloat16), "exported"))) << text;
     } catch (const InputError&) {
     }

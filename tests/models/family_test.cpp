@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -38,7 +39,10 @@ ModelConfig small_config(const std::string& which) {
   config.windows = {0, 0};
   config.initializer_range = 0.15;  // gradients that stand out of fp32's noise
   if (which == "gpt2") {
-    config.family = Family::gpt2;
+    config.family = find_family("gpt2");
+    config.norm = NormKind::layer;
+    config.gated_mlp = false;
+    config.learned_positions = true;
     config.kv_heads = 4;
     config.rope_theta = 0;
     config.activation = Activation::gelu_tanh;
@@ -47,14 +51,14 @@ ModelConfig small_config(const std::string& which) {
     config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 16};
     config.mlp_bias = config.attention_output_bias = config.qkv_bias = true;
   } else if (which == "mistral") {
-    config.family = Family::mistral;
+    config.family = find_family("mistral");
     config.windows = {7, 0};
   } else if (which == "qwen2") {
-    config.family = Family::qwen2;
+    config.family = find_family("qwen2");
     config.qkv_bias = config.tied_embeddings = true;
     config.rope_scaling = {RopeScaling::Kind::linear, 4, 1, 4, 0};
   } else if (which == "qwen3") {
-    config.family = Family::qwen3;
+    config.family = find_family("qwen3");
     config.head_dim = 24;
     config.qk_norm = true;
     config.windows = {0, 16};
@@ -318,6 +322,9 @@ TEST(Build, RefusesWhatCannotBeComputed) {
   EXPECT_EQ(message_of(DType::bfloat16, 64), "");
   config.activation = Activation::gelu_tanh;
   EXPECT_THAT(message_of(DType::bfloat16, 64), HasSubstr("hidden_act silu"));
+  config = parse_model_config(R"({"model_type": "gemma2"})", "config.json");
+  EXPECT_THAT(message_of(DType::bfloat16, 64),
+              HasSubstr("this version plans and trains gpt2, llama, mistral, qwen2, qwen3, not yet gemma2"));
 }
 
 TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
@@ -345,6 +352,43 @@ TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
   }
   runner.draw(2);
   EXPECT_NE(runner.parameters().at("transformer.wte.weight"), one.at("transformer.wte.weight"));
+}
+
+// A seed means the same weights in every version.
+TEST(InitialWeights, AreThoseOfTheirSeedForEver) {
+  const ThreadPool pool(1);
+  ops::MatmulEngine engine(1);
+  const std::pair<const char*, std::uint64_t> sums[] = {
+      {"gpt2", 4191440318533311363u},
+      {"llama3", 8297050206661613370u},
+      {"mistral", 10503668141004802752u},
+      {"qwen2", 12233651414290215573u},
+      {"qwen3", 10816029777126108943u}};
+  for (const auto& [which, expected] : sums) {
+    InCoreRunner runner(small_config(which), {DType::float32, 1, 8, HeadMode::tiled, pool, engine}, kManyCuts);
+    runner.draw(1);
+    std::uint64_t sum = 0xcbf29ce484222325;  // FNV-1a over tensors by name
+    for (const auto& [name, values] : runner.parameters()) {
+      for (const float v : values) sum = (sum ^ std::bit_cast<std::uint32_t>(v)) * 0x100000001b3;
+    }
+    EXPECT_EQ(sum, expected) << which;
+  }
+}
+
+TEST(InitialWeights, OfNormsWithAnOffsetAreZero) {
+  const ThreadPool pool(1);
+  ops::MatmulEngine engine(1);
+  ModelConfig config = small_config("qwen3");
+  config.norm_offset = 1;
+  InCoreRunner runner(config, {DType::float32, 1, 8, HeadMode::tiled, pool, engine}, kNoCuts);
+  runner.draw(1);
+  int norms = 0;
+  for (const auto& [name, values] : runner.parameters()) {
+    if (name.find("norm") == std::string::npos) continue;
+    EXPECT_EQ(values, std::vector<float>(values.size(), 0.0f)) << name;
+    ++norms;
+  }
+  EXPECT_EQ(norms, 2 * 4 + 1);
 }
 
 // --- Weights in files -----------------------------------------------------------------------------------------------------

@@ -47,11 +47,11 @@ std::vector<Piece> pieces(std::int64_t length, std::int64_t cut) {
 
 class Step {
  public:
-  Step(const ModelConfig& config, std::int64_t n) : n_(n), is_conv1d_(config.family == Family::gpt2) {
+  Step(const ModelConfig& config, std::int64_t n) : n_(n), is_conv1d_(config.family->units == UnitsOf::gpt2) {
     const Cuts cuts = canonical_cuts(config);
     const auto layers = static_cast<double>(config.layers);
     const std::int64_t qkv = (config.heads + 2 * config.kv_heads) * config.head_dim, o = config.heads * config.head_dim;
-    const std::int64_t up = config.activation == Activation::silu ? 2 : 1;
+    const std::int64_t up = config.gated_mlp ? 2 : 1;
     add_linear("qkv", config.hidden, qkv, layers);
     add_linear("output", o, config.hidden, layers);
     for (const Piece& piece : pieces(config.mlp_width, cuts.mlp_columns)) {

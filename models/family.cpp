@@ -1,0 +1,160 @@
+#include "models/family.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+// Defaults are those of the configuration classes of Hugging Face transformers 5.
+constexpr FamilyRow kFamilies[] = {
+    {.model_type = "gpt2",
+     .architecture = "GPT2LMHeadModel",
+     .units = UnitsOf::gpt2,
+     // Its own words for the sizes; Hugging Face takes the common ones for them too.
+     .keys = {.hidden = {"n_embd", "hidden_size"},
+              .layers = {"n_layer", "num_hidden_layers"},
+              .heads = {"n_head", "num_attention_heads"},
+              .kv_heads = {},
+              .head_dim = {},
+              .mlp_width = {.name = "n_inner", .null = NullIs::absent},
+              .max_positions = {"n_positions", "max_position_embeddings"},
+              .norm_eps = {"layer_norm_epsilon"},
+              .activation = {.name = "activation_function", .null = NullIs::absent}},
+     .defaults = {.hidden = 768,
+                  .layers = 12,
+                  .heads = 12,
+                  .vocab = 50257,
+                  .max_positions = 1024,
+                  .norm_eps = 1e-5,
+                  .activation = "gelu_new"},
+     .learned_positions = true,
+     .norm = NormKind::layer,
+     .gated_mlp = false,
+     .qkv_bias = {.value = true},
+     .output_bias = {.value = true},
+     .mlp_bias = {.value = true},
+     .tied = {"tie_word_embeddings", true},
+     .scale_attention = {"scale_attn_weights", true},
+     .scale_by_inverse_layer = {"scale_attn_by_inverse_layer_idx", false},
+     .refused = {{"add_cross_attention"}, "is true; a decoder that attends to an encoder is not supported"}},
+
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .defaults = {.hidden = 4096, .layers = 32, .heads = 32, .mlp_width = 11008, .vocab = 32000, .max_positions = 2048},
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"}},
+
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .defaults =
+         {.hidden = 4096, .layers = 32, .heads = 32, .kv_heads = 8, .mlp_width = 14336, .vocab = 32000, .max_positions = 131072},
+     .windows = {.rule = WindowRule::every_layer, .window = 4096}},
+
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .defaults =
+         {.hidden = 4096, .layers = 32, .heads = 32, .kv_heads = 32, .mlp_width = 22016, .vocab = 151936, .max_positions = 32768},
+     .qkv_bias = {.value = true},
+     .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
+
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .defaults = {.hidden = 4096,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 32,
+                  .head_dim = 128,
+                  .mlp_width = 22016,
+                  .vocab = 151936,
+                  .max_positions = 32768},
+     .qk_norm = true,
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
+
+    {.model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .defaults = {.hidden = 4096,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .mlp_width = 14336,
+                  .vocab = 32000,
+                  .max_positions = 131072,
+                  .norm_eps = 1e-5,
+                  .rope_theta = 1e6},
+     .experts = {.count = {"num_local_experts"},
+                 .count_default = 8,
+                 .per_token_default = 2,
+                 .block = "block_sparse_moe",
+                 .gate = "w1",
+                 .up = "w3",
+                 .down = "w2"},
+     .windows = {.rule = WindowRule::every_layer}},
+
+    {.model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .keys = {.mlp_width = {"moe_intermediate_size"}},
+     .defaults =
+         {.hidden = 2048, .layers = 24, .heads = 32, .kv_heads = 4, .mlp_width = 768, .vocab = 151936, .max_positions = 32768},
+     .qk_norm = true,
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .experts = {.count = {"num_experts"}, .count_default = 128, .per_token_default = 8},
+     .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
+
+    {.model_type = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .keys = {.kv_heads = {"num_key_value_heads"},
+              .head_dim = {"head_dim"},
+              .activation = {"hidden_activation", "hidden_act"},
+              .query_scalar = {"query_pre_attn_scalar"},
+              .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
+              .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero}},
+     .defaults = {.hidden = 2304,
+                  .layers = 26,
+                  .heads = 8,
+                  .kv_heads = 4,
+                  .head_dim = 256,
+                  .mlp_width = 9216,
+                  .vocab = 256000,
+                  .max_positions = 8192,
+                  .activation = "gelu_pytorch_tanh",
+                  .query_scalar = 256,
+                  .attention_softcap = 50,
+                  .logit_softcap = 30},
+     .norm_offset = 1,
+     .norm_names = {.mlp = "pre_feedforward_layernorm",
+                    .after_attention = "post_attention_layernorm",
+                    .after_mlp = "post_feedforward_layernorm"},
+     .scaled_embedding = true,
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .tied = {"tie_word_embeddings", true},
+     .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 2},
+     .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
+};
+
+}  // namespace
+
+std::span<const FamilyRow> families() { return kFamilies; }
+
+const FamilyRow* find_family(std::string_view model_type) {
+  const auto* at = std::ranges::find(kFamilies, model_type, &FamilyRow::model_type);
+  return at == std::end(kFamilies) ? nullptr : at;
+}
+
+std::string_view bare_name(const FamilyRow& family) {
+  return family.architecture.substr(0, std::min(family.architecture.find("LMHead"), family.architecture.find("ForCausal")));
+}
+
+std::vector<std::string_view> family_names(bool (*is_meant)(const FamilyRow&)) {
+  std::vector<std::string_view> names;
+  for (const FamilyRow& family : kFamilies) {
+    if (is_meant(family)) names.push_back(family.model_type);
+  }
+  return names;
+}
+
+}  // namespace spillway

@@ -1,0 +1,133 @@
+// A family of models as one row of data: the words of its config.json, what Hugging Face's configuration class takes for what is
+// not there, which parts its models have, what tensors are called where families differ, and whose units they are made of.
+// Not here: reading a config.json by a row (config.h), the units (gpt2.h, llama.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+// What null says in place of a value.
+enum class NullIs : std::uint8_t {
+  refused,
+  absent,  // what a missing key says: the default
+  zero,    // what a default of 0 says: from other keys, or none
+};
+
+struct ConfigKey {
+  const char* name = nullptr;   // the one of messages; null: the family has no such key, and its default stands
+  const char* other = nullptr;  // another spelling
+  NullIs null = NullIs::refused;
+};
+
+// Spelled as by most families.
+struct FamilyKeys {
+  ConfigKey hidden{"hidden_size"};
+  ConfigKey layers{"num_hidden_layers"};
+  ConfigKey heads{"num_attention_heads"};
+  ConfigKey kv_heads{.name = "num_key_value_heads", .null = NullIs::zero};
+  ConfigKey head_dim{.name = "head_dim", .null = NullIs::absent};
+  ConfigKey mlp_width{"intermediate_size"};
+  ConfigKey vocab{"vocab_size"};
+  ConfigKey max_positions{"max_position_embeddings"};
+  ConfigKey norm_eps{"rms_norm_eps"};
+  ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
+  ConfigKey query_scalar, attention_softcap, logit_softcap;
+};
+
+struct FamilyDefaults {
+  std::int64_t hidden = 0, layers = 0, heads = 0;
+  std::int64_t kv_heads = 0;   // 0: as many as heads
+  std::int64_t head_dim = 0;   // 0: hidden / heads
+  std::int64_t mlp_width = 0;  // 0: 4 · hidden
+  std::int64_t vocab = 0, max_positions = 0;
+  double norm_eps = 1e-6;
+  const char* activation = "silu";
+  double rope_theta = 10'000;
+  double query_scalar = 0;                          // 0: head_dim
+  double attention_softcap = 0, logit_softcap = 0;  // 0: none
+};
+
+// What a key says, or, without one, what holds for every model of the family.
+struct Feature {
+  const char* key = nullptr;
+  bool value = false;  // where the file has no key too
+};
+
+enum class NormKind : std::uint8_t { rms, layer };
+
+// Tensors of a layer's norms over the residual stream, without ".weight". Those after a block are over what it adds.
+struct NormNames {
+  const char* attention = "input_layernorm";
+  const char* mlp = "post_attention_layernorm";
+  const char* after_attention = nullptr;  // null: none; both or neither
+  const char* after_mlp = nullptr;
+};
+
+struct FamilyExperts {
+  ConfigKey count;  // a layer's; no key: an MLP
+  std::int64_t count_default = 0, per_token_default = 0;
+  const char* block = "mlp";                                             // tensors: of a layer …
+  const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";  // … and of one expert
+};
+
+// Which layers have sliding_window.
+enum class WindowRule : std::uint8_t {
+  none,               // none, whatever the file says
+  every_layer,        // all alike
+  from_a_layer,       // where use_sliding_window is true: those of layer_types, else those from max_window_layers on
+  all_but_every_nth,  // those of layer_types, else all but every nth
+};
+struct FamilyWindows {
+  WindowRule rule = WindowRule::none;
+  std::int64_t window = 0;       // sliding_window where the file has none; 0: no window
+  std::int64_t first_layer = 0;  // of from_a_layer: max_window_layers where the file has none
+  std::int64_t nth = 0;          // of all_but_every_nth
+};
+
+// A key that, where it is true, asks for what nobody computes.
+struct RefusedKey {
+  ConfigKey key;
+  const char* problem = nullptr;  // "is true; …"
+};
+
+// Whose units a model is made of.
+enum class UnitsOf : std::uint8_t { gpt2, llama };
+
+struct FamilyRow {
+  std::string_view model_type;    // as config.json names it
+  std::string_view architecture;  // of the causal language model
+  UnitsOf units = UnitsOf::llama;
+  FamilyKeys keys;
+  FamilyDefaults defaults;
+
+  bool learned_positions = false;  // in place of rotary ones
+  NormKind norm = NormKind::rms;
+  double norm_offset = 0;  // added to norms' weights
+  NormNames norm_names;
+  bool qk_norm = false;
+  bool gated_mlp = true;
+  bool scaled_embedding = false;  // by sqrt(hidden)
+  Feature qkv_bias, output_bias, mlp_bias;
+  Feature tied{.key = "tie_word_embeddings", .value = false};
+  Feature scale_attention{.key = nullptr, .value = true};
+  Feature scale_by_inverse_layer;
+  FamilyExperts experts;
+  FamilyWindows windows;
+  RefusedKey refused;
+};
+
+std::span<const FamilyRow> families();
+const FamilyRow* find_family(std::string_view model_type);  // null: there is none
+
+inline std::string_view name_of(const FamilyRow* family) { return family->model_type; }
+std::string_view bare_name(const FamilyRow& family);  // "Mistral" of MistralForCausalLM
+
+// Names of the families of which `is_meant` is true, in the table's order.
+std::vector<std::string_view> family_names(bool (*is_meant)(const FamilyRow&));
+inline bool has_experts(const FamilyRow& family) { return family.experts.count.name != nullptr; }
+
+}  // namespace spillway
