@@ -85,6 +85,7 @@ struct RowLookup {
   std::int64_t first = 0, rows = 0;        // tokens [first, first + rows); no rows: the unit looks nothing up
   std::int64_t row_elements = 0;           // row i begins at element i * row_elements of the block
   float factor = 1;                        // on the rows, and so on their gradients
+  std::int64_t padding = -1;               // a token whose row gets no gradient here; -1: none
 };
 
 // A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.

@@ -27,6 +27,7 @@ struct AttentionShape {
   std::int64_t key_offset = 0;  // query t stands at position key_offset + t of the keys; at most Tk - Tq
   std::int64_t window = 0;      // keys that a query sees, its own among them; 0: all up to its own
   float scale = 1.0f;           // on q.k, positive
+  float softcap = 0.0f;         // scores are softcap * tanh(scale * q.k / softcap); 0: scale * q.k
 
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };

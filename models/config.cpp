@@ -264,6 +264,15 @@ void read_experts(const ConfigSection& section, ModelConfig& config) {
 
 bool read_feature(const ConfigSection& section, const Feature& feature) { return section.flag({feature.key}, feature.value); }
 
+// Hugging Face gives the embedding padding_idx; a negative one counts from the end.
+std::int64_t read_padding_token(const ConfigSection& section, const ModelConfig& config) {
+  const ConfigKey& key = config.family->keys.padding_token;
+  if (key.name == nullptr || section.is_null(key.name)) return -1;
+  const auto stated = section.optional_whole(key, -config.vocab, config.vocab - 1);
+  const std::int64_t token = stated.value_or(config.family->defaults.padding_token);
+  return stated && token < 0 ? token + config.vocab : token;
+}
+
 void read_parts(const ConfigSection& section, ModelConfig& config) {
   const FamilyRow& family = *config.family;
   const auto positive = [&](const ConfigKey& key, double fallback) { return section.real(key, fallback, 1e-6, 1e9); };
@@ -284,6 +293,7 @@ void read_parts(const ConfigSection& section, ModelConfig& config) {
   config.attention_softcap = positive(family.keys.attention_softcap, family.defaults.attention_softcap);
   config.logit_softcap = positive(family.keys.logit_softcap, family.defaults.logit_softcap);
   if (family.scaled_embedding) config.embedding_factor = std::sqrt(static_cast<double>(config.hidden));
+  config.padding_token = read_padding_token(section, config);
   config.learned_positions = family.learned_positions;
   if (!config.learned_positions) read_rope(section, config);
 }

@@ -60,6 +60,8 @@ struct ModelConfig {
   double query_scalar = 0;              // attention's factor is its power -1/2; 0: head_dim
   double attention_softcap = 0;         // c: a score s, already scaled, becomes c · tanh(s / c) before masks; 0: none
   double logit_softcap = 0;             // likewise the head's logits
+  // The token whose embedding gets no gradient where it is read, as torch.nn.Embedding's padding_idx; -1: none.
+  std::int64_t padding_token = -1;
   double embedding_factor = 1;          // on the token's embedding; exact here, Hugging Face rounds it to the embedding's type
 
   double initializer_range = 0.02;  // standard deviation of weights drawn from the seed

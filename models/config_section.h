@@ -21,6 +21,7 @@ class ConfigSection {
       : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
 
   bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+  bool is_null(const char* key) const { return object_.contains(key) && object_[key].is_null(); }
   const Json& operator[](const char* key) const { return object_[key]; }
   const std::string& file() const { return file_; }
 

@@ -15,6 +15,7 @@ struct EmbeddingSpec {
   FileTensor tokens;                    // [V,H]
   std::optional<FileTensor> positions;  // [max positions,H]
   float factor = 1;                     // on the rows
+  std::int64_t padding = -1;            // a token whose row gets no gradient; -1: none
 };
 
 struct Embedding {

@@ -36,6 +36,7 @@ struct FamilyKeys {
   ConfigKey norm_eps{"rms_norm_eps"};
   ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
   ConfigKey query_scalar, attention_softcap, logit_softcap;
+  ConfigKey padding_token{.name = "pad_token_id", .null = NullIs::absent};  // absent even where there is a default
 };
 
 struct FamilyDefaults {
@@ -48,6 +49,7 @@ struct FamilyDefaults {
   const char* activation = "silu";
   double rope_theta = 10'000;
   double query_scalar = 0;                          // 0: head_dim
+  std::int64_t padding_token = -1;                  // -1: none
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
 };
 

@@ -187,6 +187,7 @@ struct LookUpBackward {
   std::int64_t rows = 0, hidden = 0, vocabulary = 0;
   ops::VocabularyTile tile;
   float factor = 1;
+  std::int64_t padding = -1;  // a token that is passed over
   Place tokens, dx, dtable;
   friend bool operator==(const LookUpBackward&, const LookUpBackward&) = default;
 };

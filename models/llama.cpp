@@ -126,7 +126,8 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
   const RopeTables rope = add_rope_tables(builder, config);
   const Embedding embedding = add_embedding(builder, "x 0",
                                             {.tokens = file_matrix("model.embed_tokens.weight", config.vocab, config.hidden),
-                                             .factor = embedding_factor(config, builder.compute().dtype)});
+                                             .factor = embedding_factor(config, builder.compute().dtype),
+                                             .padding = config.padding_token});
   StreamValue x = embedding.output;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, rope));

@@ -1,6 +1,6 @@
 // The MLP half of a layer: norm, up (and gate), activation, down, a norm of that in some families, residual. Large ones are cut
-// in tiles of columns of the inner width, a unit each; their partial sums are added in fp32, first to last in the forward and last
-// to first in the backward. Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
+// in tiles of columns of the inner width, a unit each; their partial sums are added in fp32, first to last in the forward and
+// last to first in the backward. Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
 //
 // Legend: n rows of a micro-batch, H hidden, I inner width (or a tile's part of it), U = 2I with a gate, else I.
 #pragma once

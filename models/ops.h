@@ -97,20 +97,22 @@ class MatmulEngine {
 
 // ---- Norms (models/cpu/norm.cpp) -------------------------------------------------------------------------------------------
 
-// y = w * x * rstd, rstd = 1 / sqrt(mean(x^2) + epsilon).
+// y = (offset + w) * x * rstd (+ residual), rstd = 1 / sqrt(mean(x^2) + epsilon). The offset is 1 where weights are stored less
+// one. The residual, for norms after a block, may be null, and may be y itself.
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
-                     float epsilon, E* y /*[n,H]*/, float* rstd /*[n]*/);
-// The same y again from x and rstd.
+                     float epsilon, E* y /*[n,H]*/, float* rstd /*[n]*/, float offset = 0.0f,
+                     const E* residual /*[n,H]*/ = nullptr);
+// The same y, without a residual, again from x and rstd.
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
-                   const float* rstd /*[n]*/, E* y /*[n,H]*/);
+                   const float* rstd /*[n]*/, E* y /*[n,H]*/, float offset = 0.0f);
 Bytes rmsnorm_backward_scratch_bytes(std::int64_t n, std::int64_t H);
 // dx = residual_gradient + d(norm); residual_gradient may be null, and may be dx itself. G is E or float.
 template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy /*[n,H]*/, const E* x /*[n,H]*/,
                       const E* weight /*[H]*/, const float* rstd /*[n]*/, const E* residual_gradient /*[n,H]*/, E* dx /*[n,H]*/,
-                      float* dweight /*[H]*/, Store store, std::byte* scratch);
+                      float* dweight /*[H]*/, Store store, std::byte* scratch, float offset = 0.0f);
 
 // y = w * (x - mean) * rstd + bias.
 template <typename E>
@@ -162,13 +164,25 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
 
 // ---- Activations (models/cpu/pointwise.cpp) --------------------------------------------------------------------------------
 
-// h = silu(gate) * up, gate = gu[:, :I], up = gu[:, I:].
+enum class GateActivation : std::uint8_t { silu, gelu_tanh, gelu_exact };
+// h = activation(gate) * up, gate = gu[:, :I], up = gu[:, I:].
 template <typename E>
-void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/, E* h /*[n,I]*/);
+void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/,
+                   E* h /*[n,I]*/);
 // One pass: dgu, and h again (h may be null where it is not wanted). dgu may be gu itself.
 template <typename E>
+void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/,
+                    const E* gu /*[n,2I]*/, E* dgu /*[n,2I]*/, E* h /*[n,I]*/);
+// The gate of most families.
+template <typename E>
+void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/, E* h /*[n,I]*/) {
+  gated_forward(pool, GateActivation::silu, n, I, gu, h);
+}
+template <typename E>
 void swiglu_backward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/, const E* gu /*[n,2I]*/,
-                     E* dgu /*[n,2I]*/, E* h /*[n,I]*/);
+                     E* dgu /*[n,2I]*/, E* h /*[n,I]*/) {
+  gated_backward(pool, GateActivation::silu, n, I, dh, gu, dgu, h);
+}
 
 enum class Gelu : std::uint8_t { tanh, exact };  // `gelu_new` and `gelu` of config.json
 template <typename E>
@@ -186,6 +200,9 @@ template <typename E>
 void accumulate_into(const ThreadPool& pool, std::int64_t elements, const E* a, float* sum);  // sum += a
 template <typename E>
 void scale(const ThreadPool& pool, std::int64_t elements, float factor, E* x);
+// x becomes cap * tanh(x / cap), in place; the cap is positive.
+template <typename E>
+void softcap(const ThreadPool& pool, std::int64_t elements, float cap, E* x);
 template <typename E>
 void cast_from_float(const ThreadPool& pool, std::int64_t elements, const float* x, E* y);
 template <typename E>
@@ -218,18 +235,20 @@ struct VocabularyTile {
   std::int64_t rows = 0;
   friend bool operator==(const VocabularyTile&, const VocabularyTile&) = default;
 };
-// x[i] = table[tokens[i] - first] for the tokens in the tile; other rows are left alone.
+// x[i] = factor * table[tokens[i] - first] for the tokens in the tile; other rows are left alone.
 template <typename E>
 void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
-                       VocabularyTile tile, const E* table /*[rows,H]*/, E* x /*[n,H]*/);
+                       VocabularyTile tile, const E* table /*[rows,H]*/, E* x /*[n,H]*/, float factor = 1.0f);
 // x[i] += positions[i % T], after all tiles.
 template <typename E>
 void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions /*[T,H]*/,
                       E* x /*[n,H]*/);
-// dtable[tokens[i] - first] += dx[i] for the tokens in the tile, in the order of i. Store::write zeroes the tile first.
+// dtable[tokens[i] - first] += factor * dx[i] for the tokens in the tile, in the order of i; the
+// token `padding` is passed over. Store::write zeroes the tile first.
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
-                        VocabularyTile tile, const E* dx /*[n,H]*/, float* dtable /*[rows,H]*/, Store store);
+                        VocabularyTile tile, const E* dx /*[n,H]*/, float* dtable /*[rows,H]*/, Store store, float factor = 1.0f,
+                        std::int64_t padding = -1);
 // dpositions[t] (=|+=) sum over the sequences of dx; rows beyond T are zeroed by Store::write, else left alone.
 template <typename E>
 void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
@@ -255,8 +274,9 @@ Bytes loss_finish_scratch_bytes(std::int64_t n);
 double loss_finish(std::int64_t n, const std::int32_t* targets /*[n]*/, const SoftmaxState& state, float* log_sum_exp /*[n]*/,
                    float* row_loss /*[n]*/, std::byte* scratch);
 // In place: logits become (exp(logit - log_sum_exp) - [column is the target]) * scale; rows without a target become 0.
+// Where the logits are what softcap() left, `cap` is its cap, and the gradients are of what it was given; 0: none.
 template <typename E>
 void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits /*[n,tile.rows]*/, std::int64_t ld,
-                        const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale);
+                        const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale, float cap = 0.0f);
 
 }  // namespace spillway::ops

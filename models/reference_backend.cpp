@@ -285,6 +285,7 @@ class Reference {
     const Numbers dx = at(k.dx, k.type);
     std::vector<double> sums(static_cast<std::size_t>(k.tile.rows * k.hidden));
     for_tokens(k, [&](std::int64_t row, std::int64_t of_tile, std::int64_t j) {
+      if (reinterpret_cast<const std::int32_t*>(memory_.at(k.tokens))[row] == k.padding) return;
       sums[static_cast<std::size_t>(of_tile * k.hidden + j)] += static_cast<double>(k.factor) * dx[row * k.hidden + j];
     });
     sum_into(k.dtable, sums);
@@ -433,9 +434,9 @@ class Reference {
       double score = 0;
       for (std::int64_t d = 0; d < s.head_dim; ++d) score += q[query(s, k.q, b, head, t) + d] * keys[key(s, k.k, b, head, j) + d];
       score *= static_cast<double>(s.scale);
-      const double cap = static_cast<double>(s.softcap), t = cap > 0 ? std::tanh(score / cap) : 0;
-      if (cap > 0) score = cap * t;
-      w.slope.push_back(1 - t * t);
+      const double cap = static_cast<double>(s.softcap), bent = cap > 0 ? std::tanh(score / cap) : 0;
+      if (cap > 0) score = cap * bent;
+      w.slope.push_back(1 - bent * bent);
       most = std::max(most, score);
       w.p.push_back(score);
     }

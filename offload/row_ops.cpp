@@ -104,7 +104,7 @@ namespace {
 // sums[first place of the token] += factor * dx [n,H], place after place, as the dense sum would: it begins with 0.
 template <typename E>
 void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t begin, const auto& places, const E* dx,
-                float factor, float* sums) {
+                const RowLookup& lookup, float* sums) {
   constexpr std::int64_t kStrip = 256;
   pool.parallel_for((H + kStrip - 1) / kStrip, [&](std::int64_t strip, int) {
     const std::int64_t column = strip * kStrip, end = std::min(H, column + kStrip);
@@ -112,6 +112,8 @@ void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int
       const std::int64_t first = places[static_cast<std::size_t>(begin + i)].first;
       float* sum = sums + first * H;
       const bool begins = first == begin + i;
+      const bool is_padding = places[static_cast<std::size_t>(begin + i)].token == lookup.padding;
+      const float factor = is_padding ? 0.0f : lookup.factor;
       for (std::int64_t c = column; c < end; ++c) sum[c] = (begins ? 0.0f : sum[c]) + factor * to_float(dx[i * H + c]);
     }
   });
@@ -123,9 +125,11 @@ void RowOps::add_rows(const BoundOp& op, int slot) const {
   const std::int64_t H = rows_.row_elements(), begin = op.op->micro_batch * graph_.rows;
   auto* sums = reinterpret_cast<float*>(op.gradient[0]);
   if (graph_.dtype == DType::float32) {
-    add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const float*>(op.values[0]), rows_.factor(), sums);
+    add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const float*>(op.values[0]),
+               rows_.any_lookup(), sums);
   } else {
-    add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const BFloat16*>(op.values[0]), rows_.factor(), sums);
+    add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const BFloat16*>(op.values[0]),
+               rows_.any_lookup(), sums);
   }
 }
 

@@ -38,6 +38,7 @@ void check(const AttentionShape& s) {
   SPILLWAY_CHECK(s.key_offset >= 0 && s.key_offset + s.queries <= s.keys, "{} queries at {} of {} keys", s.queries, s.key_offset,
                  s.keys);
   SPILLWAY_CHECK(s.window >= 0 && s.scale > 0, "window {}, scale {}", s.window, s.scale);
+  SPILLWAY_CHECK(s.softcap >= 0 && std::isfinite(s.softcap), "scores capped at {}", s.softcap);
 }
 
 std::int64_t unit_elements(DType type) {
@@ -90,6 +91,14 @@ Seen seen(const AttentionShape& s, std::int64_t first, std::int64_t rows, std::i
 // The first key that the query at `position` sees.
 std::int64_t first_key(const AttentionShape& s, std::int64_t position) {
   return s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+}
+
+// What q.k, squashed where there is a cap, is multiplied with to be a score in powers of 2.
+float score_scale(const AttentionShape& s) { return (s.softcap == 0 ? s.scale : s.softcap) * kLog2E; }
+
+void squash_if_capped(const AttentionShape& s, float* scores, std::int64_t rows, std::int64_t columns) {
+  if (s.softcap == 0) return;
+  squash({.scores = scores, .stride = kKeyBlock, .rows = rows, .columns = columns, .factor = s.scale / s.softcap});
 }
 
 template <typename E>
@@ -173,12 +182,13 @@ void forward_block(const Kernels<E>& kernel, const AttentionShape& s, const Layo
                       .units = layout.Du,
                       .start = Start::write,
                       .factors = nullptr});
+      squash_if_capped(s, w.scores, rows, see.columns);
       kernel.softmax({.scores = w.scores,
                       .stride = kKeyBlock,
                       .rows = rows,
                       .columns = see.columns,
                       .sight = see.sight,
-                      .scale = s.scale * kLog2E,
+                      .scale = score_scale(s),
                       .maximum = w.maximum + row,
                       .sums = w.sums + row * kColumns,
                       .factors = factors,
@@ -290,6 +300,7 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
                     const HeadBlocks& head, std::int64_t block, std::int64_t begin, std::int64_t rows_total) {
   const Unit* k = head.k_transposed + block * layout.transposed();
   const Unit* v = head.v_transposed + block * layout.transposed();
+  const auto gradient = s.softcap == 0 ? kernel.gradient : kernel.gradient_capped;
   for (std::int64_t row = 0; row < rows_total; row += kStripRows) {
     const std::int64_t rows = std::min(kStripRows, rows_total - row), query = begin + row;
     const Seen see = seen(s, s.key_offset + query, rows, block * kKeyBlock);
@@ -310,18 +321,19 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
     product(w.q, k, w.scores);
     product(w.d_o, v, w.d_weights);
     const std::int64_t at = row / layout.unit * kKeyBlock;
-    kernel.gradient({.scores = w.scores,
-                     .d_weights = w.d_weights,
-                     .stride = kKeyBlock,
-                     .rows = rows,
-                     .columns = see.columns,
-                     .sight = see.sight,
-                     .scale = s.scale * kLog2E,
-                     .lse = w.lse + query,
-                     .delta = w.delta + query,
-                     .p_units = w.p_units + at,
-                     .ds_units = w.ds_units + at,
-                     .ds_rows = w.ds_rows + row * kKeyBlock});
+    squash_if_capped(s, w.scores, rows, see.columns);
+    gradient({.scores = w.scores,
+              .d_weights = w.d_weights,
+              .stride = kKeyBlock,
+              .rows = rows,
+              .columns = see.columns,
+              .sight = see.sight,
+              .scale = score_scale(s),
+              .lse = w.lse + query,
+              .delta = w.delta + query,
+              .p_units = w.p_units + at,
+              .ds_units = w.ds_units + at,
+              .ds_rows = w.ds_rows + row * kKeyBlock});
     // The products over queries read whole rows.
     for (std::int64_t unit = 0; unit < rows / layout.unit && see.columns < kKeyBlock; ++unit) {
       std::fill(w.p_units + at + unit * kKeyBlock + see.columns, w.p_units + at + (unit + 1) * kKeyBlock, 0u);

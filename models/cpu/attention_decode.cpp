@@ -29,6 +29,7 @@ struct DecodeTask {
   std::int64_t stride;
   std::int64_t count;  // 1 to kStretch
   std::int64_t head_dim;
+  float softcap;   // 0: none
   float* o;        // [D]
   float* maximum;  // of the scores
   float* sum;      // of exp(score - maximum)
@@ -47,6 +48,14 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Caps the scores and returns their maximum's cap: the largest of them, because tanh never falls.
+HWY_INLINE float cap_scores(std::int64_t count, float softcap, float maximum, float* scores) {
+  const Float cap = splat(softcap), inverse = splat(1.0f / softcap);
+  for_vectors(count,
+              [&](std::int64_t i, auto part) HWY_ATTR { store(capped(load(scores + i, part), cap, inverse), scores + i, part); });
+  return hn::GetLane(capped(splat(maximum), cap, inverse));
+}
+
 template <typename E>
 void attend(const DecodeTask<E>& task) {
   HWY_ALIGN float weights[kStretch];
@@ -58,6 +67,7 @@ void attend(const DecodeTask<E>& task) {
         sum_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR { return hn::Mul(load(task.q + i, part), load(k + i, part)); });
     maximum = std::max(maximum, weights[key]);
   }
+  if (task.softcap != 0) maximum = cap_scores(task.count, task.softcap, maximum, weights);
   const Float highest = splat(maximum);
   float sum = sum_vectors(task.count, [&](std::int64_t i, auto part) HWY_ATTR {
     const Float weight = masked(exp(hn::Sub(load(weights + i, part), highest)), part);
@@ -135,6 +145,7 @@ void attention_decode(const ThreadPool& pool, const AttentionShape& s, const Att
   SPILLWAY_CHECK(s.sequences == 1 && s.queries == 1 && s.key_offset + 1 == s.keys && s.heads % s.kv_heads == 0,
                  "{} sequences of {} queries at {} of {} keys, {} heads ({} of keys)", s.sequences, s.queries, s.key_offset,
                  s.keys, s.heads, s.kv_heads);
+  SPILLWAY_CHECK(s.softcap >= 0 && std::isfinite(s.softcap), "scores capped at {}", s.softcap);
   const std::int64_t D = s.head_dim, group = s.heads / s.kv_heads, first = first_key(s), count = stretches(s);
   const DecodeScratch scratch(s, base);
   for (std::int64_t i = 0; i < s.heads * D; ++i) scratch.queries[i] = to_float(in.q.data[i]) * s.scale;
@@ -150,6 +161,7 @@ void attention_decode(const ThreadPool& pool, const AttentionShape& s, const Att
               .stride = in.k.stride,
               .count = std::min(kStretch, s.keys - begin),
               .head_dim = D,
+              .softcap = s.softcap,
               .o = scratch.o + at * D,
               .maximum = scratch.maxima + at,
               .sum = scratch.sums + at});

@@ -136,6 +136,16 @@ HWY_INLINE hn::Mask<FloatTag> seen_columns(const Sight& sight, std::int64_t row,
                  hn::Lt(index, splat(static_cast<float>(sight.end + row))));
 }
 
+void squash_scores(const Squash& s) {
+  const Float factor = splat(s.factor);
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    float* row = s.scores + r * s.stride;
+    for (std::int64_t c = 0; c < s.columns; c += lanes()) {
+      store(tanh(hn::Mul(load(row + c, Whole{}), factor)), row + c, Whole{});
+    }
+  }
+}
+
 template <typename E>
 void softmax(const SoftmaxStep<E>& s) {
   const FloatTag d;
@@ -173,7 +183,7 @@ HWY_INLINE Units rounded_high(Float value) {
   return hn::And(hn::Add(raw, hn::Add(tie, hn::Set(du, 0x7fff))), hn::Set(du, 0xffff0000u));
 }
 
-template <typename E>
+template <typename E, bool kCapped>
 void gradient(const GradientStep<E>& s) {
   const FloatTag d;
   const UnitTag du;
@@ -185,9 +195,11 @@ void gradient(const GradientStep<E>& s) {
       Float p[2] = {}, ds[2] = {};
       for (std::int64_t i = 0; i < kRows; ++i) {
         const std::int64_t at = (r + i) * s.stride + c;
-        p[i] = exp2(hn::MulSub(hn::LoadU(d, s.scores + at), splat(s.scale), splat(s.lse[r + i])));
+        const Float score = hn::LoadU(d, s.scores + at);
+        p[i] = exp2(hn::MulSub(score, splat(s.scale), splat(s.lse[r + i])));
         if (!all) p[i] = hn::IfThenElseZero(seen_columns(s.sight, r + i, c), p[i]);
         ds[i] = hn::Mul(p[i], hn::Sub(hn::LoadU(d, s.d_weights + at), splat(s.delta[r + i])));
+        if constexpr (kCapped) ds[i] = hn::Mul(ds[i], hn::NegMulAdd(score, score, splat(1.0f)));
         if constexpr (sizeof(E) == 2) store(ds[i], s.ds_rows + at, Whole{});
       }
       const std::int64_t at = r / kRows * s.stride + c;
@@ -289,7 +301,8 @@ template <typename E>
 const Kernels<E>& table() {
   static constexpr Kernels<E> kTable = {.product = product<E>,
                                         .softmax = softmax<E>,
-                                        .gradient = gradient<E>,
+                                        .gradient = gradient<E, false>,
+                                        .gradient_capped = gradient<E, true>,
                                         .copy_rows = copy_rows<E>,
                                         .transpose = transpose<E>,
                                         .join_rows = join_rows<E>,
@@ -307,9 +320,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace spillway::ops {
+HWY_EXPORT(squash_scores);
 HWY_EXPORT(attention_fp32);
 HWY_EXPORT(attention_bf16);
 namespace attention {
+void squash(const Squash& s) { HWY_DYNAMIC_DISPATCH(squash_scores)(s); }
 const Kernels<float>& kernels_fp32() { return HWY_DYNAMIC_DISPATCH(attention_fp32)(); }
 const Kernels<BFloat16>& kernels_bf16_widened() { return HWY_DYNAMIC_DISPATCH(attention_bf16)(); }
 }  // namespace attention

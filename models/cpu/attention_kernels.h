@@ -45,6 +45,15 @@ struct Sight {
   bool all(std::int64_t rows, std::int64_t columns) const { return begin + rows - 1 <= 0 && end >= columns; }
 };
 
+// Scores become tanh(factor * score), in place: the softmax of capped scores starts from these, its scale the cap.
+struct Squash {
+  float* scores;  // [rows, columns]
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t columns;
+  float factor;
+};
+
 // One step of the online softmax: scores in, weights out, relative to the new maximum. All in powers of 2.
 template <typename E>
 struct SoftmaxStep {
@@ -60,8 +69,8 @@ struct SoftmaxStep {
   E* weights;      // [rows, columns]
 };
 
-// The softmax again from its log-sum-exp, and its gradient: p = 2^(scale s - lse), ds = p (dp - delta).
-// rows is even; pairs of rows become units: [rows / unit, columns].
+// The softmax again from its log-sum-exp, and its gradient: p = 2^(scale s - lse), ds = p (dp - delta). Of capped scores, s
+// being squashed: ds = p (dp - delta) (1 - s^2). rows is even; pairs of rows become units: [rows / unit, columns].
 template <typename E>
 struct GradientStep {
   const float* scores;     // [rows, columns]
@@ -100,6 +109,7 @@ struct Kernels {
   void (*product)(const Product&);
   void (*softmax)(const SoftmaxStep<E>&);
   void (*gradient)(const GradientStep<E>&);
+  void (*gradient_capped)(const GradientStep<E>&);
   // out[padded, ld]
   void (*copy_rows)(const RowBlock<E>&, E* out, std::int64_t ld);
   // out[D / unit (rounded up), ld]: the units of row r in column r
@@ -112,6 +122,7 @@ struct Kernels {
 };
 
 // The best instruction set of this machine.
+void squash(const Squash&);  // scores are in fp32 whatever the compute type
 const Kernels<float>& kernels_fp32();
 const Kernels<BFloat16>& kernels_bf16_widened();
 // Null where the machine has no bf16 dot products.

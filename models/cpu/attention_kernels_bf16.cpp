@@ -184,7 +184,10 @@ constexpr std::array<std::uint16_t, 32> interleaved(std::size_t other) {
 alignas(64) constexpr std::array<std::uint16_t, 32> kHalves = interleaved(16);
 alignas(64) constexpr std::array<std::uint16_t, 32> kLower = interleaved(32);
 
-template <bool kAll>
+// 1 - t^2, what a cap's slope is at its tanh t.
+SPILLWAY_INLINE __m512 cap_slope(__m512 t) { return _mm512_fnmadd_ps(t, t, _mm512_set1_ps(1.0f)); }
+
+template <bool kAll, bool kCapped>
 void gradient_rows(const GradientStep<BFloat16>& s) {
   const __m512 scale = _mm512_set1_ps(s.scale);
   const __m512i halves = _mm512_load_si512(kHalves.data());
@@ -197,14 +200,19 @@ void gradient_rows(const GradientStep<BFloat16>& s) {
     Unit* ds_units = s.ds_units + r / 2 * s.stride;
     BFloat16* ds_rows = s.ds_rows + r * s.stride;
     for (std::int64_t c = 0; c < s.columns; c += kLanes) {
-      __m512 p_0 = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + c), scale, lse_0));
-      __m512 p_1 = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + s.stride + c), scale, lse_1));
+      const __m512 score_0 = _mm512_loadu_ps(scores + c), score_1 = _mm512_loadu_ps(scores + s.stride + c);
+      __m512 p_0 = exp2(_mm512_fmsub_ps(score_0, scale, lse_0));
+      __m512 p_1 = exp2(_mm512_fmsub_ps(score_1, scale, lse_1));
       if constexpr (!kAll) {
         p_0 = _mm512_maskz_mov_ps(seen_lanes(s.sight, r, c), p_0);
         p_1 = _mm512_maskz_mov_ps(seen_lanes(s.sight, r + 1, c), p_1);
       }
-      const __m512 ds_0 = _mm512_mul_ps(p_0, _mm512_sub_ps(_mm512_loadu_ps(d_weights + c), delta_0));
-      const __m512 ds_1 = _mm512_mul_ps(p_1, _mm512_sub_ps(_mm512_loadu_ps(d_weights + s.stride + c), delta_1));
+      __m512 ds_0 = _mm512_mul_ps(p_0, _mm512_sub_ps(_mm512_loadu_ps(d_weights + c), delta_0));
+      __m512 ds_1 = _mm512_mul_ps(p_1, _mm512_sub_ps(_mm512_loadu_ps(d_weights + s.stride + c), delta_1));
+      if constexpr (kCapped) {
+        ds_0 = _mm512_mul_ps(ds_0, cap_slope(score_0));
+        ds_1 = _mm512_mul_ps(ds_1, cap_slope(score_1));
+      }
       const __m512i p = as_integers(_mm512_cvtne2ps_pbh(p_1, p_0)), ds = as_integers(_mm512_cvtne2ps_pbh(ds_1, ds_0));
       _mm512_storeu_si512(p_units + c, _mm512_permutexvar_epi16(halves, p));
       _mm512_storeu_si512(ds_units + c, _mm512_permutexvar_epi16(halves, ds));
@@ -214,11 +222,12 @@ void gradient_rows(const GradientStep<BFloat16>& s) {
   }
 }
 
+template <bool kCapped>
 void gradient(const GradientStep<BFloat16>& s) {
   if (s.sight.all(s.rows, s.columns)) {
-    gradient_rows<true>(s);
+    gradient_rows<true, kCapped>(s);
   } else {
-    gradient_rows<false>(s);
+    gradient_rows<false, kCapped>(s);
   }
 }
 
@@ -311,7 +320,8 @@ const Kernels<BFloat16>* kernels_bf16_native() {
 #if defined(__x86_64__)
   static constexpr Kernels<BFloat16> kTable = {.product = product,
                                                .softmax = softmax,
-                                               .gradient = gradient,
+                                               .gradient = gradient<false>,
+                                               .gradient_capped = gradient<true>,
                                                .copy_rows = copy_rows,
                                                .transpose = transpose,
                                                .join_rows = join_rows,

@@ -196,7 +196,7 @@ class Runner {
     float* gradient = at<float>(k.dtable);
     if (gradient == nullptr) return;
     ops::embedding_backward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.dx), gradient, gradients(),
-                            k.factor);
+                            k.factor, k.padding);
   }
   template <typename E>
   void run(const CopyRows& k) const {

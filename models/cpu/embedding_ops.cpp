@@ -20,6 +20,7 @@ namespace spillway::ops {
 // One instruction set's kernels.
 template <typename E>
 struct EmbeddingKernels {
+  void (*scale_row)(std::int64_t H, float factor, const E* row, E* x);
   decltype(&ops::position_forward<E>) position_forward;
   decltype(&ops::embedding_backward<E>) embedding_backward;
   decltype(&ops::position_backward<E>) position_backward;
@@ -39,6 +40,19 @@ HWY_INLINE void add_row(std::int64_t count, const E* x, Sum* sum) {
 }
 
 template <typename E>
+HWY_INLINE void add_scaled_row(std::int64_t count, float factor, const E* x, float* sum) {
+  const Float f = splat(factor);
+  for_vectors(count, [&](std::int64_t i, auto part)
+                         HWY_ATTR { store(hn::Add(load(sum + i, part), hn::Mul(f, load(x + i, part))), sum + i, part); });
+}
+
+template <typename E>
+void scale_row(std::int64_t H, float factor, const E* row, E* x) {
+  const Float f = splat(factor);
+  for_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR { store(hn::Mul(f, load(row + i, part)), x + i, part); });
+}
+
+template <typename E>
 void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions, E* x) {
   constexpr std::int64_t kTaskRows = 16;
   for_rows(pool, n, kTaskRows, [&](std::int64_t row) HWY_ATTR { add_row(H, positions + row % sequence * H, x + row * H); });
@@ -48,14 +62,21 @@ void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, st
 // occurs.
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
-                        const E* dx, float* dtable, Store how) {
+                        const E* dx, float* dtable, Store how, float factor, std::int64_t padding) {
   constexpr std::int64_t kStrip = 128;
   if (how == Store::write) fill_zero(pool, tile.rows * H * 4, dtable);
   pool.parallel_for((H + kStrip - 1) / kStrip, [&](std::int64_t task, int) HWY_ATTR {
     const std::int64_t first = task * kStrip, count = std::min(kStrip, H - first);
     for (std::int64_t row = 0; row < n; ++row) {
       const std::int64_t at = tokens[row] - tile.first;
-      if (at >= 0 && at < tile.rows) add_row(count, dx + row * H + first, dtable + at * H + first);
+      if (at < 0 || at >= tile.rows || tokens[row] == padding) continue;
+      const E* from = dx + row * H + first;
+      float* to = dtable + at * H + first;
+      if (factor == 1.0f) {
+        add_row(count, from, to);
+      } else {
+        add_scaled_row(count, factor, from, to);
+      }
     }
   });
 }
@@ -73,7 +94,7 @@ void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, s
 
 template <typename E>
 EmbeddingKernels<E> kernels() {
-  return {position_forward<E>, embedding_backward<E>, position_backward<E>};
+  return {scale_row<E>, position_forward<E>, embedding_backward<E>, position_backward<E>};
 }
 
 }  // namespace
@@ -89,12 +110,18 @@ SPILLWAY_SIMD_DISPATCH(EmbeddingKernels, embedding);
 
 template <typename E>
 void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
-                       const E* table, E* x) {
+                       const E* table, E* x, float factor) {
   constexpr std::int64_t kTaskRows = 32;
+  const auto scale_row = best<E>().scale_row;
   pool.parallel_for((n + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int) {
     for (std::int64_t row = task * kTaskRows; row < std::min(n, (task + 1) * kTaskRows); ++row) {
       const std::int64_t at = tokens[row] - tile.first;
-      if (at >= 0 && at < tile.rows) std::memcpy(x + row * H, table + at * H, static_cast<std::size_t>(H) * sizeof(E));
+      if (at < 0 || at >= tile.rows) continue;
+      if (factor == 1.0f) {
+        std::memcpy(x + row * H, table + at * H, static_cast<std::size_t>(H) * sizeof(E));
+      } else {
+        scale_row(H, factor, table + at * H, x + row * H);
+      }
     }
   });
 }
@@ -104,8 +131,8 @@ void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, st
 }
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
-                        const E* dx, float* dtable, Store how) {
-  best<E>().embedding_backward(pool, n, H, tokens, tile, dx, dtable, how);
+                        const E* dx, float* dtable, Store how, float factor, std::int64_t padding) {
+  best<E>().embedding_backward(pool, n, H, tokens, tile, dx, dtable, how, factor, padding);
 }
 template <typename E>
 void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
@@ -115,10 +142,10 @@ void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, s
 
 #define SPILLWAY_INSTANTIATE(E)                                                                                                  \
   template void embedding_forward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile, const E*,  \
-                                  E*);                                                                                           \
+                                  E*, float);                                                                                    \
   template void position_forward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const E*, E*);                     \
   template void embedding_backward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile, const E*, \
-                                   float*, Store);                                                                               \
+                                   float*, Store, float, std::int64_t);                                                          \
   template void position_backward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const E*, float*,   \
                                   Store);
 SPILLWAY_INSTANTIATE(float)

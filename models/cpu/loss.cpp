@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "memory/error.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
@@ -67,9 +68,20 @@ void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, cons
   });
 }
 
-template <typename E>
-void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits, std::int64_t ld,
-                        const std::int32_t* targets, const float* log_sum_exp, float factor) {
+// The slope of capped() where it is y; y may have been rounded to beyond the cap.
+HWY_INLINE Float cap_slope(Float y, Float inverse_cap) {
+  const Float t = hn::Mul(y, inverse_cap);
+  return hn::Max(zero(), hn::NegMulAdd(t, t, splat(1.0f)));
+}
+inline float cap_slope(float y, float inverse_cap) {
+  const float t = y * inverse_cap;
+  return std::max(0.0f, 1.0f - t * t);
+}
+
+template <typename E, bool kCapped>
+void loss_gradient_rows(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits, std::int64_t ld,
+                        const std::int32_t* targets, const float* log_sum_exp, float factor, float cap) {
+  const float inverse_cap = kCapped ? 1.0f / cap : 0.0f;
   for_rows(pool, n, task_rows(tile.rows), [&](std::int64_t row) HWY_ATTR {
     E* x = logits + row * ld;
     if (targets[row] == kIgnoredTarget) {
@@ -79,12 +91,26 @@ void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile t
     const std::int64_t at = targets[row] - tile.first;
     const bool here = at >= 0 && at < tile.rows;
     const float target_logit = here ? to_float(x[at]) : 0.0f;
-    const Float shift = splat(log_sum_exp[row]), f = splat(factor);
-    for_vectors(tile.rows, [&](std::int64_t i, auto part)
-                               HWY_ATTR { store(hn::Mul(exp(hn::Sub(load(x + i, part), shift)), f), x + i, part); });
+    const Float shift = splat(log_sum_exp[row]), f = splat(factor), inverse = splat(inverse_cap);
+    for_vectors(tile.rows, [&](std::int64_t i, auto part) HWY_ATTR {
+      const Float logit = load(x + i, part);
+      Float gradient = hn::Mul(exp(hn::Sub(logit, shift)), f);
+      if constexpr (kCapped) gradient = hn::Mul(gradient, cap_slope(logit, inverse));
+      store(gradient, x + i, part);
+    });
+    if (!here) return;
     // expm1, because a probability near 1 would cancel.
-    if (here) x[at] = from_float<E>(std::expm1(target_logit - log_sum_exp[row]) * factor);
+    float gradient = std::expm1(target_logit - log_sum_exp[row]) * factor;
+    if constexpr (kCapped) gradient *= cap_slope(target_logit, inverse_cap);
+    x[at] = from_float<E>(gradient);
   });
+}
+
+template <typename E>
+void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits, std::int64_t ld,
+                        const std::int32_t* targets, const float* log_sum_exp, float factor, float cap) {
+  const auto rows = cap == 0 ? loss_gradient_rows<E, false> : loss_gradient_rows<E, true>;
+  rows(pool, n, tile, logits, ld, targets, log_sum_exp, factor, cap);
 }
 
 template <typename E>
@@ -131,15 +157,16 @@ double loss_finish(std::int64_t n, const std::int32_t* targets, const SoftmaxSta
 
 template <typename E>
 void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits, std::int64_t ld,
-                        const std::int32_t* targets, const float* log_sum_exp, float factor) {
-  best<E>().loss_gradient_tile(pool, n, tile, logits, ld, targets, log_sum_exp, factor);
+                        const std::int32_t* targets, const float* log_sum_exp, float factor, float cap) {
+  SPILLWAY_CHECK(cap >= 0 && std::isfinite(cap), "logits capped at {}", cap);
+  best<E>().loss_gradient_tile(pool, n, tile, logits, ld, targets, log_sum_exp, factor, cap);
 }
 
 #define SPILLWAY_INSTANTIATE(E)                                                                                            \
   template void loss_tile(const ThreadPool&, std::int64_t, VocabularyTile, const E*, std::int64_t, const std::int32_t*,    \
                           const SoftmaxState&);                                                                            \
   template void loss_gradient_tile(const ThreadPool&, std::int64_t, VocabularyTile, E*, std::int64_t, const std::int32_t*, \
-                                   const float*, float);
+                                   const float*, float, float);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)
 #undef SPILLWAY_INSTANTIATE

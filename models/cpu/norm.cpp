@@ -39,16 +39,32 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <typename E>
-HWY_INLINE void scale_row(std::int64_t H, const E* x, const E* weight, float rstd, E* y) {
-  const Float factor = splat(rstd);
-  for_vectors(H, [&](std::int64_t i, auto part)
-                     HWY_ATTR { store(hn::Mul(load(weight + i, part), hn::Mul(load(x + i, part), factor)), y + i, part); });
+// A weight from what is stored of it.
+template <bool kOffset, typename E, typename Lanes>
+HWY_INLINE Float load_weight(const E* stored, Lanes part, Float offset) {
+  if constexpr (kOffset) {
+    return hn::Add(load(stored, part), offset);
+  } else {
+    return load(stored, part);
+  }
 }
 
-template <typename E>
-void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon, E* y,
-                     float* rstd) {
+template <bool kOffset, bool kResidual, typename E>
+HWY_INLINE void scale_row(std::int64_t H, const E* x, const E* weight, float offset, float rstd, const E* residual, E* y) {
+  const Float factor = splat(rstd), shift = splat(offset);
+  for_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
+    const Float w = load_weight<kOffset>(weight + i, part, shift), u = hn::Mul(load(x + i, part), factor);
+    if constexpr (kResidual) {
+      store(hn::MulAdd(w, u, load(residual + i, part)), y + i, part);
+    } else {
+      store(hn::Mul(w, u), y + i, part);
+    }
+  });
+}
+
+template <typename E, bool kOffset, bool kResidual>
+void rmsnorm_forward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon,
+                          E* y, float* rstd, float offset, const E* residual) {
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
     const E* in = x + row * H;
     const float squares = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
@@ -56,36 +72,55 @@ void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, con
       return hn::Mul(v, v);
     });
     rstd[row] = 1.0f / std::sqrt(squares / static_cast<float>(H) + epsilon);
-    scale_row(H, in, weight, rstd[row], y + row * H);
+    const E* base = kResidual ? residual + row * H : nullptr;
+    scale_row<kOffset, kResidual>(H, in, weight, offset, rstd[row], base, y + row * H);
   });
 }
 
 template <typename E>
-void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y) {
-  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR { scale_row(H, x + row * H, weight, rstd[row], y + row * H); });
+void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon, E* y,
+                     float* rstd, float offset, const E* residual) {
+  const auto plain = residual == nullptr ? rmsnorm_forward_rows<E, false, false> : rmsnorm_forward_rows<E, false, true>;
+  const auto shifted = residual == nullptr ? rmsnorm_forward_rows<E, true, false> : rmsnorm_forward_rows<E, true, true>;
+  (offset == 0 ? plain : shifted)(pool, n, H, x, weight, epsilon, y, rstd, offset, residual);
+}
+
+template <typename E, bool kOffset>
+void rmsnorm_apply_rows(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd,
+                        E* y, float offset) {
+  for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
+    scale_row<kOffset, false, E>(H, x + row * H, weight, offset, rstd[row], nullptr, y + row * H);
+  });
+}
+
+template <typename E>
+void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y,
+                   float offset) {
+  (offset == 0 ? rmsnorm_apply_rows<E, false> : rmsnorm_apply_rows<E, true>)(pool, n, H, x, weight, rstd, y, offset);
 }
 
 // With g = dy w and u = x rstd: dx = rstd (g - u mean(g u)), dw = sum over rows of dy u.
-template <typename E, typename G>
-void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
-                      const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch) {
+template <typename E, typename G, bool kOffset>
+void rmsnorm_backward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
+                           const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch,
+                           float offset) {
   auto* partial = reinterpret_cast<float*>(scratch);
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
     float* dw = partial + row / kBlockRows * H;
     if (row % kBlockRows == 0) std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
     const G* d = dy + row * H;
     const E* in = x + row * H;
-    const Float r = splat(rstd[row]);
+    const Float r = splat(rstd[row]), shift = splat(offset);
     const float dot = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float du = hn::Mul(load(d + i, part), hn::Mul(load(in + i, part), r));
       store(hn::Add(load(dw + i, part), du), dw + i, part);
-      return hn::Mul(du, load(weight + i, part));
+      return hn::Mul(du, load_weight<kOffset>(weight + i, part, shift));
     });
     const Float mean = splat(dot / static_cast<float>(H));
     const E* residual = residual_gradient == nullptr ? nullptr : residual_gradient + row * H;
     E* out = dx + row * H;
     for_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
-      const Float g = hn::Mul(load(d + i, part), load(weight + i, part));
+      const Float g = hn::Mul(load(d + i, part), load_weight<kOffset>(weight + i, part, shift));
       const Float u = hn::Mul(load(in + i, part), r);
       Float value = hn::Mul(r, hn::NegMulAdd(u, mean, g));
       if (residual != nullptr) value = hn::Add(value, load(residual + i, part));
@@ -93,6 +128,14 @@ void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, co
     });
   });
   reduce_blocks(pool, row_blocks(n), H, partial, dweight, how);
+}
+
+template <typename E, typename G>
+void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
+                      const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch,
+                      float offset) {
+  const auto rows = offset == 0 ? rmsnorm_backward_rows<E, G, false> : rmsnorm_backward_rows<E, G, true>;
+  rows(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset);
 }
 
 template <typename E>
@@ -192,21 +235,23 @@ Bytes layernorm_backward_scratch_bytes(std::int64_t n, std::int64_t H) { return 
 
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon, E* y,
-                     float* rstd) {
-  best<E>().rmsnorm_forward(pool, n, H, x, weight, epsilon, y, rstd);
+                     float* rstd, float offset, const E* residual) {
+  best<E>().rmsnorm_forward(pool, n, H, x, weight, epsilon, y, rstd, offset, residual);
 }
 template <typename E>
-void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y) {
-  best<E>().rmsnorm_apply(pool, n, H, x, weight, rstd, y);
+void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y,
+                   float offset) {
+  best<E>().rmsnorm_apply(pool, n, H, x, weight, rstd, y, offset);
 }
 template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
-                      const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch) {
+                      const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch,
+                      float offset) {
   const auto kernels = best<E>();
   if constexpr (std::is_same_v<E, G>) {
-    kernels.rmsnorm_backward(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch);
+    kernels.rmsnorm_backward(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset);
   } else {
-    kernels.rmsnorm_backward_float(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch);
+    kernels.rmsnorm_backward_float(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset);
   }
 }
 template <typename E>
@@ -233,15 +278,16 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
 
 #define SPILLWAY_INSTANTIATE_GRADIENT(E, G)                                                                                   \
   template void rmsnorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*,   \
-                                 const E*, E*, float*, Store, std::byte*);                                                    \
+                                 const E*, E*, float*, Store, std::byte*, float);                                             \
   template void layernorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*, \
                                    const float*, const E*, E*, float*, float*, Store, std::byte*);
-#define SPILLWAY_INSTANTIATE(E)                                                                                            \
-  template void rmsnorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, float, E*, float*);     \
-  template void rmsnorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const float*, E*);        \
-  template void layernorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, float, E*,  \
-                                  float*, float*);                                                                         \
-  template void layernorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, const float*, \
+#define SPILLWAY_INSTANTIATE(E)                                                                                              \
+  template void rmsnorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, float, E*, float*, float, \
+                                const E*);                                                                                   \
+  template void rmsnorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const float*, E*, float);   \
+  template void layernorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, float, E*,    \
+                                  float*, float*);                                                                           \
+  template void layernorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, const float*,   \
                                 const float*, E*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

@@ -7,8 +7,10 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "memory/error.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
@@ -20,13 +22,14 @@ namespace spillway::ops {
 // One instruction set's kernels.
 template <typename E>
 struct PointwiseKernels {
-  decltype(&ops::swiglu_forward<E>) swiglu_forward;
-  decltype(&ops::swiglu_backward<E>) swiglu_backward;
+  decltype(&ops::gated_forward<E>) gated_forward;
+  decltype(&ops::gated_backward<E>) gated_backward;
   decltype(&ops::gelu_forward<E>) gelu_forward;
   decltype(&ops::gelu_backward<E>) gelu_backward;
   decltype(&ops::add<E>) add;
   decltype(&ops::accumulate_into<E>) accumulate_into;
   decltype(&ops::scale<E>) scale;
+  decltype(&ops::softcap<E>) softcap;
   decltype(&ops::cast_from_float<E>) cast_from_float;
   decltype(&ops::cast_to_float<E>) cast_to_float;
 };
@@ -51,44 +54,17 @@ void in_chunks(const ThreadPool& pool, std::int64_t elements, const Body& body) 
 // Rows of `width` elements that are about a chunk.
 std::int64_t task_rows(std::int64_t width) { return std::max<std::int64_t>(1, kChunk / width); }
 
-template <typename E>
-void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu, E* h) {
-  for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
-    const E* gate = gu + row * 2 * I;
-    const E* up = gate + I;
-    for_vectors(I, [&](std::int64_t i, auto part) HWY_ATTR {
-      const Float g = load(gate + i, part);
-      store(hn::Mul(hn::Mul(g, sigmoid(g)), load(up + i, part)), h + row * I + i, part);
-    });
-  });
-}
-
-template <typename E>
-void swiglu_backward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu, E* h) {
-  for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
-    const E* gate = gu + row * 2 * I;
-    const E* up = gate + I;
-    E* dgate = dgu + row * 2 * I;
-    E* dup = dgate + I;
-    for_vectors(I, [&](std::int64_t i, auto part) HWY_ATTR {
-      const Float g = load(gate + i, part);
-      const Float u = load(up + i, part);
-      const Float d = load(dh + row * I + i, part);
-      const Float s = sigmoid(g);
-      const Float silu = hn::Mul(g, s);
-      // silu' = s + g s (1 - s)
-      const Float slope = hn::MulAdd(silu, hn::Sub(splat(1.0f), s), s);
-      if (h != nullptr) store(hn::Mul(silu, u), h + row * I + i, part);
-      store(hn::Mul(hn::Mul(d, u), slope), dgate + i, part);
-      store(hn::Mul(d, silu), dup + i, part);
-    });
-  });
-}
-
 struct Activation {
   Float value;
   Float slope;
 };
+
+HWY_INLINE Activation silu(Float x) {
+  const Float s = sigmoid(x);
+  const Float value = hn::Mul(x, s);
+  // s + x s (1 - s)
+  return {value, hn::MulAdd(value, hn::Sub(splat(1.0f), s), s)};
+}
 
 // x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without a tanh.
 HWY_INLINE Activation gelu_tanh(Float x) {
@@ -118,6 +94,53 @@ HWY_INLINE Activation gelu_exact(Float x) {
   const Float tail = hn::Mul(hn::Mul(gauss, splat(0.5f)), hn::Mul(p, t));
   const Float phi = hn::IfThenElse(hn::Lt(x, zero()), tail, hn::Sub(splat(1.0f), tail));
   return {hn::Mul(x, phi), hn::MulAdd(hn::Mul(x, splat(0.3989422804f)), gauss, phi)};
+}
+
+// use(the activation of this kind)
+template <typename Use>
+HWY_INLINE void with_activation(GateActivation kind, const Use& use) {
+  switch (kind) {
+    case GateActivation::silu:
+      return use([](Float x) HWY_ATTR { return silu(x); });
+    case GateActivation::gelu_tanh:
+      return use([](Float x) HWY_ATTR { return gelu_tanh(x); });
+    case GateActivation::gelu_exact:
+      return use([](Float x) HWY_ATTR { return gelu_exact(x); });
+  }
+}
+
+template <typename E>
+void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
+  with_activation(kind, [&](const auto& activation) HWY_ATTR {
+    for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
+      const E* gate = gu + row * 2 * I;
+      const E* up = gate + I;
+      for_vectors(I, [&](std::int64_t i, auto part) HWY_ATTR {
+        store(hn::Mul(activation(load(gate + i, part)).value, load(up + i, part)), h + row * I + i, part);
+      });
+    });
+  });
+}
+
+template <typename E>
+void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
+                    E* h) {
+  with_activation(kind, [&](const auto& activation) HWY_ATTR {
+    for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
+      const E* gate = gu + row * 2 * I;
+      const E* up = gate + I;
+      E* dgate = dgu + row * 2 * I;
+      E* dup = dgate + I;
+      for_vectors(I, [&](std::int64_t i, auto part) HWY_ATTR {
+        const Activation result = activation(load(gate + i, part));
+        const Float u = load(up + i, part);
+        const Float d = load(dh + row * I + i, part);
+        if (h != nullptr) store(hn::Mul(result.value, u), h + row * I + i, part);
+        store(hn::Mul(hn::Mul(d, u), result.slope), dgate + i, part);
+        store(hn::Mul(d, result.value), dup + i, part);
+      });
+    });
+  });
 }
 
 template <typename E>
@@ -178,6 +201,15 @@ void scale(const ThreadPool& pool, std::int64_t elements, float factor, E* x) {
   });
 }
 
+template <typename E>
+void softcap(const ThreadPool& pool, std::int64_t elements, float cap, E* x) {
+  in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
+    const Float limit = splat(cap), inverse = splat(1.0f / cap);
+    for_vectors(count, [&](std::int64_t i, auto part)
+                           HWY_ATTR { store(capped(load(x + first + i, part), limit, inverse), x + first + i, part); });
+  });
+}
+
 template <typename From, typename To>
 void cast(const ThreadPool& pool, std::int64_t elements, const From* x, To* y) {
   in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
@@ -187,8 +219,8 @@ void cast(const ThreadPool& pool, std::int64_t elements, const From* x, To* y) {
 
 template <typename E>
 PointwiseKernels<E> kernels() {
-  return {swiglu_forward<E>,  swiglu_backward<E>, gelu_forward<E>, gelu_backward<E>, add<E>,
-          accumulate_into<E>, scale<E>,           cast<float, E>,  cast<E, float>};
+  return {gated_forward<E>,   gated_backward<E>, gelu_forward<E>, gelu_backward<E>, add<E>,
+          accumulate_into<E>, scale<E>,          softcap<E>,      cast<float, E>,   cast<E, float>};
 }
 
 }  // namespace
@@ -203,12 +235,13 @@ namespace spillway::ops {
 SPILLWAY_SIMD_DISPATCH(PointwiseKernels, pointwise);
 
 template <typename E>
-void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu, E* h) {
-  best<E>().swiglu_forward(pool, n, I, gu, h);
+void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
+  best<E>().gated_forward(pool, kind, n, I, gu, h);
 }
 template <typename E>
-void swiglu_backward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu, E* h) {
-  best<E>().swiglu_backward(pool, n, I, dh, gu, dgu, h);
+void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
+                    E* h) {
+  best<E>().gated_backward(pool, kind, n, I, dh, gu, dgu, h);
 }
 template <typename E>
 void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* pre, E* h) {
@@ -231,6 +264,11 @@ void scale(const ThreadPool& pool, std::int64_t elements, float factor, E* x) {
   best<E>().scale(pool, elements, factor, x);
 }
 template <typename E>
+void softcap(const ThreadPool& pool, std::int64_t elements, float cap, E* x) {
+  SPILLWAY_CHECK(cap > 0 && std::isfinite(cap), "values capped at {}", cap);
+  best<E>().softcap(pool, elements, cap, x);
+}
+template <typename E>
 void cast_from_float(const ThreadPool& pool, std::int64_t elements, const float* x, E* y) {
   best<E>().cast_from_float(pool, elements, x, y);
 }
@@ -250,15 +288,16 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data) {
   });
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                             \
-  template void swiglu_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, E*);                \
-  template void swiglu_backward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, E*, E*); \
-  template void gelu_forward(const ThreadPool&, Gelu, std::int64_t, const E*, E*);                          \
-  template void gelu_backward(const ThreadPool&, Gelu, std::int64_t, const E*, const E*, E*, E*);           \
-  template void add(const ThreadPool&, std::int64_t, const E*, const E*, E*);                               \
-  template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                         \
-  template void scale(const ThreadPool&, std::int64_t, float, E*);                                          \
-  template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                         \
+#define SPILLWAY_INSTANTIATE(E)                                                                                            \
+  template void gated_forward(const ThreadPool&, GateActivation, std::int64_t, std::int64_t, const E*, E*);                \
+  template void gated_backward(const ThreadPool&, GateActivation, std::int64_t, std::int64_t, const E*, const E*, E*, E*); \
+  template void gelu_forward(const ThreadPool&, Gelu, std::int64_t, const E*, E*);                                         \
+  template void gelu_backward(const ThreadPool&, Gelu, std::int64_t, const E*, const E*, E*, E*);                          \
+  template void add(const ThreadPool&, std::int64_t, const E*, const E*, E*);                                              \
+  template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                                        \
+  template void scale(const ThreadPool&, std::int64_t, float, E*);                                                         \
+  template void softcap(const ThreadPool&, std::int64_t, float, E*);                                                       \
+  template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                                        \
   template void cast_to_float(const ThreadPool&, std::int64_t, const E*, float*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

@@ -1,4 +1,4 @@
-// Vector helpers for the element-wise kernels: loads and stores of both compute types as fp32 lanes, exp, sums over rows.
+// Vector helpers for the element-wise kernels: loads and stores of both compute types as fp32 lanes, exp, tanh, sums over rows.
 // Included once a target by files that use hwy/foreach_target.h.
 // Not here: anything with a memory pass of its own.
 #if defined(SPILLWAY_MODELS_CPU_SIMD_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -101,12 +101,17 @@ HWY_INLINE float sum_vectors(std::int64_t count, const Term& term) {
   return hn::GetLane(hn::SumOfLanes(FloatTag(), hn::Add(hn::Add(sum_0, sum_1), hn::Add(sum_2, sum_3))));
 }
 
-// exp(x), relative error about 1e-7 up to x = 88; beyond it grows to infinity inexactly; below -87.3 it is 0; NaN stays NaN.
-HWY_INLINE Float exp(Float x) {
+constexpr float kLowestExponent = -87.3f;
+
+// e^x = (1 + minus_one) * power, where minus_one keeps its relative accuracy and power is one of 2. NaN stays in minus_one.
+struct Exponential {
+  Float minus_one;
+  Float power;
+};
+HWY_INLINE Exponential exponential(Float x) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
-  const Float low = splat(-87.3f);
-  const auto vanishes = hn::Lt(x, low);
+  const Float low = splat(kLowestExponent);
   // Only for the power of two: what minimum and maximum make of a NaN differs between instruction sets, so r comes from x.
   const Float bounded = hn::Max(low, hn::Min(splat(88.0f), x));
   // x = n ln 2 + r. Adding 1.5 * 2^23 rounds to a whole n and leaves it in the low bits.
@@ -121,12 +126,31 @@ HWY_INLINE Float exp(Float x) {
   p = hn::MulAdd(p, r, splat(0.0416683882f));
   p = hn::MulAdd(p, r, splat(0.166665206f));
   p = hn::MulAdd(p, r, splat(0.499999934f));
-  const Float value = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), splat(1.0f));
   const auto power = hn::ShiftLeft<23>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 127)));
-  return hn::IfThenZeroElse(vanishes, hn::Mul(value, hn::BitCast(d, power)));
+  return {hn::MulAdd(p, hn::Mul(r, r), r), hn::BitCast(d, power)};
+}
+
+// exp(x), relative error about 1e-7 up to x = 88; beyond it grows to infinity inexactly; below -87.3 it is 0; NaN stays NaN.
+HWY_INLINE Float exp(Float x) {
+  const auto vanishes = hn::Lt(x, splat(kLowestExponent));
+  const Exponential e = exponential(x);
+  return hn::IfThenZeroElse(vanishes, hn::Mul(hn::Add(e.minus_one, splat(1.0f)), e.power));
 }
 
 HWY_INLINE Float sigmoid(Float x) { return hn::Div(splat(1.0f), hn::Add(splat(1.0f), exp(hn::Neg(x)))); }
+
+// tanh(x), relative error about 2e-7 everywhere, never beyond 1; NaN stays NaN. With m = exp(-2|x|) - 1 it is -m / (2 + m).
+HWY_INLINE Float tanh(Float x) {
+  const Float size = hn::Abs(x);
+  const Exponential e = exponential(hn::Mul(size, splat(-2.0f)));
+  const Float m = hn::MulAdd(e.minus_one, e.power, hn::Sub(e.power, splat(1.0f)));
+  const Float value = hn::Div(hn::Neg(m), hn::Add(m, splat(2.0f)));
+  // From 9.02 on it rounds to 1; far beyond, minus_one is no number.
+  return hn::CopySign(hn::IfThenElse(hn::Gt(size, splat(10.0f)), splat(1.0f), value), x);
+}
+
+// cap * tanh(x / cap): x where it is small, and never beyond the cap.
+HWY_INLINE Float capped(Float x, Float cap, Float inverse_cap) { return hn::Mul(cap, tanh(hn::Mul(x, inverse_cap))); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway::ops

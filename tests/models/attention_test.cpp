@@ -1,10 +1,12 @@
-// Attention against a plain one in double: every head size, groups, windows, caches, threads, instruction sets.
+// Attention against a plain one in double: every head size, groups, windows, caps, caches, threads, instruction sets.
 #include "models/attention_ops.h"
 
 #include <algorithm>
 #include <limits>
 #include <string>
 
+#include "memory/error.h"
+#include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 
 namespace spillway::testing {
@@ -46,8 +48,15 @@ struct Problem {
 // The layout of Problem. Beside each result the sum of its terms' absolute values, from which the tolerance follows.
 struct Reference {
   std::vector<double> o, o_size, lse, dq, dq_size, dkv, dkv_size;
-  double largest_score = 0;
+  double largest_score = 0;  // before the cap
 };
+
+// What the cap's slope 1 - t^2 is off by where it vanishes, because t is rounded, as a share of check()'s factor.
+template <typename E>
+double slope_error(const AttentionShape& s) {
+  if (s.softcap == 0) return 0;
+  return 4 * epsilon_of<float>() / (sizeof(E) == 2 ? 2 * epsilon_of<E>() : epsilon_of<E>() * static_cast<double>(s.head_dim + 8));
+}
 
 template <typename E>
 Reference reference(const Problem<E>& problem) {
@@ -67,14 +76,18 @@ Reference reference(const Problem<E>& problem) {
         const auto key_row = [&](std::int64_t key) {
           return (b * s.keys + key) * problem.kv_stride + h / (s.heads / s.kv_heads) * D;
         };
-        std::vector<double> p;
+        std::vector<double> p, slopes;  // of the cap: 1 - tanh^2
+        const auto cap = static_cast<double>(s.softcap);
         double largest = -std::numeric_limits<double>::infinity(), sum = 0;
         for (std::int64_t key = first; key <= position; ++key) {
           double score = 0;
           for (std::int64_t d = 0; d < D; ++d) score += q[at(row + d)] * kv[at(key_row(key) + d)];
-          p.push_back(score * static_cast<double>(s.scale));
+          score *= static_cast<double>(s.scale);
+          const double bent = cap == 0 ? 0 : std::tanh(score / cap);
+          p.push_back(cap == 0 ? score : cap * bent);
+          slopes.push_back(1 - bent * bent);
           largest = std::max(largest, p.back());
-          r.largest_score = std::max(r.largest_score, std::abs(p.back()));
+          r.largest_score = std::max(r.largest_score, std::abs(score));
         }
         for (double& weight : p) sum += weight = std::exp(weight - largest);
         r.lse[at((b * s.heads + h) * s.queries + t)] = largest + std::log(sum);
@@ -98,7 +111,8 @@ Reference reference(const Problem<E>& problem) {
             r.dkv[at(key_row(key) + values + d)] += weight * d_o[at(row + d)];
             r.dkv_size[at(key_row(key) + values + d)] += std::abs(weight * d_o[at(row + d)]);
           }
-          const double ds = weight * (dp - delta) * scale, ds_size = weight * (dp_size + delta_size) * scale;
+          const double slope = slopes[at(key - first)], slope_size = slope + slope_error<E>(s);
+          const double ds = weight * (dp - delta) * scale * slope, ds_size = weight * (dp_size + delta_size) * scale * slope_size;
           for (std::int64_t d = 0; d < D; ++d) {
             r.dq[at(row + d)] += ds * kv[at(key_row(key) + d)];
             r.dq_size[at(row + d)] += ds_size * std::abs(kv[at(key_row(key) + d)]);
@@ -170,18 +184,23 @@ void check(const AttentionShape& s, float spread = 1.0f) {
   const Reference expected = reference(problem);
   const std::string name = std::to_string(s.sequences) + " x " + std::to_string(s.queries) + " of " + std::to_string(s.keys) +
                            " keys, heads " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " of " +
-                           std::to_string(s.head_dim) + ", window " + std::to_string(s.window);
+                           std::to_string(s.head_dim) + ", window " + std::to_string(s.window) + ", cap " +
+                           std::to_string(s.softcap);
   // Scores are sums of D products, weights carry the error of their exponent, outputs are sums of Tk products. In bf16 the
   // weights, the output that delta is made of, the score gradients and the result each round once, by at most half an epsilon.
   const double exponent = static_cast<double>(s.head_dim + 8) + 4 * expected.largest_score;
-  const double factor =
-      epsilon_of<float>() * (exponent + static_cast<double>(s.keys)) + (sizeof(E) == 2 ? 2 * epsilon_of<E>() : 0.0);
+  const double rounding = sizeof(E) == 2 ? 2 * epsilon_of<E>() : 0.0, keys = static_cast<double>(s.keys);
+  const double factor = epsilon_of<float>() * (exponent + keys) + rounding;
+  // The slope of a cap turns a score's error into a relative one of up to 2 / cap times as much.
+  const double bend = s.softcap == 0 ? 0 : 2 / static_cast<double>(s.softcap);
+  const double gradient_factor = epsilon_of<float>() * (exponent * (1 + bend) + keys) + rounding;
   for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
     const Results<E> actual = run(problem, 1, path);
     const std::int64_t used = s.heads * s.head_dim;
     expect_within(actual.o, expected.o, expected.o_size, factor, problem.q_stride, used, name + ": o");
-    expect_within(actual.dq, expected.dq, expected.dq_size, factor, problem.q_stride, used, name + ": dq");
-    expect_within(actual.dkv, expected.dkv, expected.dkv_size, factor, problem.kv_stride, problem.kv_stride, name + ": dk, dv");
+    expect_within(actual.dq, expected.dq, expected.dq_size, gradient_factor, problem.q_stride, used, name + ": dq");
+    expect_within(actual.dkv, expected.dkv, expected.dkv_size, gradient_factor, problem.kv_stride, problem.kv_stride,
+                  name + ": dk, dv");
     expect_close(actual.lse, expected.lse, epsilon_of<float>() * exponent, epsilon_of<float>() * exponent,
                  (name + ": lse").c_str());
   }
@@ -197,6 +216,37 @@ AttentionShape training(std::int64_t B, std::int64_t T, std::int64_t heads, std:
           .head_dim = D,
           .window = window,
           .scale = 1.0f / std::sqrt(static_cast<float>(D))};
+}
+
+AttentionShape capped(AttentionShape shape, float cap) {
+  shape.softcap = cap;
+  return shape;
+}
+
+// One query, the last of `keys`.
+AttentionShape decoding(std::int64_t keys, std::int64_t D, std::int64_t window) {
+  AttentionShape shape = training(1, 1, 6, 2, D, window);
+  shape.keys = keys;
+  shape.key_offset = keys - 1;
+  return shape;
+}
+
+template <typename E>
+void check_decode(const AttentionShape& shape) {
+  const Problem<E> problem(shape, 1.0f);
+  const Reference expected = reference(problem);
+  const std::int64_t D = shape.head_dim;
+  const double factor =
+      epsilon_of<float>() * (static_cast<double>(D + 8 + shape.keys) + 4 * expected.largest_score) + epsilon_of<E>();
+  Scratch scratch(ops::attention_decode_scratch_bytes(shape));
+  std::vector<E> first;
+  for (const int threads : kPools) {
+    std::vector<E> o(problem.q.size(), from_float<E>(kUntouched));
+    ops::attention_decode(ThreadPool(threads), shape, problem.inputs(), o.data(), scratch.data());
+    if (first.empty()) first = o;
+    expect_same_bits(o, first, "o");
+  }
+  expect_within(first, expected.o, expected.o_size, factor, problem.q_stride, 6 * D, "o");
 }
 
 template <typename E>
@@ -247,25 +297,45 @@ TYPED_TEST(AttentionTest, QueriesAfterKeysOfACache) {
 TYPED_TEST(AttentionTest, OneQueryAfterKeysOfACache) {
   for (const std::int64_t keys : {1, 2, 5, 16, 511, 512, 513, 1300}) {
     for (const std::int64_t window : {0, 1, 20, 700}) {
-      for (const std::int64_t D : {12, 64, 80}) {
-        AttentionShape shape = training(1, 1, 6, 2, D, window);
-        shape.keys = keys;
-        shape.key_offset = keys - 1;
-        const Problem<TypeParam> problem(shape, 1.0f);
-        const Reference expected = reference(problem);
-        const double factor =
-            epsilon_of<float>() * (static_cast<double>(D + 8 + keys) + 4 * expected.largest_score) + epsilon_of<TypeParam>();
-        Scratch scratch(ops::attention_decode_scratch_bytes(shape));
-        std::vector<TypeParam> first;
-        for (const int threads : kPools) {
-          std::vector<TypeParam> o(problem.q.size(), from_float<TypeParam>(kUntouched));
-          ops::attention_decode(ThreadPool(threads), shape, problem.inputs(), o.data(), scratch.data());
-          if (first.empty()) first = o;
-          expect_same_bits(o, first, "o");
-        }
-        expect_within(first, expected.o, expected.o_size, factor, problem.q_stride, 6 * D, "o");
+      for (const std::int64_t D : {12, 64, 80}) check_decode<TypeParam>(decoding(keys, D, window));
+    }
+  }
+}
+
+// Caps that hardly bend the scores, that bend them, and that most of them reach.
+TYPED_TEST(AttentionTest, CappedScores) {
+  with_every_target([] {
+    for (const float cap : {50.0f, 1.0f, 0.25f}) {
+      for (const std::int64_t T : {1, 7, 130}) {
+        for (const std::int64_t D : {12, 80}) check<TypeParam>(capped(training(2, T, 4, 2, D), cap));
+      }
+      check<TypeParam>(capped(training(1, 37, 2, 1, 256), cap));
+      check<TypeParam>(capped(training(1, 290, 2, 1, 24, 30), cap));
+      AttentionShape cached = training(2, 31, 4, 2, 24, 20);
+      cached.keys = 200;
+      cached.key_offset = 169;
+      check<TypeParam>(capped(cached, cap));
+    }
+    check<TypeParam>(capped(training(1, 140, 2, 1, 64), 5.0f), 8.0f);
+  });
+}
+
+TYPED_TEST(AttentionTest, OneQueryOfCappedScores) {
+  with_every_target([] {
+    for (const float cap : {50.0f, 1.0f, 0.25f}) {
+      for (const std::int64_t keys : {1, 5, 513, 1300}) {
+        for (const std::int64_t window : {0, 700}) check_decode<TypeParam>(capped(decoding(keys, 80, window), cap));
       }
     }
+  });
+}
+
+TYPED_TEST(AttentionTest, CapsThatAreNone) {
+  const ThreadPool pool(1);
+  for (const float cap : {-1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_THROW(ops::attention_forward_scratch_bytes(capped(training(1, 4, 1, 1, 8), cap), DType::float32, 1), Error) << cap;
+    const Problem<TypeParam> problem(capped(decoding(4, 8, 0), cap), 1.0f);
+    EXPECT_THROW(ops::attention_decode<TypeParam>(pool, problem.shape, problem.inputs(), nullptr, nullptr), Error) << cap;
   }
 }
 
@@ -290,18 +360,21 @@ TYPED_TEST(AttentionTest, LargeScores) {
 }
 
 TYPED_TEST(AttentionTest, NotANumberIsNotHidden) {
-  Problem<TypeParam> problem(training(1, 40, 1, 1, 16), 1.0f);
-  problem.q[at(20 * problem.q_stride)] = from_float<TypeParam>(std::numeric_limits<float>::quiet_NaN());
-  for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
-    const Results<TypeParam> actual = run(problem, 1, path);
-    for (std::int64_t t = 0; t < 40; ++t) EXPECT_EQ(std::isnan(to_float(actual.o[at(t * problem.q_stride)])), t == 20) << t;
-    EXPECT_TRUE(std::isnan(to_float(actual.dq[at(20 * problem.q_stride)])));
-    EXPECT_TRUE(std::isnan(to_float(actual.dkv[0])));
+  for (const float cap : {0.0f, 5.0f}) {
+    Problem<TypeParam> problem(capped(training(1, 40, 1, 1, 16), cap), 1.0f);
+    problem.q[at(20 * problem.q_stride)] = from_float<TypeParam>(std::numeric_limits<float>::quiet_NaN());
+    for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
+      const Results<TypeParam> actual = run(problem, 1, path);
+      for (std::int64_t t = 0; t < 40; ++t) EXPECT_EQ(std::isnan(to_float(actual.o[at(t * problem.q_stride)])), t == 20) << t;
+      EXPECT_TRUE(std::isnan(to_float(actual.dq[at(20 * problem.q_stride)])));
+      EXPECT_TRUE(std::isnan(to_float(actual.dkv[0])));
+    }
   }
 }
 
 TYPED_TEST(AttentionTest, BitsDoNotDependOnThreads) {
-  for (const AttentionShape& shape : {training(3, 200, 6, 2, 64), training(1, 400, 3, 1, 24, 100), training(8, 140, 4, 2, 16)}) {
+  for (const AttentionShape& shape : {training(3, 200, 6, 2, 64), training(1, 400, 3, 1, 24, 100), training(8, 140, 4, 2, 16),
+                                      capped(training(1, 300, 6, 2, 24), 2.0f)}) {
     const Problem<TypeParam> problem(shape, 1.0f);
     for (const AttentionPath path : {AttentionPath::instruction_set, AttentionPath::widened}) {
       const Results<TypeParam> expected = run(problem, 1, path);

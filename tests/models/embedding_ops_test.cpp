@@ -1,3 +1,4 @@
+#include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 
 namespace spillway::testing {
@@ -68,6 +69,42 @@ TYPED_TEST(EmbeddingTest, GradientsAddInTokenOrder) {
         expect_same_bits(gradient, expected, "dtable");
       }
     }
+  }
+}
+
+// Rows are rounded once; gradients are not rounded before they are added.
+TYPED_TEST(EmbeddingTest, Factor) {
+  constexpr float kFactor = 27.712812f;
+  for (const auto& [n, H] : {std::pair<std::int64_t, std::int64_t>{1, 48}, {7, 130}, {96, 300}}) {
+    const auto tokens = random_tokens(n);
+    const auto table = random_vector<TypeParam>(kVocabulary * H, 1), dx = random_vector<TypeParam>(n * H, 2);
+    std::vector<TypeParam> expected(dx.size());
+    std::vector<double> sums(table.size(), 0.25);
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      const std::size_t at =
+          static_cast<std::size_t>(tokens[i / static_cast<std::size_t>(H)] * H) + i % static_cast<std::size_t>(H);
+      expected[i] = from_float<TypeParam>(kFactor * to_float(table[at]));
+      sums[at] += static_cast<double>(kFactor) * static_cast<double>(to_float(dx[i]));
+    }
+    with_every_target([&, n = n, H = H] {
+      std::vector<float> first;
+      for (const int threads : kPools) {
+        const ThreadPool pool(threads);
+        std::vector<TypeParam> x(dx.size());
+        std::vector<float> gradient(table.size(), 0.25f);
+        for (const VocabularyTile tile : {VocabularyTile{0, 100}, {100, 156}}) {
+          ops::embedding_forward<TypeParam>(pool, n, H, tokens.data(), tile, table.data() + tile.first * H, x.data(), kFactor);
+          ops::embedding_backward<TypeParam>(pool, n, H, tokens.data(), tile, dx.data(), gradient.data() + tile.first * H,
+                                             Store::add, kFactor);
+        }
+        expect_same_bits(x, expected, "x");
+        if (first.empty()) first = gradient;
+        expect_same_bits(gradient, first, "dtable");
+      }
+      // Sums of up to n terms of the size of the factor.
+      const double error = epsilon_of<float>() * static_cast<double>(n);
+      expect_close(first, sums, error, error * static_cast<double>(kFactor), "dtable");
+    });
   }
 }
 

@@ -56,6 +56,7 @@ LogitDifference logit_difference(const GoldenCase& golden, const InCoreRunner& r
     for (std::size_t v = 0; v < V; ++v) {
       double logit = 0;
       for (std::size_t h = 0; h < H; ++h) logit += static_cast<double>(x[i * H + h]) * head[v * H + h];
+      if (const double cap = golden.config.logit_softcap; cap > 0) logit = cap * std::tanh(logit / cap);
       logits.push_back(static_cast<float>(logit));
       const double difference = std::abs(logit - expected[i * V + v]);
       if (!(difference <= largest)) largest = difference;
@@ -161,7 +162,7 @@ TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) { check_curve(DType
 TEST_P(Golden, CurveInBFloat16) { check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, kBFloat16); }
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
-                         ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "mistral_window", "llama3_rope",
+                         ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2", "mistral_window", "llama3_rope",
                                            "qwen2_window"),
                          [](const auto& family) { return family.param; });
 

@@ -1,3 +1,4 @@
+#include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 
 namespace spillway::testing {
@@ -58,14 +59,23 @@ struct Outputs {
   std::vector<float> mean, rstd, dweight, dbias;
 };
 
-// G: the type of dy.
+// The weights that `stored` stand for.
+template <typename E>
+std::vector<double> shifted(const std::vector<E>& stored, float offset) {
+  auto weights = widened(stored);
+  for (double& w : weights) w += static_cast<double>(offset);
+  return weights;
+}
+
+// G: the type of dy. `offset` is RMSNorm's.
 template <typename E, typename G>
-void check(bool centred, std::int64_t n, std::int64_t H) {
-  SCOPED_TRACE(::testing::Message() << (centred ? "LayerNorm " : "RMSNorm ") << n << " x " << H);
-  const auto x = random_vector<E>(n * H, 1, 2.0f, 0.5f), w = random_vector<E>(H, 2, 0.3f, 1.0f), b = random_vector<E>(H, 3);
+void check(bool centred, std::int64_t n, std::int64_t H, float offset = 0.0f) {
+  SCOPED_TRACE(::testing::Message() << (centred ? "LayerNorm " : "RMSNorm ") << n << " x " << H << ", offset " << offset);
+  const auto x = random_vector<E>(n * H, 1, 2.0f, 0.5f), w = random_vector<E>(H, 2, 0.3f, 1.0f - offset),
+             b = random_vector<E>(H, 3);
   const auto dy = random_vector<G>(n * H, 4);
   const auto residual = random_vector<E>(n * H, 5);
-  const auto expected = reference(centred, n, H, widened(x), widened(w), widened(b), widened(dy), widened(residual));
+  const auto expected = reference(centred, n, H, widened(x), shifted(w, offset), widened(b), widened(dy), widened(residual));
   std::vector<E> first_y, first_dx;
   std::vector<float> first_dweight;
   for (const int threads : kPools) {
@@ -80,10 +90,10 @@ void check(bool centred, std::int64_t n, std::int64_t H) {
                                     dx.data(), out.dweight.data(), out.dbias.data(), Store::add, scratch.data());
     } else {
       Scratch scratch(ops::rmsnorm_backward_scratch_bytes(n, H));
-      ops::rmsnorm_forward<E>(pool, n, H, x.data(), w.data(), kEpsilon, y.data(), out.rstd.data());
-      ops::rmsnorm_apply<E>(pool, n, H, x.data(), w.data(), out.rstd.data(), again.data());
+      ops::rmsnorm_forward<E>(pool, n, H, x.data(), w.data(), kEpsilon, y.data(), out.rstd.data(), offset);
+      ops::rmsnorm_apply<E>(pool, n, H, x.data(), w.data(), out.rstd.data(), again.data(), offset);
       ops::rmsnorm_backward<E, G>(pool, n, H, dy.data(), x.data(), w.data(), out.rstd.data(), dx.data(), dx.data(),
-                                  out.dweight.data(), Store::add, scratch.data());
+                                  out.dweight.data(), Store::add, scratch.data(), offset);
     }
     expect_same_bits(again, y, "y applied again");
     if (threads > 1) {
@@ -123,6 +133,47 @@ TYPED_TEST(NormTest, MatchesTheFormula) {
       check<TypeParam, float>(centred, n, H);
     }
   }
+}
+
+TYPED_TEST(NormTest, WeightsStoredLessOne) {
+  with_every_target([] {
+    for (const auto& [n, H] : kShapes) {
+      check<TypeParam, TypeParam>(false, n, H, 1.0f);
+      check<TypeParam, float>(false, n, H, 1.0f);
+    }
+  });
+}
+
+// Rounded once, whether the residual is memory of its own or what y had.
+TYPED_TEST(NormTest, AddsToAResidual) {
+  with_every_target([] {
+    for (const float offset : {0.0f, 1.0f}) {
+      for (const auto& [n, H] : kShapes) {
+        const auto x = random_vector<TypeParam>(n * H, 1, 2.0f), w = random_vector<TypeParam>(H, 2, 0.3f, 1.0f - offset);
+        const auto residual = random_vector<TypeParam>(n * H, 3);
+        const std::vector<double> none(x.size());
+        auto expected = reference(false, n, H, widened(x), shifted(w, offset), none, none, none).y;
+        for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(to_float(residual[i]));
+        std::vector<TypeParam> first;
+        for (const int threads : kPools) {
+          const ThreadPool pool(threads);
+          std::vector<TypeParam> y(x.size()), in_place = residual, alone(x.size());
+          std::vector<float> rstd(static_cast<std::size_t>(n)), rstd_alone(rstd);
+          ops::rmsnorm_forward<TypeParam>(pool, n, H, x.data(), w.data(), kEpsilon, y.data(), rstd.data(), offset,
+                                          residual.data());
+          ops::rmsnorm_forward<TypeParam>(pool, n, H, x.data(), w.data(), kEpsilon, in_place.data(), rstd.data(), offset,
+                                          in_place.data());
+          ops::rmsnorm_forward<TypeParam>(pool, n, H, x.data(), w.data(), kEpsilon, alone.data(), rstd_alone.data(), offset);
+          if (first.empty()) first = y;
+          expect_same_bits(y, first, "y");
+          expect_same_bits(in_place, first, "y in place");
+          expect_same_bits(rstd, rstd_alone, "rstd");
+        }
+        const double row = epsilon_of<float>() * (16 + static_cast<double>(H) / 16);
+        expect_close(first, expected, epsilon_of<TypeParam>() / 2 + row, 4 * row, "y");
+      }
+    }
+  });
 }
 
 TYPED_TEST(NormTest, WritesOverOldGradients) {

@@ -1,11 +1,14 @@
 #include <functional>
 #include <limits>
 
+#include "memory/error.h"
+#include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 
 namespace spillway::testing {
 namespace {
 
+using ops::GateActivation;
 using ops::Gelu;
 
 template <typename E>
@@ -23,38 +26,59 @@ double gelu_slope(Gelu kind, double x) {
   return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
-TYPED_TEST(PointwiseTest, Swiglu) {
-  for (const auto& [n, I] : {std::pair<std::int64_t, std::int64_t>{1, 130}, {7, 48}, {96, 257}, {33, 1536}}) {
-    const auto gu = random_vector<TypeParam>(n * 2 * I, 1, 4.0f), dh = random_vector<TypeParam>(n * I, 2);
-    const auto wide = widened(gu), wide_dh = widened(dh);
-    std::vector<double> expected_h, expected_dgu(gu.size());
-    for (std::int64_t row = 0; row < n; ++row) {
-      for (std::int64_t i = 0; i < I; ++i) {
-        const auto at = static_cast<std::size_t>(row * 2 * I + i);
-        const double g = wide[at], u = wide[at + static_cast<std::size_t>(I)], s = sigmoid(g);
-        const double d = wide_dh[static_cast<std::size_t>(row * I + i)];
-        expected_h.push_back(g * s * u);
-        expected_dgu[at] = d * u * (s + g * s * (1 - s));
-        expected_dgu[at + static_cast<std::size_t>(I)] = d * g * s;
-      }
-    }
-    std::vector<TypeParam> first_h, first_dgu;
-    for (const int threads : kPools) {
-      const ThreadPool pool(threads);
-      std::vector<TypeParam> h(dh.size()), again(dh.size()), dgu = gu;
-      ops::swiglu_forward<TypeParam>(pool, n, I, gu.data(), h.data());
-      ops::swiglu_backward<TypeParam>(pool, n, I, dh.data(), dgu.data(), dgu.data(), again.data());
-      expect_same_bits(again, h, "h again");
-      if (threads == 1) {
-        first_h = h;
-        first_dgu = dgu;
-        expect_close(h, expected_h, epsilon_of<TypeParam>() + 4 * epsilon_of<float>(), 1e-30, "h");
-        expect_close(dgu, expected_dgu, epsilon_of<TypeParam>() + 4 * epsilon_of<float>(), 8 * epsilon_of<float>(), "dgu");
-      }
-      expect_same_bits(h, first_h, "h");
-      expect_same_bits(dgu, first_dgu, "dgu");
+double gate(GateActivation kind, double x) {
+  return kind == GateActivation::silu ? x * sigmoid(x) : gelu(kind == GateActivation::gelu_tanh ? Gelu::tanh : Gelu::exact, x);
+}
+double gate_slope(GateActivation kind, double x) {
+  if (kind == GateActivation::silu) return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
+  return gelu_slope(kind == GateActivation::gelu_tanh ? Gelu::tanh : Gelu::exact, x);
+}
+
+// `relative` is the activation's error beside the rounding to E, `spread` how far into its tails the gates reach.
+template <typename E>
+void check_gate(GateActivation kind, std::int64_t n, std::int64_t I, float spread, double relative) {
+  SCOPED_TRACE(::testing::Message() << "gate " << static_cast<int>(kind) << ", " << n << " x " << I);
+  const auto gu = random_vector<E>(n * 2 * I, 1, spread), dh = random_vector<E>(n * I, 2);
+  const auto wide = widened(gu), wide_dh = widened(dh);
+  std::vector<double> expected_h, expected_dgu(gu.size());
+  for (std::int64_t row = 0; row < n; ++row) {
+    for (std::int64_t i = 0; i < I; ++i) {
+      const auto at = static_cast<std::size_t>(row * 2 * I + i);
+      const double g = wide[at], u = wide[at + static_cast<std::size_t>(I)], d = wide_dh[static_cast<std::size_t>(row * I + i)];
+      expected_h.push_back(gate(kind, g) * u);
+      expected_dgu[at] = d * u * gate_slope(kind, g);
+      expected_dgu[at + static_cast<std::size_t>(I)] = d * gate(kind, g);
     }
   }
+  std::vector<E> first_h, first_dgu;
+  for (const int threads : kPools) {
+    const ThreadPool pool(threads);
+    std::vector<E> h(dh.size()), again(dh.size()), dgu = gu, unwanted(gu.size());
+    ops::gated_forward<E>(pool, kind, n, I, gu.data(), h.data());
+    ops::gated_backward<E>(pool, kind, n, I, dh.data(), dgu.data(), dgu.data(), again.data());
+    ops::gated_backward<E>(pool, kind, n, I, dh.data(), gu.data(), unwanted.data(), nullptr);
+    expect_same_bits(again, h, "h again");
+    expect_same_bits(unwanted, dgu, "dgu without h");
+    if (threads == 1) {
+      first_h = h;
+      first_dgu = dgu;
+      expect_close(h, expected_h, epsilon_of<E>() + relative, 1e-30, "h");
+      expect_close(dgu, expected_dgu, epsilon_of<E>() + relative, 8 * epsilon_of<float>(), "dgu");
+    }
+    expect_same_bits(h, first_h, "h");
+    expect_same_bits(dgu, first_dgu, "dgu");
+  }
+}
+
+TYPED_TEST(PointwiseTest, Gates) {
+  with_every_target([] {
+    for (const auto& [n, I] : {std::pair<std::int64_t, std::int64_t>{1, 130}, {7, 48}, {96, 257}, {33, 1536}}) {
+      check_gate<TypeParam>(GateActivation::silu, n, I, 4.0f, 4 * epsilon_of<float>());
+      // The exponent's argument reaches 40 in the tails, and exp turns its rounding into a relative error.
+      check_gate<TypeParam>(GateActivation::gelu_tanh, n, I, 2.0f, 40 * epsilon_of<float>());
+      check_gate<TypeParam>(GateActivation::gelu_exact, n, I, 2.0f, 40 * epsilon_of<float>());
+    }
+  });
 }
 
 TYPED_TEST(PointwiseTest, Gelu) {
@@ -103,10 +127,57 @@ TYPED_TEST(PointwiseTest, ActivationsKeepNanAndBearExtremes) {
   }
   std::vector<TypeParam> gu = x;
   for (int i = 0; i < 8; ++i) gu.push_back(from_float<TypeParam>(1.0f));
-  ops::swiglu_forward<TypeParam>(pool, 1, 8, gu.data(), h.data());
-  EXPECT_TRUE(std::isnan(to_float(h[0])));
-  EXPECT_EQ(to_float(h[3]), 200.0f);
-  EXPECT_NEAR(to_float(h[4]), 0.0f, 1e-6f);
+  for (const auto kind : {GateActivation::silu, GateActivation::gelu_tanh, GateActivation::gelu_exact}) {
+    ops::gated_forward<TypeParam>(pool, kind, 1, 8, gu.data(), h.data());
+    EXPECT_TRUE(std::isnan(to_float(h[0])));
+    EXPECT_EQ(to_float(h[3]), 200.0f);
+    EXPECT_NEAR(to_float(h[4]), 0.0f, 1e-6f);
+  }
+}
+
+TYPED_TEST(PointwiseTest, Softcap) {
+  with_every_target([] {
+    for (const float cap : {30.0f, 0.5f}) {
+      for (const std::int64_t count : {1, 130, 40000}) {
+        // From far below the cap to far beyond it: the small ones keep their relative accuracy.
+        auto x = random_vector<TypeParam>(count, 1, cap);
+        for (std::size_t i = 0; i < x.size(); ++i)
+          x[i] = from_float<TypeParam>(std::ldexp(to_float(x[i]), 3 - static_cast<int>(i % 16)));
+        std::vector<double> expected;
+        for (const double value : widened(x))
+          expected.push_back(static_cast<double>(cap) * std::tanh(value / static_cast<double>(cap)));
+        std::vector<TypeParam> first;
+        for (const int threads : kPools) {
+          const ThreadPool pool(threads);
+          auto y = x;
+          ops::softcap<TypeParam>(pool, count, cap, y.data());
+          if (first.empty()) first = y;
+          expect_same_bits(y, first, "y");
+        }
+        expect_close(first, expected, epsilon_of<TypeParam>() + 4 * epsilon_of<float>(), 1e-30, "y");
+      }
+    }
+  });
+}
+
+TYPED_TEST(PointwiseTest, SoftcapKeepsNanAndBearsExtremes) {
+  const ThreadPool pool(1);
+  with_every_target([&] {
+    std::vector<TypeParam> x;
+    for (const float value : {NAN, INFINITY, -INFINITY, 1e30f, -1e30f, 200.0f, 0.0f, -0.0f, 1e-30f})
+      x.push_back(from_float<TypeParam>(value));
+    const TypeParam small = x.back();
+    ops::softcap<TypeParam>(pool, static_cast<std::int64_t>(x.size()), 2.0f, x.data());
+    EXPECT_TRUE(std::isnan(to_float(x[0])));
+    for (const std::size_t i : {1u, 3u, 5u}) EXPECT_EQ(to_float(x[i]), 2.0f) << i;
+    for (const std::size_t i : {2u, 4u}) EXPECT_EQ(to_float(x[i]), -2.0f) << i;
+    EXPECT_EQ(to_float(x[6]), 0.0f);
+    EXPECT_FALSE(std::signbit(to_float(x[6])));
+    EXPECT_TRUE(std::signbit(to_float(x[7])));
+    EXPECT_FLOAT_EQ(to_float(x[8]), to_float(small));
+  });
+  TypeParam x{};
+  for (const float cap : {0.0f, -1.0f, INFINITY, NAN}) EXPECT_THROW(ops::softcap<TypeParam>(pool, 1, cap, &x), Error) << cap;
 }
 
 TYPED_TEST(PointwiseTest, Sums) {

@@ -109,7 +109,7 @@ TEST_P(ReferenceTest, TheGoldenCurve) {
   InCoreRunner runner(golden.config, {DType::float32, golden.batch, golden.sequence, HeadMode::tiled},
                       canonical_cuts(golden.config), 2, &backend);
   runner.load(SafetensorsReader(golden.directory));
-  for (std::int64_t step = 0; step < 3; ++step) {
+  for (std::int64_t step = 0; step < golden.steps; ++step) {
     const double loss = runner.backward(golden.of_step(golden.tokens, step), golden.of_step(golden.targets, step));
     const double expected = golden.numbers.at("losses")[static_cast<std::size_t>(step)];
     EXPECT_NEAR(loss, expected, 1e-5 * expected) << "step " << step;
@@ -117,7 +117,7 @@ TEST_P(ReferenceTest, TheGoldenCurve) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTest, ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTest, ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2"));
 
 }  // namespace
 }  // namespace spillway::testing

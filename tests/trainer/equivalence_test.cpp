@@ -82,7 +82,7 @@ class Equivalence : public ::testing::TestWithParam<Question> {
 INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
                          ::testing::Values(Question{"gpt2", StateForm::exact}, Question{"gpt2", StateForm::compact},
                                            Question{"llama_gqa", StateForm::exact}, Question{"llama_gqa", StateForm::fp32},
-                                           Question{"qwen3", StateForm::compact}),
+                                           Question{"qwen3", StateForm::compact}, Question{"gemma2", StateForm::exact}),
                          ::testing::PrintToStringParamName());
 
 Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& random) {
@@ -277,7 +277,7 @@ TEST_P(Equivalence, TightestBudgets) {
 class GoldenParameters : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters,
                          ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
-                                           "qwen3"));
+                                           "qwen3", "gemma2"));
 
 // The gradient of what all scores of a row share is 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }

@@ -93,9 +93,10 @@ void add_all(const ThreadPool& pool, Operands& o) {
     ops::rope_backward<E>(pool, shape, table, norm, o.qkv.data(), o.dqkv.data(), o.head_gradient.data(),
                           o.head_gradient.data() + D, Store::add, o.scratch.data());
   });
-  add("swiglu_forward", 3 * n * I * 2, [&] { ops::swiglu_forward<E>(pool, n, I, o.gu.data(), o.h.data()); });
+  static constexpr auto kGate = ops::GateActivation::silu;
+  add("swiglu_forward", 3 * n * I * 2, [&] { ops::gated_forward<E>(pool, kGate, n, I, o.gu.data(), o.h.data()); });
   add("swiglu_backward", 6 * n * I * 2,
-      [&] { ops::swiglu_backward<E>(pool, n, I, o.dh.data(), o.gu.data(), o.dgu.data(), o.h.data()); });
+      [&] { ops::gated_backward<E>(pool, kGate, n, I, o.dh.data(), o.gu.data(), o.dgu.data(), o.h.data()); });
   for (const ops::Gelu kind : {ops::Gelu::tanh, ops::Gelu::exact}) {
     const std::string name = kind == ops::Gelu::tanh ? "gelu_tanh" : "gelu_exact";
     add(name + "_forward", 2 * n * I * 2,
