@@ -78,6 +78,15 @@ std::optional<std::string> drive_of_mount(const Mount& mount) {
   return mount.major != 0 ? drive_named(mount.major, mount.minor) : std::nullopt;
 }
 
+// Behind chroot() a directory may lie on no mount that is shown.
+std::string device_by_number(fs::path path) {
+  struct stat status = {};
+  std::string asked = path.string();
+  while (::stat(path.c_str(), &status) != 0 && path.has_relative_path()) path = path.parent_path();
+  const auto drive = major(status.st_dev) != 0 ? drive_named(major(status.st_dev), minor(status.st_dev)) : std::nullopt;
+  return drive ? "device " + *drive : "path " + asked;
+}
+
 std::string all_of(const char* file) {
   std::ifstream in(file);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -100,7 +109,7 @@ std::string device_of(const std::string& directory) {
   fs::path path = fs::weakly_canonical(fs::absolute(directory, error), error);
   if (error) path = directory;
   const std::optional<Mount> mount = mount_of(all_of("/proc/self/mountinfo"), path.string());
-  if (!mount) return "path " + path.string();
+  if (!mount) return device_by_number(path);
   if (const std::optional<std::string> drive = drive_of_mount(*mount)) return fmt::format("{} {}", mount->type, *drive);
   // "overlay" and "none" are no names: such mounts are told apart by number, and measured again when that changes.
   const bool named = mount->source.find_first_of("/:") != std::string::npos;
