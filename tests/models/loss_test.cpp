@@ -8,7 +8,7 @@ namespace {
 using ops::VocabularyTile;
 
 struct State {
-  explicit State(std::int64_t n) : maximum(static_cast<std::size_t>(n)), sum(maximum), target(maximum) {}
+  explicit State(std::int64_t n) : maximum(static_cast<std::size_t>(n)), sum(maximum.size()), target(maximum.size()) {}
   ops::SoftmaxState view() { return {maximum.data(), sum.data(), target.data()}; }
   std::vector<float> maximum, sum, target;
 };
