@@ -16,6 +16,7 @@
 #include "memory/bfloat16.h"
 #include "memory/parallel.h"
 #include "memory/types.h"
+#include "models/activation.h"
 
 namespace spillway::ops {
 
@@ -164,32 +165,21 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
 
 // ---- Activations (models/cpu/pointwise.cpp) --------------------------------------------------------------------------------
 
-enum class GateActivation : std::uint8_t { silu, gelu_tanh, gelu_exact };
 // h = activation(gate) * up, gate = gu[:, :I], up = gu[:, I:].
 template <typename E>
-void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/,
+void gated_forward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/,
                    E* h /*[n,I]*/);
 // One pass: dgu, and h again (h may be null where it is not wanted). dgu may be gu itself.
 template <typename E>
-void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/,
+void gated_backward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/,
                     const E* gu /*[n,2I]*/, E* dgu /*[n,2I]*/, E* h /*[n,I]*/);
-// The gate of most families.
-template <typename E>
-void swiglu_forward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/, E* h /*[n,I]*/) {
-  gated_forward(pool, GateActivation::silu, n, I, gu, h);
-}
-template <typename E>
-void swiglu_backward(const ThreadPool& pool, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/, const E* gu /*[n,2I]*/,
-                     E* dgu /*[n,2I]*/, E* h /*[n,I]*/) {
-  gated_backward(pool, GateActivation::silu, n, I, dh, gu, dgu, h);
-}
 
-enum class Gelu : std::uint8_t { tanh, exact };  // `gelu_new` and `gelu` of config.json
+// `kind` is one of the two gelus.
 template <typename E>
-void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* pre, E* h);
+void gelu_forward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* pre, E* h);
 // One pass: dpre, and h again (h may be null). dpre may be pre or dh.
 template <typename E>
-void gelu_backward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h);
+void gelu_backward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h);
 
 // ---- Element-wise helpers and reductions (models/cpu/pointwise.cpp, reduce.cpp, squares.cpp) ----------------------------------
 

@@ -161,11 +161,11 @@ Measurement pointwise(const ThreadPool& pool, const Sampling& sampling, std::str
   const auto once = [&] {
     double seconds = seconds_of([&] {
       ops::rmsnorm_forward<E>(pool, n, H, x, weight, 1e-5f, y, rstd);
-      ops::swiglu_forward<E>(pool, n, I, gate_up, h);
+      ops::gated_forward<E>(pool, Activation::silu, n, I, gate_up, h);
     });
     leave_caches(reinterpret_cast<std::byte*>(x), stream + 2 * inner);
     seconds += seconds_of([&] {
-      ops::swiglu_backward<E>(pool, n, I, dh, gate_up, dgate_up, h);
+      ops::gated_backward<E>(pool, Activation::silu, n, I, dh, gate_up, dgate_up, h);
       ops::rmsnorm_apply<E>(pool, n, H, x, weight, rstd, y);
       ops::rmsnorm_backward<E, E>(pool, n, H, y, x, weight, rstd, dx, dx, dweight, ops::Store::write, work);
     });

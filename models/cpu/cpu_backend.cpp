@@ -147,34 +147,20 @@ class Runner {
     }
   }
 
-  static ops::GateActivation gate_of(Activation activation) {
-    switch (activation) {
-      case Activation::silu:
-        return ops::GateActivation::silu;
-      case Activation::gelu_tanh:
-        return ops::GateActivation::gelu_tanh;
-      case Activation::gelu_erf:
-        return ops::GateActivation::gelu_exact;
-    }
-    SPILLWAY_CHECK(false, "activation {}", static_cast<int>(activation));
-  }
-  static ops::Gelu gelu_of(Activation activation) {
-    return activation == Activation::gelu_tanh ? ops::Gelu::tanh : ops::Gelu::exact;
-  }
   template <typename E>
   void run(const Activate& k) const {
     if (k.gated) {
-      ops::gated_forward(pool_, gate_of(k.activation), k.rows, k.columns, at<E>(k.up), at<E>(k.h));
+      ops::gated_forward(pool_, k.activation, k.rows, k.columns, at<E>(k.up), at<E>(k.h));
     } else {
-      ops::gelu_forward(pool_, gelu_of(k.activation), k.rows * k.columns, at<E>(k.up), at<E>(k.h));
+      ops::gelu_forward(pool_, k.activation, k.rows * k.columns, at<E>(k.up), at<E>(k.h));
     }
   }
   template <typename E>
   void run(const ActivateBackward& k) const {
     if (k.gated) {
-      ops::gated_backward(pool_, gate_of(k.activation), k.rows, k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
+      ops::gated_backward(pool_, k.activation, k.rows, k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
     } else {
-      ops::gelu_backward(pool_, gelu_of(k.activation), k.rows * k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
+      ops::gelu_backward(pool_, k.activation, k.rows * k.columns, at<E>(k.dh), at<E>(k.up), at<E>(k.dup), at<E>(k.h));
     }
   }
 

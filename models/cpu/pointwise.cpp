@@ -54,12 +54,12 @@ void in_chunks(const ThreadPool& pool, std::int64_t elements, const Body& body) 
 // Rows of `width` elements that are about a chunk.
 std::int64_t task_rows(std::int64_t width) { return std::max<std::int64_t>(1, kChunk / width); }
 
-struct Activation {
+struct Activated {
   Float value;
   Float slope;
 };
 
-HWY_INLINE Activation silu(Float x) {
+HWY_INLINE Activated silu(Float x) {
   const Float s = sigmoid(x);
   const Float value = hn::Mul(x, s);
   // s + x s (1 - s)
@@ -67,7 +67,7 @@ HWY_INLINE Activation silu(Float x) {
 }
 
 // x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without a tanh.
-HWY_INLINE Activation gelu_tanh(Float x) {
+HWY_INLINE Activated gelu_tanh(Float x) {
   constexpr float kTwoRoot = 1.5957691216f;  // 2 sqrt(2/pi)
   const Float square = hn::Mul(x, x);
   const Float twice_u = hn::Mul(x, hn::MulAdd(square, splat(kTwoRoot * 0.044715f), splat(kTwoRoot)));
@@ -82,7 +82,7 @@ HWY_INLINE Activation gelu_tanh(Float x) {
 
 // x Phi(x). Phi(-|x|) = exp(-z^2) P(t) / 2, z = |x| / sqrt 2, t = 1 / (1 + 0.35 z): P is a least-maximum fit of
 // exp(z^2) erfc(z), relative error 7e-9 up to z = 9.5.
-HWY_INLINE Activation gelu_exact(Float x) {
+HWY_INLINE Activated gelu_exact(Float x) {
   constexpr float kFit[10] = {0.1974882150f,  0.1970582823f,   0.1885238772f, 0.1484610474f,  0.1534917129f,
                               0.07383338449f, -0.01257035425f, 0.1705778321f, -0.1544723013f, 0.03760830069f};
   const Float half_square = hn::Mul(hn::Mul(x, x), splat(0.5f));
@@ -98,19 +98,19 @@ HWY_INLINE Activation gelu_exact(Float x) {
 
 // use(the activation of this kind)
 template <typename Use>
-HWY_INLINE void with_activation(GateActivation kind, const Use& use) {
+HWY_INLINE void with_activation(Activation kind, const Use& use) {
   switch (kind) {
-    case GateActivation::silu:
+    case Activation::silu:
       return use([](Float x) HWY_ATTR { return silu(x); });
-    case GateActivation::gelu_tanh:
+    case Activation::gelu_tanh:
       return use([](Float x) HWY_ATTR { return gelu_tanh(x); });
-    case GateActivation::gelu_exact:
+    case Activation::gelu_erf:
       return use([](Float x) HWY_ATTR { return gelu_exact(x); });
   }
 }
 
 template <typename E>
-void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
+void gated_forward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
   with_activation(kind, [&](const auto& activation) HWY_ATTR {
     for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
       const E* gate = gu + row * 2 * I;
@@ -123,7 +123,7 @@ void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, 
 }
 
 template <typename E>
-void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
+void gated_backward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
                     E* h) {
   with_activation(kind, [&](const auto& activation) HWY_ATTR {
     for_rows(pool, n, task_rows(I), [&](std::int64_t row) HWY_ATTR {
@@ -132,7 +132,7 @@ void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n,
       E* dgate = dgu + row * 2 * I;
       E* dup = dgate + I;
       for_vectors(I, [&](std::int64_t i, auto part) HWY_ATTR {
-        const Activation result = activation(load(gate + i, part));
+        const Activated result = activation(load(gate + i, part));
         const Float u = load(up + i, part);
         const Float d = load(dh + row * I + i, part);
         if (h != nullptr) store(hn::Mul(result.value, u), h + row * I + i, part);
@@ -144,11 +144,11 @@ void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n,
 }
 
 template <typename E>
-void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* pre, E* h) {
+void gelu_forward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* pre, E* h) {
   in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
     const E* x = pre + first;
     E* y = h + first;
-    if (kind == Gelu::tanh) {
+    if (kind == Activation::gelu_tanh) {
       for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(gelu_tanh(load(x + i, part)).value, y + i, part); });
     } else {
       for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(gelu_exact(load(x + i, part)).value, y + i, part); });
@@ -157,17 +157,17 @@ void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, cons
 }
 
 template <typename E>
-void gelu_backward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h) {
+void gelu_backward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h) {
   in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
     const auto with = [&](const auto& activation) HWY_ATTR {
       for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
         const Float d = load(dh + first + i, part);
-        const Activation result = activation(load(pre + first + i, part));
+        const Activated result = activation(load(pre + first + i, part));
         if (h != nullptr) store(result.value, h + first + i, part);
         store(hn::Mul(d, result.slope), dpre + first + i, part);
       });
     };
-    if (kind == Gelu::tanh) {
+    if (kind == Activation::gelu_tanh) {
       with([](Float x) HWY_ATTR { return gelu_tanh(x); });
     } else {
       with([](Float x) HWY_ATTR { return gelu_exact(x); });
@@ -235,20 +235,22 @@ namespace spillway::ops {
 SPILLWAY_SIMD_DISPATCH(PointwiseKernels, pointwise);
 
 template <typename E>
-void gated_forward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
+void gated_forward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
   best<E>().gated_forward(pool, kind, n, I, gu, h);
 }
 template <typename E>
-void gated_backward(const ThreadPool& pool, GateActivation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
+void gated_backward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
                     E* h) {
   best<E>().gated_backward(pool, kind, n, I, dh, gu, dgu, h);
 }
 template <typename E>
-void gelu_forward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* pre, E* h) {
+void gelu_forward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* pre, E* h) {
+  SPILLWAY_CHECK(kind != Activation::silu, "silu without a gate");
   best<E>().gelu_forward(pool, kind, elements, pre, h);
 }
 template <typename E>
-void gelu_backward(const ThreadPool& pool, Gelu kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h) {
+void gelu_backward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h) {
+  SPILLWAY_CHECK(kind != Activation::silu, "silu without a gate");
   best<E>().gelu_backward(pool, kind, elements, dh, pre, dpre, h);
 }
 template <typename E>
@@ -288,16 +290,16 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data) {
   });
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                            \
-  template void gated_forward(const ThreadPool&, GateActivation, std::int64_t, std::int64_t, const E*, E*);                \
-  template void gated_backward(const ThreadPool&, GateActivation, std::int64_t, std::int64_t, const E*, const E*, E*, E*); \
-  template void gelu_forward(const ThreadPool&, Gelu, std::int64_t, const E*, E*);                                         \
-  template void gelu_backward(const ThreadPool&, Gelu, std::int64_t, const E*, const E*, E*, E*);                          \
-  template void add(const ThreadPool&, std::int64_t, const E*, const E*, E*);                                              \
-  template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                                        \
-  template void scale(const ThreadPool&, std::int64_t, float, E*);                                                         \
-  template void softcap(const ThreadPool&, std::int64_t, float, E*);                                                       \
-  template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                                        \
+#define SPILLWAY_INSTANTIATE(E)                                                                                        \
+  template void gated_forward(const ThreadPool&, Activation, std::int64_t, std::int64_t, const E*, E*);                \
+  template void gated_backward(const ThreadPool&, Activation, std::int64_t, std::int64_t, const E*, const E*, E*, E*); \
+  template void gelu_forward(const ThreadPool&, Activation, std::int64_t, const E*, E*);                               \
+  template void gelu_backward(const ThreadPool&, Activation, std::int64_t, const E*, const E*, E*, E*);                \
+  template void add(const ThreadPool&, std::int64_t, const E*, const E*, E*);                                          \
+  template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                                    \
+  template void scale(const ThreadPool&, std::int64_t, float, E*);                                                     \
+  template void softcap(const ThreadPool&, std::int64_t, float, E*);                                                   \
+  template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                                    \
   template void cast_to_float(const ThreadPool&, std::int64_t, const E*, float*);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)

@@ -8,35 +8,33 @@
 namespace spillway::testing {
 namespace {
 
-using ops::GateActivation;
-using ops::Gelu;
-
 template <typename E>
 class PointwiseTest : public KernelTest<E> {};
 TYPED_TEST_SUITE(PointwiseTest, ComputeTypes);
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-double gelu(Gelu kind, double x) {
-  return kind == Gelu::exact ? 0.5 * x * std::erfc(-x / std::sqrt(2.0))
-                             : x * sigmoid(2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));  // (1 + tanh u) / 2
+double gelu(Activation kind, double x) {
+  return kind == Activation::gelu_erf ? 0.5 * x * std::erfc(-x / std::sqrt(2.0))
+                                      : x * sigmoid(2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));  // (1 + tanh u) / 2
 }
-double gelu_slope(Gelu kind, double x) {
-  if (kind == Gelu::exact) return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+double gelu_slope(Activation kind, double x) {
+  if (kind == Activation::gelu_erf) return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
   const double tanh = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
   return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
-double gate(GateActivation kind, double x) {
-  return kind == GateActivation::silu ? x * sigmoid(x) : gelu(kind == GateActivation::gelu_tanh ? Gelu::tanh : Gelu::exact, x);
+double gate(Activation kind, double x) {
+  return kind == Activation::silu ? x * sigmoid(x)
+                                  : gelu(kind == Activation::gelu_tanh ? Activation::gelu_tanh : Activation::gelu_erf, x);
 }
-double gate_slope(GateActivation kind, double x) {
-  if (kind == GateActivation::silu) return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
-  return gelu_slope(kind == GateActivation::gelu_tanh ? Gelu::tanh : Gelu::exact, x);
+double gate_slope(Activation kind, double x) {
+  if (kind == Activation::silu) return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
+  return gelu_slope(kind == Activation::gelu_tanh ? Activation::gelu_tanh : Activation::gelu_erf, x);
 }
 
 // `relative` is the activation's error beside the rounding to E, `spread` how far into its tails the gates reach.
 template <typename E>
-void check_gate(GateActivation kind, std::int64_t n, std::int64_t I, float spread, double relative) {
+void check_gate(Activation kind, std::int64_t n, std::int64_t I, float spread, double relative) {
   SCOPED_TRACE(::testing::Message() << "gate " << static_cast<int>(kind) << ", " << n << " x " << I);
   const auto gu = random_vector<E>(n * 2 * I, 1, spread), dh = random_vector<E>(n * I, 2);
   const auto wide = widened(gu), wide_dh = widened(dh);
@@ -73,16 +71,16 @@ void check_gate(GateActivation kind, std::int64_t n, std::int64_t I, float sprea
 TYPED_TEST(PointwiseTest, Gates) {
   with_every_target([] {
     for (const auto& [n, I] : {std::pair<std::int64_t, std::int64_t>{1, 130}, {7, 48}, {96, 257}, {33, 1536}}) {
-      check_gate<TypeParam>(GateActivation::silu, n, I, 4.0f, 4 * epsilon_of<float>());
+      check_gate<TypeParam>(Activation::silu, n, I, 4.0f, 4 * epsilon_of<float>());
       // The exponent's argument reaches 40 in the tails, and exp turns its rounding into a relative error.
-      check_gate<TypeParam>(GateActivation::gelu_tanh, n, I, 2.0f, 40 * epsilon_of<float>());
-      check_gate<TypeParam>(GateActivation::gelu_exact, n, I, 2.0f, 40 * epsilon_of<float>());
+      check_gate<TypeParam>(Activation::gelu_tanh, n, I, 2.0f, 40 * epsilon_of<float>());
+      check_gate<TypeParam>(Activation::gelu_erf, n, I, 2.0f, 40 * epsilon_of<float>());
     }
   });
 }
 
 TYPED_TEST(PointwiseTest, Gelu) {
-  for (const Gelu kind : {Gelu::tanh, Gelu::exact}) {
+  for (const Activation kind : {Activation::gelu_tanh, Activation::gelu_erf}) {
     for (const std::int64_t count : {1, 130, 40000}) {
       const auto pre = random_vector<TypeParam>(count, 1, 2.0f), dh = random_vector<TypeParam>(count, 2);
       std::vector<double> expected_h, expected_dpre;
@@ -118,7 +116,7 @@ TYPED_TEST(PointwiseTest, ActivationsKeepNanAndBearExtremes) {
   std::vector<TypeParam> x;
   for (const float value : extremes) x.push_back(from_float<TypeParam>(value));
   std::vector<TypeParam> h(8);
-  for (const Gelu kind : {Gelu::tanh, Gelu::exact}) {
+  for (const Activation kind : {Activation::gelu_tanh, Activation::gelu_erf}) {
     ops::gelu_forward<TypeParam>(pool, kind, 8, x.data(), h.data());
     EXPECT_TRUE(std::isnan(to_float(h[0])));
     EXPECT_FLOAT_EQ(to_float(h[1]), to_float(x[1]));
@@ -127,7 +125,7 @@ TYPED_TEST(PointwiseTest, ActivationsKeepNanAndBearExtremes) {
   }
   std::vector<TypeParam> gu = x;
   for (int i = 0; i < 8; ++i) gu.push_back(from_float<TypeParam>(1.0f));
-  for (const auto kind : {GateActivation::silu, GateActivation::gelu_tanh, GateActivation::gelu_exact}) {
+  for (const auto kind : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf}) {
     ops::gated_forward<TypeParam>(pool, kind, 1, 8, gu.data(), h.data());
     EXPECT_TRUE(std::isnan(to_float(h[0])));
     EXPECT_EQ(to_float(h[3]), 200.0f);

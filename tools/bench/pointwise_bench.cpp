@@ -93,12 +93,12 @@ void add_all(const ThreadPool& pool, Operands& o) {
     ops::rope_backward<E>(pool, shape, table, norm, o.qkv.data(), o.dqkv.data(), o.head_gradient.data(),
                           o.head_gradient.data() + D, Store::add, o.scratch.data());
   });
-  static constexpr auto kGate = ops::GateActivation::silu;
+  static constexpr auto kGate = Activation::silu;
   add("swiglu_forward", 3 * n * I * 2, [&] { ops::gated_forward<E>(pool, kGate, n, I, o.gu.data(), o.h.data()); });
   add("swiglu_backward", 6 * n * I * 2,
       [&] { ops::gated_backward<E>(pool, kGate, n, I, o.dh.data(), o.gu.data(), o.dgu.data(), o.h.data()); });
-  for (const ops::Gelu kind : {ops::Gelu::tanh, ops::Gelu::exact}) {
-    const std::string name = kind == ops::Gelu::tanh ? "gelu_tanh" : "gelu_exact";
+  for (const Activation kind : {Activation::gelu_tanh, Activation::gelu_erf}) {
+    const std::string name = kind == Activation::gelu_tanh ? "gelu_tanh" : "gelu_exact";
     add(name + "_forward", 2 * n * I * 2,
         [&pool, &o, kind] { ops::gelu_forward<E>(pool, kind, n * I, o.gu.data(), o.h.data()); });
     add(name + "_backward", 4 * n * I * 2,
