@@ -75,7 +75,8 @@ TYPED_TEST(EmbeddingTest, GradientsAddInTokenOrder) {
 // Rows are rounded once; gradients are not rounded before they are added.
 TYPED_TEST(EmbeddingTest, Factor) {
   constexpr float kFactor = 27.712812f;
-  for (const auto& [n, H] : {std::pair<std::int64_t, std::int64_t>{1, 48}, {7, 130}, {96, 300}}) {
+  for (const auto& [rows, hidden] : {std::pair<std::int64_t, std::int64_t>{1, 48}, {7, 130}, {96, 300}}) {
+    const std::int64_t n = rows, H = hidden;  // lambdas take no structured bindings
     const auto tokens = random_tokens(n);
     const auto table = random_vector<TypeParam>(kVocabulary * H, 1), dx = random_vector<TypeParam>(n * H, 2);
     std::vector<TypeParam> expected(dx.size());
@@ -86,7 +87,7 @@ TYPED_TEST(EmbeddingTest, Factor) {
       expected[i] = from_float<TypeParam>(kFactor * to_float(table[at]));
       sums[at] += static_cast<double>(kFactor) * static_cast<double>(to_float(dx[i]));
     }
-    with_every_target([&, n = n, H = H] {
+    with_every_target([&] {
       std::vector<float> first;
       for (const int threads : kPools) {
         const ThreadPool pool(threads);

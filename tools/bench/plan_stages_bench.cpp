@@ -87,12 +87,12 @@ void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline
   };
   for (const auto& [stage, work] : stages) {
     const std::string name = fmt::format("{}/{}", outline.name, stage);
-    const auto measure = [=, work = work](benchmark::State& state) {
+    const auto measure = [=, run = work](benchmark::State& state) {
       // CPU seconds, and the best of all repetitions: others on the machine only ever make a stage slower.
       double best_s = 1e9;
       for ([[maybe_unused]] auto _ : state) {
         const double begin_s = cpu_seconds();
-        work();
+        run();
         best_s = std::min(best_s, cpu_seconds() - begin_s);
       }
       const double operations = static_cast<double>(plan->step.ops.size());

@@ -186,9 +186,9 @@ int main(int argc, char** argv) {
     for (const auto& [load, name] :
          {std::pair(Load::read, "read"), std::pair(Load::write, "write"), std::pair(Load::mix, "mix")}) {
       benchmark::RegisterBenchmark(fmt::format("store/{}/{}", name_of(queue), name).c_str(),
-                                   [&options, queue, load = load](benchmark::State& state) {
+                                   [&options, queue, given = load](benchmark::State& state) {
                                      try {
-                                       run_load(state, options, queue, load);
+                                       run_load(state, options, queue, given);
                                      } catch (const Error& error) {
                                        state.SkipWithError(error.what());
                                      }
