@@ -45,11 +45,12 @@ class Attention {
     PassDraft pass;
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().forward(x, xn, v.statistics));
-    pass.add(kernels::Product{.spec = ops::linear_forward(compute_.dtype, n(), H(), qkv_width(), epilogue(at_.qkv_bias, false)),
-                              .a = xn,
-                              .b = weight(at_.qkv_weight),
-                              .c = v.qkv,
-                              .bias = weight(at_.qkv_bias)});
+    pass.add(
+        kernels::Product{.spec = ops::linear_forward(compute_.dtype, n(), H(), qkv_width(), epilogue_of(at_.qkv_bias, false)),
+                         .a = xn,
+                         .b = weight(at_.qkv_weight),
+                         .c = v.qkv,
+                         .bias = weight(at_.qkv_bias)});
     const Inputs in = rotated(pass, ControlWord::position);
     if (compute_.context > 0) {
       pass.add(kernels::KeepKeys{.type = compute_.dtype,
@@ -74,7 +75,7 @@ class Attention {
     }
     const bool adds_residual = !spec_.post_norm;
     kernels::Product output{
-        .spec = ops::linear_forward(compute_.dtype, n(), o_width(), H(), epilogue(at_.output_bias, adds_residual)),
+        .spec = ops::linear_forward(compute_.dtype, n(), o_width(), H(), epilogue_of(at_.output_bias, adds_residual)),
         .a = v.o,
         .b = weight(at_.output_weight),
         .c = adds_residual ? y : v.out,
@@ -99,7 +100,7 @@ class Attention {
                               .a = d_out,
                               .b = weight(at_.output_weight),
                               .c = d_o});
-    add_weight_gradient(pass, o_width(), H(), d_out, v.o, at_.output_weight, at_.output_bias);
+    add_weight_gradient(pass, compute_, o_width(), H(), d_out, v.o, at_.output_weight, at_.output_bias);
 
     const Inputs in = rotated(pass, ControlWord::none);
     const Place dqkv = pass.room(n() * qkv_width() * e());
@@ -129,7 +130,7 @@ class Attention {
 
     const Place xn = pass.room(n() * H() * e()), dxn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
-    add_weight_gradient(pass, H(), qkv_width(), dqkv, xn, at_.qkv_weight, at_.qkv_bias);
+    add_weight_gradient(pass, compute_, H(), qkv_width(), dqkv, xn, at_.qkv_weight, at_.qkv_bias);
     pass.add(kernels::Product{.spec = ops::linear_input_gradient(compute_.dtype, n(), H(), qkv_width(), compute_.dtype),
                               .a = dqkv,
                               .b = weight(at_.qkv_weight),
@@ -161,22 +162,6 @@ class Attention {
     return {{qk, qk_width()}, {qk.at(o_width() * e()), qk_width()}, values};
   }
 
-  void add_weight_gradient(PassDraft& pass, std::int64_t in, std::int64_t out, Place dy, Place x, std::int64_t at_weight,
-                           std::int64_t at_bias) const {
-    pass.add(kernels::Product{.spec = ops::linear_weight_gradient(compute_.dtype, n(), in, out, ops::Store::write),
-                              .sum = Sum::first_writes,
-                              .a = dy,
-                              .b = x,
-                              .c = gradient_place(0, at_weight)});
-    if (at_bias < 0) return;
-    pass.add(
-        kernels::ColumnSums{.type = compute_.dtype, .rows = n(), .columns = out, .dy = dy, .sums = gradient_place(0, at_bias)});
-  }
-
-  static ops::Epilogue epilogue(std::int64_t bias, bool adds_residual) {
-    if (adds_residual) return bias < 0 ? ops::Epilogue::residual : ops::Epilogue::bias_residual;
-    return bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias;
-  }
   Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }

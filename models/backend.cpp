@@ -1,7 +1,5 @@
 #include "models/backend.h"
 
-#include "memory/error.h"
-
 namespace spillway {
 namespace {
 

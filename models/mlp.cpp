@@ -49,12 +49,11 @@ class Tile {
     } else {
       pass.add(norm().again(x, v.statistics, xn));
     }
-    pass.add(kernels::Product{
-        .spec = ops::linear_forward(compute_.dtype, n(), H(), U(), at_.up_bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias),
-        .a = xn,
-        .b = weight(at_.up_weight),
-        .c = up_,
-        .bias = weight(at_.up_bias)});
+    pass.add(kernels::Product{.spec = ops::linear_forward(compute_.dtype, n(), H(), U(), epilogue_of(at_.up_bias, false)),
+                              .a = xn,
+                              .b = weight(at_.up_weight),
+                              .c = up_,
+                              .bias = weight(at_.up_bias)});
     pass.add(kernels::Activate{.type = compute_.dtype,
                                .activation = spec_.activation,
                                .gated = spec_.is_gated(),
@@ -65,7 +64,7 @@ class Tile {
     // The first tile brings the bias and, where no norm comes between, the residual; the last one rounds the sum.
     const Place out = spec_.post_norm ? v.out : y;
     const bool adds_residual = part_.is_first && !spec_.post_norm;
-    kernels::Product down{.spec = ops::linear_forward(compute_.dtype, n(), I(), H(), epilogue(adds_residual)),
+    kernels::Product down{.spec = ops::linear_forward(compute_.dtype, n(), I(), H(), epilogue_of(at_.down_bias, adds_residual)),
                           .sum = part_.is_first ? Sum::write : Sum::add,
                           .a = h,
                           .b = weight(at_.down_weight),
@@ -103,11 +102,11 @@ class Tile {
                                        .up = up_,
                                        .dup = dup,
                                        .h = h});
-    add_weight_gradient(pass, I(), H(), d_out, h, at_.down_weight, at_.down_bias);
+    add_weight_gradient(pass, compute_, I(), H(), d_out, h, at_.down_weight, at_.down_bias);
 
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
-    add_weight_gradient(pass, H(), U(), dup, xn, at_.up_weight, at_.up_bias);
+    add_weight_gradient(pass, compute_, H(), U(), dup, xn, at_.up_weight, at_.up_bias);
 
     // The tiles' parts add up in fp32, last to first.
     const DType type = part_.is_only() ? compute_.dtype : DType::float32;
@@ -122,22 +121,6 @@ class Tile {
   }
 
  private:
-  void add_weight_gradient(PassDraft& pass, std::int64_t in, std::int64_t out, Place dy, Place x, std::int64_t at_weight,
-                           std::int64_t at_bias) const {
-    pass.add(kernels::Product{.spec = ops::linear_weight_gradient(compute_.dtype, n(), in, out, ops::Store::write),
-                              .sum = Sum::first_writes,
-                              .a = dy,
-                              .b = x,
-                              .c = gradient_place(0, at_weight)});
-    if (at_bias < 0) return;
-    pass.add(
-        kernels::ColumnSums{.type = compute_.dtype, .rows = n(), .columns = out, .dy = dy, .sums = gradient_place(0, at_bias)});
-  }
-
-  ops::Epilogue epilogue(bool adds_residual) const {
-    if (adds_residual) return at_.down_bias < 0 ? ops::Epilogue::residual : ops::Epilogue::bias_residual;
-    return at_.down_bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias;
-  }
   Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }

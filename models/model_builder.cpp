@@ -128,4 +128,21 @@ CompiledModel ModelBuilder::finish() {
 
 void add_use(std::vector<ValueUse>& uses, int value, Access access) { uses.push_back({value, access}); }
 
+ops::Epilogue epilogue_of(std::int64_t bias, bool adds_residual) {
+  if (adds_residual) return bias < 0 ? ops::Epilogue::residual : ops::Epilogue::bias_residual;
+  return bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias;
+}
+
+void add_weight_gradient(PassDraft& pass, const Compute& compute, std::int64_t in, std::int64_t out, Place dy, Place x,
+                         std::int64_t weight, std::int64_t bias) {
+  pass.add(kernels::Product{.spec = ops::linear_weight_gradient(compute.dtype, compute.rows, in, out, ops::Store::write),
+                            .sum = Sum::first_writes,
+                            .a = dy,
+                            .b = x,
+                            .c = gradient_place(0, weight)});
+  if (bias < 0) return;
+  pass.add(kernels::ColumnSums{
+      .type = compute.dtype, .rows = compute.rows, .columns = out, .dy = dy, .sums = gradient_place(0, bias)});
+}
+
 }  // namespace spillway

@@ -102,4 +102,10 @@ inline Place gradient_place(int block, std::int64_t element) {
                      : Place{.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
 }
 
+// What a linear layer adds to its product, with a bias where it has one (an element of its block, or -1).
+ops::Epilogue epilogue_of(std::int64_t bias, bool adds_residual);
+// The gradients of a linear layer [out,in] of the unit's first block, and of its bias where it has one; dy [n,out], x [n,in].
+void add_weight_gradient(PassDraft& pass, const Compute& compute, std::int64_t in, std::int64_t out, Place dy, Place x,
+                         std::int64_t weight, std::int64_t bias);
+
 }  // namespace spillway

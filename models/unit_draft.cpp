@@ -1,7 +1,6 @@
 #include "models/unit_draft.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -16,6 +15,10 @@ constexpr Bytes kAlignment = 64;
 using Whereabouts = std::pair<Space, int>;
 Whereabouts whereabouts_of(const Place& place) { return {place.space, place.index}; }
 
+auto use_of(auto& uses, int value) {
+  return std::find_if(uses.begin(), uses.end(), [&](const ValueUse& use) { return use.value == value; });
+}
+
 // The values that a pass uses, in the order in which it comes to them. The first access counts: what is written first holds
 // nothing that is wanted, what is written later has been read.
 std::vector<ValueUse> uses_of(std::vector<Kernel>& kernels) {
@@ -23,8 +26,7 @@ std::vector<ValueUse> uses_of(std::vector<Kernel>& kernels) {
   for (Kernel& kernel : kernels) {
     for (const OperandUse& operand : operands_of(kernel)) {
       if (operand.place->space != Space::value) continue;
-      const auto found =
-          std::find_if(uses.begin(), uses.end(), [&](const ValueUse& use) { return use.value == operand.place->index; });
+      const auto found = use_of(uses, operand.place->index);
       if (found == uses.end()) {
         uses.push_back({operand.place->index, operand.access});
       } else if (found->access == Access::read && operand.access != Access::read) {
@@ -97,7 +99,7 @@ CompiledPass compile_pass(PassDraft draft, const std::vector<ValueUse>& uses, co
       if (place.space == Space::workspace) {
         place.offset += rooms[static_cast<std::size_t>(std::exchange(place.index, 0))].offset;
       } else if (place.space == Space::value) {
-        const auto found = std::find_if(uses.begin(), uses.end(), [&](const ValueUse& use) { return use.value == place.index; });
+        const auto found = use_of(uses, place.index);
         SPILLWAY_CHECK(found != uses.end(), "a variant of a pass uses value {}, which the pass does not", place.index);
         place.index = static_cast<int>(found - uses.begin());
       }
@@ -136,7 +138,7 @@ PassDraft recompute_of(PassDraft forward, const Unit& unit, const std::vector<By
     for (const OperandUse& operand : operands_of(kernel)) {
       Place& place = *operand.place;
       if (place.space != Space::value) continue;
-      const auto use = std::find_if(uses.begin(), uses.end(), [&](const ValueUse& u) { return u.value == place.index; });
+      const auto use = use_of(uses, place.index);
       if (use->access == Access::read || unit.saves(use->value)) continue;
       const auto at = static_cast<std::size_t>(use - uses.begin());
       if (room_of_use[at] < 0) room_of_use[at] = draft.room(value_bytes_by_use[at]).index;
@@ -154,7 +156,7 @@ std::vector<Bytes> bytes_by_use(std::vector<Kernel>& kernels, const std::vector<
   for (Kernel& kernel : kernels) {
     for (const OperandUse& operand : operands_of(kernel)) {
       if (operand.place->space != Space::value) continue;
-      const auto use = std::find_if(uses.begin(), uses.end(), [&](const ValueUse& u) { return u.value == operand.place->index; });
+      const auto use = use_of(uses, operand.place->index);
       Bytes& most = bytes[static_cast<std::size_t>(use - uses.begin())];
       most = std::max(most, operand.place->offset + operand.bytes);
     }

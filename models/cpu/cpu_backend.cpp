@@ -1,7 +1,6 @@
 #include "models/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "memory/error.h"
