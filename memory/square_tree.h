@@ -4,7 +4,7 @@
 // the very bits of the sum of the whole. A node is an aligned power of two of elements; its sum is that of its left half plus
 // that of its right one. What nobody gives counts as zeros, which change no bit: squares are never below +0.
 // A range of n elements is at most 2 log2(n) nodes: so much of it has to be kept, or sent, and no more.
-// Not here: the squares themselves (models/ops.h, offload/block_squares.h), which words hold them (plan.h).
+// Not here: the squares themselves (models/cpu/ops.h, offload/block_squares.h), which words hold them (plan.h).
 #pragma once
 
 #include <algorithm>

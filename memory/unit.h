@@ -21,25 +21,25 @@ enum class Initial : std::uint8_t { normal, zeros, ones };  // how a tensor begi
 // (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
 // or (column_begin + j, row_begin + i) where the file has it transposed. One-dimensional tensors have columns = 1.
 struct TensorPiece {
-  std::string tensor;                      // name in the model file
-  std::vector<std::int64_t> file_shape;    // shape of the whole tensor in the file
-  int tensor_index = 0;                    // place of the tensor in the model's canonical order
+  std::string tensor;                    // name in the model file
+  std::vector<std::int64_t> file_shape;  // shape of the whole tensor in the file
+  int tensor_index = 0;                  // place of the tensor in the model's canonical order
   FileLayout layout = FileLayout::as_stored;
-  Decay decay = Decay::applied;            // by the rank of the file's tensor: two or more dimensions decay
+  Decay decay = Decay::applied;  // by the rank of the file's tensor: two or more dimensions decay
   std::int64_t row_begin = 0, column_begin = 0;
-  std::int64_t rows = 0, columns = 1;      // of the piece, as the block stores it: row-major [rows, columns]
-  std::int64_t begin = 0;                  // first element within the block
+  std::int64_t rows = 0, columns = 1;  // of the piece, as the block stores it: row-major [rows, columns]
+  std::int64_t begin = 0;              // first element within the block
   Initial initial = Initial::normal;
-  double deviation_divisor = 1;            // of Initial::normal: the model's standard deviation is divided by it
+  double deviation_divisor = 1;  // of Initial::normal: the model's standard deviation is divided by it
   std::int64_t elements() const { return rows * columns; }
 };
 
 // Parameters that are fetched, accumulated and updated together. The state of a block is a few flat arrays of `elements`.
 struct ParameterBlock {
   std::string name;
-  std::vector<TensorPiece> pieces;         // by ascending `begin`, not overlapping; gaps are padding and stay unused
-  std::int64_t elements = 0;               // P with padding; a multiple of kBlockElements
-  bool looked_up = false;                  // its rows are taken by token: the first block of a unit with a lookup
+  std::vector<TensorPiece> pieces;  // by ascending `begin`, not overlapping; gaps are padding and stay unused
+  std::int64_t elements = 0;        // P with padding; a multiple of kBlockElements
+  bool looked_up = false;           // its rows are taken by token: the first block of a unit with a lookup
 };
 // So that every array of a block, at two bytes an element or more, is a multiple of kExtentAlignment.
 inline constexpr std::int64_t kBlockElements = 2048;
@@ -49,8 +49,8 @@ inline constexpr std::int64_t kPieceAlignment = 64;
 // An activation, or the gradient of one. One instance exists per micro-batch.
 struct Value {
   std::string name;
-  Bytes bytes = 0;                         // of one micro-batch
-  bool lasts = false;                      // from one pass to the next: a key-value cache
+  Bytes bytes = 0;     // of one micro-batch
+  bool lasts = false;  // from one pass to the next: a key-value cache
 };
 
 enum class Access : std::uint8_t { read, write, update };  // write: every byte that is read later is written
@@ -62,11 +62,11 @@ struct ValueUse {
 
 // What a pass of a unit costs on the compute lane, in terms that a machine profile has rates for.
 struct Work {
-  double gemm_flops = 0;                   // matrix products by the library
-  double attention_flops = 0;              // causal pairs only
-  double bytes = 0;                        // moved by passes over memory that are not matrix products
-  double repeated_flops = 0;               // of gemm_flops, what the unit's forward has computed before
-  double gemm_rows = 0;                    // of the products, where they are not the micro-batch's: an expert's share; else 0
+  double gemm_flops = 0;       // matrix products by the library
+  double attention_flops = 0;  // causal pairs only
+  double bytes = 0;            // moved by passes over memory that are not matrix products
+  double repeated_flops = 0;   // of gemm_flops, what the unit's forward has computed before
+  double gemm_rows = 0;        // of the products, where they are not the micro-batch's: an expert's share; else 0
   Work& operator+=(const Work& other) {
     gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes,
         repeated_flops += other.repeated_flops;
@@ -75,25 +75,25 @@ struct Work {
 };
 
 enum class ForwardRole : std::uint8_t {
-  computes,                                // runs in the forward
-  merged_into_backward,                    // nothing to do in the forward: backward computes loss and gradient at once
+  computes,              // runs in the forward
+  merged_into_backward,  // nothing to do in the forward: backward computes loss and gradient at once
 };
 
 // The forward takes from the unit's first block no more than the rows of its tokens, and the backward nothing: rows that were
 // fetched ahead can stand for the block.
 struct RowLookup {
-  std::int64_t first = 0, rows = 0;        // tokens [first, first + rows); no rows: the unit looks nothing up
-  std::int64_t row_elements = 0;           // row i begins at element i * row_elements of the block
-  float factor = 1;                        // on the rows, and so on their gradients
-  std::int64_t padding = -1;               // a token whose row gets no gradient here; -1: none
+  std::int64_t first = 0, rows = 0;  // tokens [first, first + rows); no rows: the unit looks nothing up
+  std::int64_t row_elements = 0;     // row i begins at element i * row_elements of the block
+  float factor = 1;                  // on the rows, and so on their gradients
+  std::int64_t padding = -1;         // a token whose row gets no gradient here; -1: none
 };
 
 // A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.
 struct Unit {
   std::string name;
-  std::vector<int> blocks;                 // parameters that both passes read
-  std::vector<int> gradient_blocks;        // blocks whose gradient the backward adds to (one sum a unit and block)
-  std::vector<ValueUse> forward;           // in the order in which the unit's kernels come to them
+  std::vector<int> blocks;           // parameters that both passes read
+  std::vector<int> gradient_blocks;  // blocks whose gradient the backward adds to (one sum a unit and block)
+  std::vector<ValueUse> forward;     // in the order in which the unit's kernels come to them
   std::vector<ValueUse> backward;
   Work forward_work, backward_work;
   Bytes forward_workspace = 0, backward_workspace = 0;  // scratch during the call, libraries' needs included
@@ -112,13 +112,14 @@ struct UnitGraph {
   std::vector<ParameterBlock> blocks;
   std::vector<Value> values;
   std::vector<Unit> units;
-  DType dtype = DType::bfloat16;           // of weights and activations
-  std::int64_t rows = 0;                   // n
-  std::int64_t parameters = 0;             // stored elements, tied ones once, without padding
-  int tensors = 0;                         // number of distinct tensor_index
-  Bytes token_bytes = 0;                   // inputs and targets of one micro-batch
-  Bytes logits_bytes = 0;                  // of one row over the whole vocabulary, fp32
-  Bytes constant_bytes = 0;                // numbers that units read and no step changes
+  DType dtype = DType::bfloat16;       // of weights and activations
+  std::int64_t rows = 0;               // n
+  std::int64_t parameters = 0;         // stored elements, tied ones once, without padding
+  std::int64_t active_parameters = 0;  // of them, those that a token goes through
+  int tensors = 0;                     // number of distinct tensor_index
+  Bytes token_bytes = 0;               // inputs and targets of one micro-batch
+  Bytes logits_bytes = 0;              // of one row over the whole vocabulary, fp32
+  Bytes constant_bytes = 0;            // numbers that units read and no step changes
 };
 
 }  // namespace spillway

@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 constexpr Bytes kMaxConfigBytes = 16 * kMiB;
 constexpr int kMaxConfigKeys = 10'000;
 
-// The largest sizes that are taken for meant. With them no count of elements or bytes overflows 64 bits.
+// The largest sizes that are taken for meant. With them no count of a tensor's elements overflows 64 bits.
 constexpr std::int64_t kMaxHidden = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxLayers = 10'000;
 constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
@@ -29,7 +29,6 @@ constexpr std::int64_t kMaxMlpWidth = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxExperts = 1024;
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxParameters = std::int64_t{1} << 53;
 
 std::string known_families() {
   return fmt::format("{}", fmt::join(family_names([](const FamilyRow&) { return true; }), ", "));
@@ -306,32 +305,6 @@ double ModelConfig::attention_scale(std::int64_t layer) const {
   return scale_by_inverse_layer ? scale / static_cast<double>(layer + 1) : scale;
 }
 
-namespace {
-
-// With so many experts in a layer; 0: an MLP.
-std::int64_t parameters_with(const ModelConfig& config, std::int64_t experts) {
-  const std::int64_t hidden = config.hidden;
-  const std::int64_t query = config.heads * config.head_dim;
-  const std::int64_t key_value = 2 * config.kv_heads * config.head_dim;
-  const std::int64_t norm = config.norm == NormKind::layer ? 2 * hidden : hidden;
-  const std::int64_t norms = config.post_norms ? 4 : 2;
-  const std::int64_t matrices = config.gated_mlp ? 3 : 2;
-
-  const std::int64_t attention = hidden * (query + key_value) + query * hidden + (config.qkv_bias ? query + key_value : 0) +
-                                 (config.attention_output_bias ? hidden : 0) + (config.qk_norm ? 2 * config.head_dim : 0);
-  const std::int64_t one =
-      matrices * hidden * config.mlp_width + (config.mlp_bias ? (matrices - 1) * config.mlp_width + hidden : 0);
-  const std::int64_t mlp = experts == 0 ? one : experts * one + config.experts * hidden;  // the router has a row for each
-  const std::int64_t embeddings =
-      config.vocab * hidden * (config.tied_embeddings ? 1 : 2) + (config.learned_positions ? config.max_positions * hidden : 0);
-  return embeddings + config.layers * (attention + mlp + norms * norm) + norm;
-}
-
-}  // namespace
-
-std::int64_t parameter_count(const ModelConfig& config) { return parameters_with(config, config.experts); }
-std::int64_t active_parameter_count(const ModelConfig& config) { return parameters_with(config, config.experts_per_token); }
-
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file) {
   const Json json = parse_strict_json(json_text, file, kMaxConfigKeys);
   if (!json.is_object()) throw InputError(fmt::format("{}: is {}; an object was expected", file, shown(json)));
@@ -348,11 +321,6 @@ ModelConfig parse_model_config(std::string_view json_text, const std::string& fi
   config.stored_dtype = read_dtype(section);
   note_dropout(section, config);
   config.json_text = std::string(json_text);
-
-  const std::int64_t parameters = parameter_count(config);
-  if (parameters > kMaxParameters) {
-    throw InputError(fmt::format("{}: its sizes make {} parameters; at most {} are allowed", file, parameters, kMaxParameters));
-  }
   return config;
 }
 

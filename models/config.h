@@ -27,13 +27,13 @@ struct RopeScaling {
 struct ModelConfig {
   const FamilyRow* family = find_family("llama");
 
-  std::int64_t hidden = 0;         // H
-  std::int64_t layers = 0;         // L
-  std::int64_t heads = 0;          // query heads; a multiple of kv_heads
-  std::int64_t kv_heads = 0;       // key-value heads
-  std::int64_t head_dim = 0;       // even where there is RoPE; heads · head_dim may differ from hidden
-  std::int64_t mlp_width = 0;      // inner width of the MLP, or of one expert
-  std::int64_t experts = 0;        // of a layer; 0: an MLP
+  std::int64_t hidden = 0;     // H
+  std::int64_t layers = 0;     // L
+  std::int64_t heads = 0;      // query heads; a multiple of kv_heads
+  std::int64_t kv_heads = 0;   // key-value heads
+  std::int64_t head_dim = 0;   // even where there is RoPE; heads · head_dim may differ from hidden
+  std::int64_t mlp_width = 0;  // inner width of the MLP, or of one expert
+  std::int64_t experts = 0;    // of a layer; 0: an MLP
   std::int64_t experts_per_token = 0;
   std::int64_t vocab = 0;          // V
   std::int64_t max_positions = 0;  // longest sequence
@@ -62,7 +62,7 @@ struct ModelConfig {
   double logit_softcap = 0;             // likewise the head's logits
   // The token whose embedding gets no gradient where it is read, as torch.nn.Embedding's padding_idx; -1: none.
   std::int64_t padding_token = -1;
-  double embedding_factor = 1;          // on the token's embedding; exact here, Hugging Face rounds it to the embedding's type
+  double embedding_factor = 1;  // on the token's embedding; exact here, Hugging Face rounds it to the embedding's type
 
   double initializer_range = 0.02;  // standard deviation of weights drawn from the seed
   DType stored_dtype = DType::float32;
@@ -75,11 +75,6 @@ struct ModelConfig {
   // The factor on q·k before the softmax.
   double attention_scale(std::int64_t layer) const;
 };
-
-// Elements stored, a tied embedding once.
-std::int64_t parameter_count(const ModelConfig& config);
-// Of them, those that a token goes through.
-std::int64_t active_parameter_count(const ModelConfig& config);
 
 // `file` names the text in errors. InputError: not JSON, unknown architecture, a key that makes no sense, experts, ….
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file);

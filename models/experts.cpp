@@ -16,11 +16,11 @@ constexpr Bytes kFloat = sizeof(float);
 // Values that the router and the experts of one layer share.
 struct ExpertsValues {
   StreamValue input, output;
-  int normalized = -1;            // [n,H], what router and experts read
-  int dnormalized = -1;           // [n,H] float
-  int routing = -1;               // int32 and float [n,k]: each row's experts and their weights
-  int drouting = -1;              // float [n,k]
-  int sum = -1;                   // [n,H] float
+  int normalized = -1;   // [n,H], what router and experts read
+  int dnormalized = -1;  // [n,H] float
+  int routing = -1;      // int32 and float [n,k]: each row's experts and their weights
+  int drouting = -1;     // float [n,k]
+  int sum = -1;          // [n,H] float
 };
 
 void add_router(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsValues& values) {
@@ -73,6 +73,7 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   Unit unit;
   unit.name = name;
   unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
+  if (index >= spec.experts_per_row) builder.set_idle(unit.blocks.front());  // whichever it is that a row is not sent to
   add_use(unit.forward, values.normalized, Access::read);
   add_use(unit.forward, values.routing, Access::read);
   add_use(unit.forward, values.sum, is_first ? Access::write : Access::update);

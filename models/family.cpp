@@ -109,7 +109,7 @@ constexpr FamilyRow kFamilies[] = {
      .architecture = "Gemma2ForCausalLM",
      .keys = {.kv_heads = {"num_key_value_heads"},
               .head_dim = {"head_dim"},
-              .activation = {"hidden_activation", "hidden_act"},
+              .activation = {"hidden_activation"},  // Hugging Face reads hidden_act, which files have too, for nothing
               .query_scalar = {"query_pre_attn_scalar"},
               .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
               .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero}},

@@ -1,7 +1,7 @@
 // What a pass of a unit is made of: kernel calls as data. Each kernel is a struct with its shape, its types and the places of its
 // operands; from the same call come the bytes that a plan counts, the room that it needs, and what a backend runs.
 // A kernel returns nothing: what it has to say goes to a control word. It is as large as a fused kernel, never finer.
-// Not here: what a call computes (models/ops.h says it for the CPU, models/reference for anyone), how lists are made
+// Not here: what a call computes (models/reference says it in plain loops), how lists are made
 // (unit_draft.h), how they run (backend.h).
 //
 // Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, I MLP width, V vocabulary, D head dimension,
@@ -14,8 +14,7 @@
 
 #include "memory/unit.h"
 #include "models/activation.h"
-#include "models/attention_ops.h"
-#include "models/ops.h"
+#include "models/kernel_shapes.h"
 
 namespace spillway {
 
@@ -55,7 +54,7 @@ enum class Sum : std::uint8_t { write, add, first_writes };
 
 namespace kernels {
 
-// C = A B (+ bias) (+ residual), as ops::GemmSpec has it; spec.store is not looked at.
+// C = A B (+ bias) (+ residual), as kernel_shapes.h has it; spec.store is not looked at.
 struct Product {
   ops::GemmSpec spec;
   Sum sum = Sum::write;
@@ -260,12 +259,11 @@ struct Cap {
 
 }  // namespace kernels
 
-using Kernel =
-    std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
-                 kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys, kernels::Activate,
-                 kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::LookUp, kernels::LookUpBackward,
-                 kernels::CopyRows, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile, kernels::LossFinish,
-                 kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
+using Kernel = std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
+                            kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys,
+                            kernels::Activate, kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::LookUp,
+                            kernels::LookUpBackward, kernels::CopyRows, kernels::AddPositions, kernels::AddPositionsBackward,
+                            kernels::LossTile, kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
 
 // A call of a list: a kernel, and the scratch that it may use meanwhile.
 struct KernelCall {

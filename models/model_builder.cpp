@@ -6,6 +6,18 @@
 #include "memory/error.h"
 
 namespace spillway {
+namespace {
+
+// No count of bytes of such a model overflows 64 bits, and what describes it fits any machine.
+constexpr std::int64_t kMaxParameters = std::int64_t{1} << 44, kMaxUnits = std::int64_t{1} << 20;
+
+std::int64_t elements_of(const ParameterBlock& block) {
+  std::int64_t elements = 0;
+  for (const TensorPiece& piece : block.pieces) elements += piece.elements();
+  return elements;
+}
+
+}  // namespace
 
 FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout, double deviation_divisor) {
   return {std::move(name), out, in, layout, true, Initial::normal, deviation_divisor};
@@ -73,10 +85,19 @@ int ModelBuilder::add_block(std::string name, BlockLayout layout) {
   block.pieces = std::move(layout.pieces_);
   for (TensorPiece& piece : block.pieces) {
     piece.tensor_index = tensor_index_.try_emplace(piece.tensor, static_cast<int>(tensor_index_.size())).first->second;
-    model_.graph.parameters += piece.elements();
+  }
+  model_.graph.parameters += elements_of(block);
+  model_.graph.active_parameters += elements_of(block);
+  if (model_.graph.parameters > kMaxParameters) {
+    throw InputError(fmt::format("the model's sizes make more than {} parameters", kMaxParameters),
+                     "Look at the sizes in its config.json.");
   }
   model_.graph.blocks.push_back(std::move(block));
   return static_cast<int>(model_.graph.blocks.size()) - 1;
+}
+
+void ModelBuilder::set_idle(int block) {
+  model_.graph.active_parameters -= elements_of(model_.graph.blocks[static_cast<std::size_t>(block)]);
 }
 
 int ModelBuilder::add_value(std::string name, Bytes bytes) {
@@ -116,6 +137,10 @@ void ModelBuilder::add_unit(UnitDraft draft) {
 
 void ModelBuilder::add_planned_unit(Unit unit) {
   if (unit.lookup.rows > 0) model_.graph.blocks[static_cast<std::size_t>(unit.blocks.front())].looked_up = true;
+  if (std::ssize(model_.graph.units) == kMaxUnits) {
+    throw InputError(fmt::format("the model's sizes make more than {} units of compute", kMaxUnits),
+                     "Look at the sizes in its config.json.");
+  }
   model_.graph.units.push_back(std::move(unit));
   model_.code.push_back(nullptr);
 }

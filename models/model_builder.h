@@ -71,6 +71,7 @@ class ModelBuilder {
   const Compute& compute() const { return compute_; }
   const Cuts& cuts() const { return cuts_; }
   int add_block(std::string name, BlockLayout layout);
+  void set_idle(int block);  // a token goes through others in its place
   int add_value(std::string name, Bytes bytes);
   int add_lasting_value(std::string name, Bytes bytes);
   StreamValue add_stream_value(const std::string& name, std::int64_t hidden);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 namespace {

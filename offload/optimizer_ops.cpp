@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 #include "offload/block_squares.h"
 #include "offload/host_adamw.h"
 

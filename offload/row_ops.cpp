@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 

@@ -70,7 +70,7 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
 
 PeerFigures peer_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const ModelConfig& config = model.model().config;
-  const std::int64_t parameters = parameter_count(config);
+  const std::int64_t parameters = model.tiled().graph.parameters;
   PeerFigures peer;
   peer.state_bytes = peer_state_bytes(parameters, run.request.sharding);
   Sharding sharding = run.request.sharding;

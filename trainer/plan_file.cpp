@@ -214,12 +214,12 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
   json["model"] = {{"name", options.model.model},
                    {"parameters", graph.parameters},
-                   {"active_parameters", active_parameter_count(model.model().config)},
+                   {"active_parameters", graph.active_parameters},
                    {"flops_per_token", flops_per_token(model)},
                    {"dtype", name_of(graph.dtype)},
                    {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
   const PeerFigures peer = peer_figures_of(run, model, options);
-  json["active_parameters"] = active_parameter_count(model.model().config);
+  json["active_parameters"] = graph.active_parameters;
   json["as_others_store_it"] = {{"state_bytes", peer.state_bytes},
                                 {"state_bytes_by_zero_stage", peer.state_bytes_of_stage},
                                 {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};

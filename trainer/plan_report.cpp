@@ -104,9 +104,9 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const Plan& plan = *run.outcome.plan;
   const Choices& choices = plan.choices;
   const UnitGraph& graph = model.of(plan).graph;
-  const ModelConfig& config = model.model().config;
-  const std::string active =
-      config.experts == 0 ? "" : fmt::format(", {} of them for a token", with_commas(active_parameter_count(config)));
+  const std::string active = graph.active_parameters == graph.parameters
+                                 ? ""
+                                 : fmt::format(", {} of them for a token", with_commas(graph.active_parameters));
   return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} a step in {}", shell_word(options.model.model),
                                 with_commas(graph.parameters), active, name_of(graph.dtype),
                                 choices.form == StateForm::compact ? "compact" : "exact",

@@ -7,8 +7,8 @@
 
 #include "memory/arena.h"
 #include "memory/simulate.h"
-#include "models/attention_ops.h"
 #include "models/catalogue/catalogue.h"
+#include "models/cpu/attention_ops.h"
 #include "models/units_alone.h"
 #include "trainer/probe_measure.h"
 #include "trainer/probe_work.h"
@@ -116,13 +116,8 @@ template <typename E>
 Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::string name) {
   constexpr std::int64_t n = 512, heads = 8, kv_heads = 2, width = 64;
   constexpr std::int64_t q = heads * width, kv = kv_heads * width, row = q + 2 * kv;
-  const ops::AttentionShape shape{.sequences = 1,
-                                  .queries = n,
-                                  .keys = n,
-                                  .heads = heads,
-                                  .kv_heads = kv_heads,
-                                  .head_dim = width,
-                                  .scale = 0.125f};
+  const ops::AttentionShape shape{
+      .sequences = 1, .queries = n, .keys = n, .heads = heads, .kv_heads = kv_heads, .head_dim = width, .scale = 0.125f};
   constexpr DType dtype = sizeof(E) == sizeof(float) ? DType::float32 : DType::bfloat16;
   const Bytes scratch = std::max(ops::attention_forward_scratch_bytes(shape, dtype, pool.threads()),
                                  ops::attention_backward_scratch_bytes(shape, dtype, pool.threads()));

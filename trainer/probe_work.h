@@ -9,7 +9,7 @@
 #include "memory/arena.h"
 #include "memory/machine.h"
 #include "memory/parallel.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 #include "models/units_alone.h"
 #include "nvme/store.h"
 #include "trainer/options.h"

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "memory/error.h"
-#include "models/attention_ops.h"
 #include "models/cpu/attention_kernels.h"
+#include "models/cpu/attention_ops.h"
 
 namespace spillway::ops {
 namespace {

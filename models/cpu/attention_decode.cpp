@@ -11,7 +11,7 @@
 #include <cmath>
 
 #include "memory/error.h"
-#include "models/attention_ops.h"
+#include "models/cpu/attention_ops.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "memory/error.h"
-#include "models/attention_ops.h"
+#include "models/cpu/attention_ops.h"
 #include "models/cpu/cpu_scratch.h"
 
 namespace spillway {

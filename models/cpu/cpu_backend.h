@@ -1,10 +1,10 @@
-// The backend of the CPU: each kernel call is a function of models/ops.h or models/attention_ops.h on a pool of threads.
+// The backend of the CPU: each kernel call is a function of models/cpu/ops.h or models/cpu/attention_ops.h on a pool of threads.
 // Not here: the kernels themselves.
 #pragma once
 
 #include "memory/parallel.h"
 #include "models/backend.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 

@@ -1,8 +1,7 @@
 #include "models/cpu/cpu_scratch.h"
 
-#include <algorithm>
-
-#include "models/cpu/gemm_slices.h"
+#include "models/cpu/attention_ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 namespace {
@@ -10,18 +9,7 @@ namespace {
 using namespace kernels;
 
 Bytes scratch_of(const Product& k, const CpuTraits& machine) {
-  const auto by = [&](ops::Bf16Products bf16) { return ops::gemm_scratch_bound(k.spec, machine.threads, bf16); };
-  switch (machine.instructions) {
-    case Instructions::widened:
-      return by(ops::Bf16Products::widened);
-    case Instructions::avx512_bf16:
-      return by(ops::Bf16Products::own);
-    case Instructions::amx_bf16:
-      return by(ops::Bf16Products::library);
-    case Instructions::unknown:
-      break;
-  }
-  return std::max({by(ops::Bf16Products::widened), by(ops::Bf16Products::own), by(ops::Bf16Products::library)});
+  return ops::gemm_scratch_bound(k.spec, machine.threads, machine.instructions);
 }
 Bytes scratch_of(const NormBackward& k, const CpuTraits&) {
   return k.bias ? ops::layernorm_backward_scratch_bytes(k.rows, k.hidden) : ops::rmsnorm_backward_scratch_bytes(k.rows, k.hidden);
@@ -42,17 +30,7 @@ Bytes scratch_of(const auto&, const CpuTraits&) { return 0; }
 
 }  // namespace
 
-CpuTraits traits_of_this_cpu(int threads) {
-  switch (ops::bf16_products_here()) {
-    case ops::Bf16Products::own:
-      return {threads, Instructions::avx512_bf16};
-    case ops::Bf16Products::library:
-      return {threads, Instructions::amx_bf16};
-    case ops::Bf16Products::widened:
-      break;
-  }
-  return {threads, Instructions::widened};
-}
+CpuTraits traits_of_this_cpu(int threads) { return {threads, ops::instructions_here()}; }
 
 Bytes cpu_scratch_bytes(const Kernel& kernel, const CpuTraits& machine) {
   return std::visit([&](const auto& k) { return scratch_of(k, machine); }, kernel);

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/cpu/ops.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
-#include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_EMBEDDING_TABLE
 #define SPILLWAY_MODELS_CPU_EMBEDDING_TABLE

@@ -16,8 +16,8 @@
 #include "models/cpu/gemm_slices.h"
 #include "models/cpu/gemv.h"
 #include "models/cpu/matmul_description.h"
+#include "models/cpu/ops.h"
 #include "models/cpu/transpose.h"
-#include "models/ops.h"
 
 namespace spillway::ops {
 namespace {
@@ -84,15 +84,15 @@ void keep_library_single_threaded() { omp_set_num_threads(1); }
 
 // The library's blocked bf16 kernels are better than fp32 where the CPU has them, and better than ours where it has tiles (AMX);
 // its other ways are slower than fp32.
-Bf16Products choose_bf16(const dnnl::engine& engine) {
+Instructions choose_instructions(const dnnl::engine& engine) {
   try {
     const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
     const auto compiled = describe_matmul(engine, shape, shape, dnnl::memory::desc(), shape);
     const std::string_view name = compiled.impl_info_str();
-    if (!name.starts_with("brg")) return Bf16Products::widened;
-    return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Bf16Products::own : Bf16Products::library;
+    if (!name.starts_with("brg")) return Instructions::widened;
+    return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Instructions::avx512_bf16 : Instructions::amx_bf16;
   } catch (const dnnl::error&) {
-    return Bf16Products::widened;
+    return Instructions::widened;
   }
 }
 
@@ -131,7 +131,7 @@ struct MatmulEngine::Impl {
 
   explicit Impl(int count) : threads(count), engine(dnnl::engine::kind::cpu, 0) {
     for (int i = 0; i < threads; ++i) streams.emplace_back(engine);
-    bf16 = choose_bf16(engine);
+    instructions = choose_instructions(engine);
   }
 
   Plan* find(const GemmSpec& spec) const {
@@ -167,7 +167,7 @@ struct MatmulEngine::Impl {
   int threads;
   dnnl::engine engine;
   std::vector<dnnl::stream> streams;  // [threads]
-  Bf16Products bf16 = Bf16Products::library;
+  Instructions instructions = Instructions::unknown;
   mutable std::shared_mutex mutex;           // of `plans`
   std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
 };
@@ -178,7 +178,7 @@ std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const Ge
   keep_library_single_threaded();
   auto plan = std::make_unique<Plan>();
   plan->spec = spec;
-  plan->arithmetic = arithmetic_of(spec, bf16);
+  plan->arithmetic = arithmetic_of(spec, instructions);
   plan->slices = cut_gemm(spec, plan->arithmetic);
   plan->room = room_of(spec, plan->slices, plan->arithmetic);
   if (plan->arithmetic == Arithmetic::row || plan->arithmetic == Arithmetic::own) return plan;
@@ -215,8 +215,7 @@ void MatmulEngine::Impl::compile_products(Plan& plan) const {
       slice.store = further ? Store::add : Store::write;
       slice.has_bias = slice.has_residual = false;
     }
-    SPILLWAY_CHECK(converted || depths == 1 || sums_in_c(spec),
-                   "only plain fp32 sums are cut in depth");
+    SPILLWAY_CHECK(converted || depths == 1 || sums_in_c(spec), "only plain fp32 sums are cut in depth");
     try {
       plan.product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
     } catch (const dnnl::error& error) {
@@ -453,12 +452,10 @@ void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, cons
   }
 }
 
-Bf16Products bf16_products_here() { return choose_bf16(dnnl::engine(dnnl::engine::kind::cpu, 0)); }
+Instructions instructions_here() { return choose_instructions(dnnl::engine(dnnl::engine::kind::cpu, 0)); }
 
 MatmulEngine::MatmulEngine(int threads) : impl_(std::make_unique<Impl>(threads)) {}
 MatmulEngine::~MatmulEngine() = default;
-
-void MatmulEngine::prepare(const GemmSpec& spec) { impl_->obtain(spec); }
 
 Bytes MatmulEngine::scratch_bytes(const GemmSpec& spec) {
   const Impl::Plan& plan = impl_->obtain(spec);
@@ -484,52 +481,6 @@ void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmO
     task.shared = shared;
     impl_->run_task(plan, operands, task);
   });
-}
-
-namespace {
-
-GemmSpec dense(DType input, DType output, std::int64_t m, std::int64_t n, std::int64_t k, Transpose a, Transpose b, Store store) {
-  GemmSpec spec;
-  spec.m = m;
-  spec.n = n;
-  spec.k = k;
-  spec.transpose_a = a;
-  spec.transpose_b = b;
-  spec.lda = a == Transpose::yes ? m : k;
-  spec.ldb = b == Transpose::yes ? k : n;
-  spec.ldc = n;
-  spec.input = input;
-  spec.output = output;
-  spec.store = store;
-  return spec;
-}
-
-GemmSpec with_epilogue(GemmSpec spec, Epilogue epilogue) {
-  spec.has_bias = epilogue == Epilogue::bias || epilogue == Epilogue::bias_residual;
-  spec.has_residual = epilogue == Epilogue::residual || epilogue == Epilogue::bias_residual;
-  spec.ld_residual = spec.has_residual ? spec.n : 0;
-  return spec;
-}
-
-}  // namespace
-
-GemmSpec linear_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue) {
-  return with_epilogue(dense(type, type, n, out, in, Transpose::no, Transpose::yes, Store::write), epilogue);
-}
-GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output, Store store) {
-  return dense(type, output, n, in, out, Transpose::no, Transpose::no, store);
-}
-GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store) {
-  return dense(type, DType::float32, out, in, n, Transpose::yes, Transpose::no, store);
-}
-GemmSpec conv1d_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue) {
-  return with_epilogue(dense(type, type, n, out, in, Transpose::no, Transpose::no, Store::write), epilogue);
-}
-GemmSpec conv1d_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output, Store store) {
-  return dense(type, output, n, in, out, Transpose::no, Transpose::yes, store);
-}
-GemmSpec conv1d_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store) {
-  return dense(type, DType::float32, in, out, n, Transpose::yes, Transpose::no, store);
 }
 
 }  // namespace spillway::ops

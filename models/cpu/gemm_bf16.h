@@ -8,7 +8,7 @@
 
 #include "memory/bfloat16.h"
 #include "memory/types.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway::ops {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "memory/error.h"
 #include "models/cpu/gemm_bf16.h"
 
 namespace spillway::ops {
@@ -98,16 +99,18 @@ GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic) {
   return slices;
 }
 
-Arithmetic arithmetic_of(const GemmSpec& spec, Bf16Products bf16) {
+Arithmetic arithmetic_of(const GemmSpec& spec, Instructions instructions) {
   if (spec.m == 1 && spec.transpose_a == Transpose::no && spec.transpose_b == Transpose::yes) return Arithmetic::row;
   if (spec.input != DType::bfloat16) return Arithmetic::library;
-  switch (bf16) {
-    case Bf16Products::own:  // in pairs of terms
+  switch (instructions) {
+    case Instructions::avx512_bf16:  // in pairs of terms
       return spec.k % 2 == 0 ? Arithmetic::own : Arithmetic::library;
-    case Bf16Products::library:
+    case Instructions::amx_bf16:
       return Arithmetic::library;
-    case Bf16Products::widened:
+    case Instructions::widened:
       return Arithmetic::widened;
+    case Instructions::unknown:
+      SPILLWAY_CHECK(false, "a product of bf16 on a CPU of unknown instructions");
   }
   return Arithmetic::library;
 }
@@ -154,8 +157,14 @@ GemmRoom room_of(const GemmSpec& spec, const GemmSlices& slices, Arithmetic arit
   return room;
 }
 
-Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Bf16Products bf16) {
-  const Arithmetic arithmetic = arithmetic_of(spec, bf16);
+Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Instructions instructions) {
+  if (instructions == Instructions::unknown) {
+    Bytes most = 0;
+    for (const Instructions any : {Instructions::widened, Instructions::avx512_bf16, Instructions::amx_bf16})
+      most = std::max(most, gemm_scratch_bound(spec, threads, any));
+    return most;
+  }
+  const Arithmetic arithmetic = arithmetic_of(spec, instructions);
   const GemmSlices slices = cut_gemm(spec, arithmetic);
   const GemmRoom room = room_of(spec, slices, arithmetic);
   const bool by_library = arithmetic == Arithmetic::library || arithmetic == Arithmetic::widened;

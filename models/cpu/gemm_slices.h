@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway::ops {
 
@@ -20,7 +20,7 @@ struct GemmSlices {
 // Who multiplies: our bf16 kernels; the library in the spec's input type; the library in fp32, bf16 blocks widened first; our
 // product of a single row, which only reads B.
 enum class Arithmetic : std::uint8_t { own, library, widened, row };
-Arithmetic arithmetic_of(const GemmSpec& spec, Bf16Products bf16);
+Arithmetic arithmetic_of(const GemmSpec& spec, Instructions instructions);
 GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic);
 
 // Plain fp32 sums gather in C itself.

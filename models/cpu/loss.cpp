@@ -11,10 +11,10 @@
 #include <limits>
 
 #include "memory/error.h"
+#include "models/cpu/ops.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
-#include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_LOSS_TABLE
 #define SPILLWAY_MODELS_CPU_LOSS_TABLE

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <atomic>
 
+#include "models/cpu/ops.h"
 #include "models/cpu/row_reduce-inl.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
-#include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_REDUCE_TABLE
 #define SPILLWAY_MODELS_CPU_REDUCE_TABLE

@@ -11,11 +11,11 @@
 #include <cstring>
 
 #include "memory/error.h"
+#include "models/cpu/ops.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/row_reduce-inl.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
-#include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_ROPE_TABLE
 #define SPILLWAY_MODELS_CPU_ROPE_TABLE

@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "models/cpu/fixed_tree.h"
+#include "models/cpu/ops.h"
 #include "models/cpu/simd-inl.h"
-#include "models/ops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace spillway::ops {

@@ -10,9 +10,9 @@
 #include <algorithm>
 
 #include "memory/square_tree.h"
+#include "models/cpu/ops.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
-#include "models/ops.h"
 
 #ifndef SPILLWAY_MODELS_CPU_SQUARES_TABLE
 #define SPILLWAY_MODELS_CPU_SQUARES_TABLE

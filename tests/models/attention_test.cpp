@@ -1,5 +1,5 @@
 // Attention against a plain one in double: every head size, groups, windows, caps, caches, threads, instruction sets.
-#include "models/attention_ops.h"
+#include "models/cpu/attention_ops.h"
 
 #include <algorithm>
 #include <limits>

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "memory/error.h"
+#include "tests/models/counted.h"
 
 namespace spillway {
 namespace {

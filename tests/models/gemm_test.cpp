@@ -88,7 +88,6 @@ TYPED_TEST(GemmTest, Forward) {
   for (const auto& [n, in, out] : kLinears) {
     for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::residual, Epilogue::bias_residual}) {
       check<TypeParam, TypeParam>(ops::linear_forward(dtype_of<TypeParam>(), n, in, out, epilogue));
-      check<TypeParam, TypeParam>(ops::conv1d_forward(dtype_of<TypeParam>(), n, in, out, epilogue));
     }
   }
 }
@@ -99,7 +98,6 @@ TYPED_TEST(GemmTest, InputGradient) {
     for (const Store store : {Store::write, Store::add}) {
       check<TypeParam, TypeParam>(ops::linear_input_gradient(type, n, in, out, type, store));
       check<TypeParam, float>(ops::linear_input_gradient(type, n, in, out, DType::float32, store));
-      check<TypeParam, float>(ops::conv1d_input_gradient(type, n, in, out, DType::float32, store));
     }
   }
 }
@@ -108,7 +106,6 @@ TYPED_TEST(GemmTest, WeightGradient) {
   for (const auto& [n, in, out] : kLinears) {
     for (const Store store : {Store::write, Store::add}) {
       check<TypeParam, float>(ops::linear_weight_gradient(dtype_of<TypeParam>(), n, in, out, store));
-      check<TypeParam, float>(ops::conv1d_weight_gradient(dtype_of<TypeParam>(), n, in, out, store));
     }
   }
 }
@@ -154,7 +151,7 @@ TYPED_TEST(GemmTest, OneRow) {
 TYPED_TEST(GemmTest, ScratchIsBounded) {
   const DType type = dtype_of<TypeParam>();
   MatmulEngine engine(3);
-  const ops::Bf16Products here = ops::bf16_products_here();
+  const Instructions here = ops::instructions_here();
   for (const std::int64_t rows : {1, 7, 64, 500, 2100}) {
     for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{64, 192}, {65, 33}, {577, 1001}, {2048, 8192}}) {
       GemmSpec sums = ops::linear_forward(type, rows, in, out, Epilogue::bias_residual);

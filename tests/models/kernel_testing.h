@@ -14,7 +14,7 @@
 
 #include "memory/bfloat16.h"
 #include "memory/parallel.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway::testing {
 

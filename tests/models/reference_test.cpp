@@ -1,6 +1,6 @@
 // Every kernel of every golden case, forward and backward, on the operands that training gives it: by the CPU's backend and by
 // the plain loops.
-#include "models/reference_backend.h"
+#include "models/reference/reference_backend.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "memory/parallel.h"
-#include "models/attention_ops.h"
+#include "models/cpu/attention_ops.h"
 
 namespace spillway {
 namespace {

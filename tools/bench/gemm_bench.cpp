@@ -12,7 +12,7 @@
 
 #include "memory/parallel.h"
 #include "models/cpu/matmul_description.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "memory/parallel.h"
 #include "memory/square_tree.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 namespace {

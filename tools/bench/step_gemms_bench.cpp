@@ -18,7 +18,7 @@
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/matmul_description.h"
-#include "models/ops.h"
+#include "models/cpu/ops.h"
 
 namespace spillway {
 namespace {
@@ -47,7 +47,7 @@ std::vector<Piece> pieces(std::int64_t length, std::int64_t cut) {
 
 class Step {
  public:
-  Step(const ModelConfig& config, std::int64_t n) : n_(n), is_conv1d_(config.family->units == UnitsOf::gpt2) {
+  Step(const ModelConfig& config, std::int64_t n) : n_(n) {
     const Cuts cuts = canonical_cuts(config);
     const auto layers = static_cast<double>(config.layers);
     const std::int64_t qkv = (config.heads + 2 * config.kv_heads) * config.head_dim, o = config.heads * config.head_dim;
@@ -80,16 +80,9 @@ class Step {
   }
   void add_linear(const std::string& name, std::int64_t in, std::int64_t out, double calls) {
     const std::string sizes = name + ":" + std::to_string(in) + "x" + std::to_string(out);
-    add(sizes + "/forward", is_conv1d_ ? ops::conv1d_forward(kType, n_, in, out) : ops::linear_forward(kType, n_, in, out),
-        calls);
-    add(sizes + "/input_gradient",
-        is_conv1d_ ? ops::conv1d_input_gradient(kType, n_, in, out, kType)
-                   : ops::linear_input_gradient(kType, n_, in, out, kType),
-        calls);
-    add(sizes + "/weight_gradient",
-        is_conv1d_ ? ops::conv1d_weight_gradient(kType, n_, in, out, Store::write)
-                   : ops::linear_weight_gradient(kType, n_, in, out, Store::write),
-        calls);
+    add(sizes + "/forward", ops::linear_forward(kType, n_, in, out), calls);
+    add(sizes + "/input_gradient", ops::linear_input_gradient(kType, n_, in, out, kType), calls);
+    add(sizes + "/weight_gradient", ops::linear_weight_gradient(kType, n_, in, out, Store::write), calls);
   }
   void add_head(std::int64_t hidden, std::int64_t rows_of_tile, std::int64_t strip, double calls) {
     const std::string sizes = "head:" + std::to_string(hidden) + "x" + std::to_string(rows_of_tile);
@@ -100,7 +93,6 @@ class Step {
   }
 
   std::int64_t n_;
-  bool is_conv1d_;
   std::vector<StepProduct> products_;
 };
 

@@ -1,4 +1,4 @@
-#include "models/reference_backend.h"
+#include "models/reference/reference_backend.h"
 
 #include <algorithm>
 #include <cmath>

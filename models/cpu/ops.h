@@ -1,7 +1,8 @@
-// The kernels that the model families call, on the CPU: matrix products, norms, rotary positions, activations, embedding, loss.
+// The CPU's kernels: matrix products, norms, rotary positions, activations, embedding, loss.
 // Every kernel cuts its work by shape alone and reduces along a fixed tree, so the bits never depend on the number of threads.
 // Nothing here allocates: what a kernel needs beside its operands is `scratch`, whose size a *_scratch_bytes function gives.
-// Not here: attention (models/attention_ops.h), and where the operands live (the executor's business).
+// Not here: attention (attention_ops.h), the shapes (models/kernel_shapes.h), and where the operands live (the executor's
+// business).
 //
 // Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, I MLP width, V vocabulary, D head dimension,
 //         Hq / Hkv query / key-value heads. `E` is the compute type: float or BFloat16. Matrices are row-major and dense
@@ -14,53 +15,15 @@
 #include <span>
 
 #include "memory/bfloat16.h"
+#include "memory/machine.h"
 #include "memory/parallel.h"
 #include "memory/types.h"
 #include "models/activation.h"
+#include "models/kernel_shapes.h"
 
 namespace spillway::ops {
 
-// What becomes of an output's old content.
-enum class Store : std::uint8_t { write, add };
-
 // ---- Matrix products (models/cpu/gemm.cpp) ---------------------------------------------------------------------------------
-
-enum class Transpose : std::uint8_t { no, yes };
-
-// C[m,n] (=|+=) op(A)[m,k] op(B)[k,n] (+ bias[n]) (+ residual[m,n]). op(A) is A[m,k], or A[k,m] transposed; op(B) likewise.
-struct GemmSpec {
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  Transpose transpose_a = Transpose::no;
-  Transpose transpose_b = Transpose::no;
-  std::int64_t lda = 0;  // elements between rows of A as stored
-  std::int64_t ldb = 0;
-  std::int64_t ldc = 0;
-  std::int64_t ld_residual = 0;
-  DType input = DType::bfloat16;   // of A, B, bias and residual: float32 or bfloat16
-  DType output = DType::bfloat16;  // of C: the input's type, or float32
-  Store store = Store::write;
-  bool has_bias = false;
-  bool has_residual = false;
-
-  friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
-};
-
-// The three products of a linear layer with weight W[out,in] (as PyTorch stores it), dense operands.
-// y[n,out] = x[n,in] W^T (+ bias[out]) (+ residual[n,out])
-enum class Epilogue : std::uint8_t { none, bias, residual, bias_residual };
-GemmSpec linear_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue = Epilogue::none);
-// dx[n,in] (=|+=) dy[n,out] W
-GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output,
-                               Store store = Store::write);
-// dW[out,in] (=|+=) dy[n,out]^T x[n,in], in fp32
-GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
-// GPT-2 stores W[in,out] (Conv1D): y = x W; dx = dy W^T; dW[in,out] = x^T dy.
-GemmSpec conv1d_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue = Epilogue::none);
-GemmSpec conv1d_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output,
-                               Store store = Store::write);
-GemmSpec conv1d_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
 
 struct GemmOperands {
   const void* a = nullptr;         // spec.input, [m,k] or [k,m]
@@ -70,11 +33,11 @@ struct GemmOperands {
   const void* residual = nullptr;  // spec.input, [m,n], if spec.has_residual; not C itself (that is Store::add)
 };
 
-// How this CPU multiplies bf16: by our kernels (AVX-512 bf16), by the library's (tiles), or widened to fp32.
-enum class Bf16Products : std::uint8_t { own, library, widened };
-Bf16Products bf16_products_here();
-// A bound of MatmulEngine::scratch_bytes() on a CPU with so many threads, without compiling anything.
-Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Bf16Products bf16);
+// What this CPU multiplies bf16 with: by AVX-512's products in our kernels, by tiles in the library's, or widened to fp32.
+Instructions instructions_here();
+// A bound of MatmulEngine::scratch_bytes() on a CPU with so many threads, without compiling anything; where its instructions are
+// unknown, the most that any needs.
+Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Instructions instructions);
 
 // Owns the compiled products, one set for each spec. All methods may be called from several threads at once.
 class MatmulEngine {
@@ -84,9 +47,7 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  // Compiles the product ahead of training: run() of a prepared spec compiles nothing.
-  void prepare(const GemmSpec& spec);
-  // For run() with this spec on a pool of the engine's number of threads. Prepares it.
+  // For run() with this spec on a pool of the engine's number of threads. Compiles the product, so that run() need not.
   Bytes scratch_bytes(const GemmSpec& spec);
   // `scratch` is aligned to 64 bytes; two calls at the same time need scratch of their own.
   void run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch);
@@ -131,15 +92,6 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
 
 // ---- Rotary positions and q/k norm (models/cpu/rope.cpp) -------------------------------------------------------------------
 
-struct RopeShape {
-  std::int64_t n = 0;          // rows; row i stands at position i % sequence
-  std::int64_t sequence = 0;   // T
-  std::int64_t heads = 0;      // Hq
-  std::int64_t kv_heads = 0;   // Hkv
-  std::int64_t dimension = 0;  // D, even
-  float epsilon = 0.0f;        // of the q/k norm
-  friend bool operator==(const RopeShape&, const RopeShape&) = default;
-};
 // Angles as rotate-half uses them: element j pairs with j + D/2.
 struct RopeTable {
   const float* cosine = nullptr;  // [T, D/2]
@@ -219,12 +171,6 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
 
 // ---- Embedding (models/cpu/embedding_ops.cpp) ------------------------------------------------------------------------------
 
-// The vocabulary comes in tiles [first, first + rows). Each token lies in one tile, so the tiles in any order write all of x.
-struct VocabularyTile {
-  std::int64_t first = 0;
-  std::int64_t rows = 0;
-  friend bool operator==(const VocabularyTile&, const VocabularyTile&) = default;
-};
 // x[i] = factor * table[tokens[i] - first] for the tokens in the tile; other rows are left alone.
 template <typename E>
 void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
@@ -245,8 +191,6 @@ void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, s
                        const E* dx /*[n,H]*/, float* dpositions /*[table_rows,H]*/, Store store);
 
 // ---- Loss over the vocabulary in tiles (models/cpu/loss.cpp) ---------------------------------------------------------------
-
-inline constexpr std::int32_t kIgnoredTarget = -100;
 
 // What is known of each row's logits after some tiles; three arrays of the caller's.
 struct SoftmaxState {

@@ -2,7 +2,7 @@
 // Query heads share key/value heads in groups (Hq a multiple of Hkv); a window may bound how far back a query sees.
 // The work is cut by shape alone and every sum has a fixed order: the bits never depend on the number of threads.
 // Nothing here allocates: `scratch` comes from the caller, whose size a *_scratch_bytes function gives.
-// Not here: the projections around it (models/ops.h) and rotary positions.
+// Not here: the projections around it (ops.h) and rotary positions.
 //
 // Legend: B sequences, Tq queries and Tk keys of a sequence, Hq / Hkv query / key-value heads, D head dimension.
 //         `E` is the compute type: float or BFloat16. Matrices are row-major, a row a token, with strides in elements.
@@ -14,23 +14,9 @@
 #include "memory/bfloat16.h"
 #include "memory/parallel.h"
 #include "memory/types.h"
+#include "models/kernel_shapes.h"
 
 namespace spillway::ops {
-
-struct AttentionShape {
-  std::int64_t sequences = 0;   // B
-  std::int64_t queries = 0;     // Tq
-  std::int64_t keys = 0;        // Tk; in training the same as Tq
-  std::int64_t heads = 0;       // Hq
-  std::int64_t kv_heads = 0;    // Hkv
-  std::int64_t head_dim = 0;    // D
-  std::int64_t key_offset = 0;  // query t stands at position key_offset + t of the keys; at most Tk - Tq
-  std::int64_t window = 0;      // keys that a query sees, its own among them; 0: all up to its own
-  float scale = 1.0f;           // on q.k, positive
-  float softcap = 0.0f;         // scores are softcap * tanh(scale * q.k / softcap); 0: scale * q.k
-
-  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
-};
 
 // `instruction_set` is the best this machine has; `widened` computes bf16 in fp32, as machines without bf16 instructions do.
 enum class AttentionPath : std::uint8_t { instruction_set, widened };

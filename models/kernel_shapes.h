@@ -1,0 +1,85 @@
+// The shapes of the larger kernels, on any backend: what a call says of its operands beside their places.
+// Not here: the calls (kernels.h), what computes them (a backend's folder).
+//
+// Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, V vocabulary, D head dimension,
+//         Hq / Hkv query / key-value heads. Matrices are row-major.
+#pragma once
+
+#include <cstdint>
+
+#include "memory/types.h"
+
+namespace spillway::ops {
+
+// What becomes of an output's old content.
+enum class Store : std::uint8_t { write, add };
+
+enum class Transpose : std::uint8_t { no, yes };
+
+// C[m,n] (=|+=) op(A)[m,k] op(B)[k,n] (+ bias[n]) (+ residual[m,n]). op(A) is A[m,k], or A[k,m] transposed; op(B) likewise.
+struct GemmSpec {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Transpose transpose_a = Transpose::no;
+  Transpose transpose_b = Transpose::no;
+  std::int64_t lda = 0;  // elements between rows of A as stored
+  std::int64_t ldb = 0;
+  std::int64_t ldc = 0;
+  std::int64_t ld_residual = 0;
+  DType input = DType::bfloat16;   // of A, B, bias and residual: float32 or bfloat16
+  DType output = DType::bfloat16;  // of C: the input's type, or float32
+  Store store = Store::write;
+  bool has_bias = false;
+  bool has_residual = false;
+
+  friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
+};
+
+// The three products of a linear layer with weight W[out,in] (as PyTorch stores it), dense operands.
+// y[n,out] = x[n,in] W^T (+ bias[out]) (+ residual[n,out])
+enum class Epilogue : std::uint8_t { none, bias, residual, bias_residual };
+GemmSpec linear_forward(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Epilogue epilogue = Epilogue::none);
+// dx[n,in] (=|+=) dy[n,out] W
+GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, DType output,
+                               Store store = Store::write);
+// dW[out,in] (=|+=) dy[n,out]^T x[n,in], in fp32
+GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
+
+struct RopeShape {
+  std::int64_t n = 0;          // rows; row i stands at position i % sequence
+  std::int64_t sequence = 0;   // T
+  std::int64_t heads = 0;      // Hq
+  std::int64_t kv_heads = 0;   // Hkv
+  std::int64_t dimension = 0;  // D, even
+  float epsilon = 0.0f;        // of the q/k norm
+  friend bool operator==(const RopeShape&, const RopeShape&) = default;
+};
+
+// Causal attention.
+struct AttentionShape {
+  std::int64_t sequences = 0;   // B
+  std::int64_t queries = 0;     // Tq
+  std::int64_t keys = 0;        // Tk; in training the same as Tq
+  std::int64_t heads = 0;       // Hq
+  std::int64_t kv_heads = 0;    // Hkv
+  std::int64_t head_dim = 0;    // D
+  std::int64_t key_offset = 0;  // query t stands at position key_offset + t of the keys; at most Tk - Tq
+  std::int64_t window = 0;      // keys that a query sees, its own among them; 0: all up to its own
+  float scale = 1.0f;           // on q.k, positive
+  float softcap = 0.0f;         // scores are softcap * tanh(scale * q.k / softcap); 0: scale * q.k
+
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+};
+
+// The vocabulary comes in tiles [first, first + rows). Each token lies in one tile, so the tiles in any order write all of x.
+struct VocabularyTile {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  friend bool operator==(const VocabularyTile&, const VocabularyTile&) = default;
+};
+
+// A target that no loss is taken of.
+inline constexpr std::int32_t kIgnoredTarget = -100;
+
+}  // namespace spillway::ops
