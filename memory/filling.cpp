@@ -53,6 +53,10 @@ constexpr Bytes kRoomNotWorthAPlan = 200;
 // Of the device, what early reads may fill: buffers that come and go leave gaps between them.
 constexpr double kEarlyShares[] = {0.98, 0.9};
 
+Tier spill_of(SavedRequest request, Tier spare) {
+  return request == SavedRequest::host ? Tier::host : request == SavedRequest::nvme ? Tier::nvme : spare;
+}
+
 // Blocks with such a share of all elements, as evenly as can be among the others, so that the moves of their state are.
 // Those that are looked up have gradients that come last and weights that are wanted first: they are not among them.
 std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
@@ -70,11 +74,16 @@ std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
 
 }  // namespace
 
-Choices Filling::start(const Outline& outline) const {
+Tier Filling::spare_tier() const {
+  return request_.budgets.nvme > 0 ? Tier::nvme : has_host(request_.chain) ? Tier::host : Tier::device;
+}
+
+Choices Filling::start(const Outline& outline, Tier spare) const {
   Choices choices;
   choices.graph = outline.graph;
   const UnitGraph& graph = graph_of(graphs_, choices);
-  const Tier spare = request_.budgets.nvme > 0 ? Tier::nvme : Tier::device;
+  choices.chain = request_.chain;
+  choices.update_tier = outline.update_tier;
   choices.order = outline.order;
   choices.update = outline.update;
   choices.micro_batches = request_.micro_batches;
@@ -93,10 +102,11 @@ Choices Filling::start(const Outline& outline) const {
   const bool may_defer = may_defer_blocks(choices.update, choices.clip, choices.slots);
   choices.deferred = deferred_evenly(graph, may_defer ? static_cast<double>(outline.deferred) / Outline::kDeferredWhole : 0);
   for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
-    if (choices.deferred[block] == Deferred::yes) choices.gradient_tier[block] = Tier::device;
+    if (choices.deferred[block] == Deferred::yes) choices.gradient_tier[block] = choices.update_tier;
   }
   for (const Unit& unit : graph.units) choices.saved.push_back(spare_of(unit, outline));
   choices.boundary.assign(graph.units.size(), outline.spare_boundary);
+  if (has_host(choices.chain)) choices.spill.assign(graph.units.size(), spill_of(request_.activations, spare));
   return choices;
 }
 
@@ -110,28 +120,31 @@ Plan Filling::build(const Choices& choices) {
   return plan;
 }
 
-bool Filling::accept(const Choices& choices, Bytes device_limit) {
+bool Filling::accept(const Choices& choices) {
   Plan plan = build(choices);
-  const Bytes device = plan.peak[static_cast<int>(Tier::device)], nvme = plan.peak[static_cast<int>(Tier::nvme)];
-  device_room_ = device_limit - device;
-  const Bytes device_lack = -device_room_, nvme_lack = nvme - request_.budgets.nvme;
-  if (device_lack <= 0 && nvme_lack <= 0) {
+  std::optional<Lack> lack;
+  Bytes total = 0;
+  for (const Tier tier : tiers_of(request_.chain)) {
+    const auto t = static_cast<std::size_t>(tier);
+    room_[t] = limits_[t] - plan.peak[t];
+    if (room_[t] >= 0) continue;
+    if (!lack) lack = Lack{tier, plan.peak[t], limits_[t]};
+    total -= room_[t];
+  }
+  if (!lack) {
     plan_ = std::move(plan);
     return true;
   }
-  const auto total = [](Bytes a, Bytes b) { return std::max<Bytes>(a, 0) + std::max<Bytes>(b, 0); };
-  const Lack lack =
-      device_lack <= 0 ? Lack{Tier::nvme, nvme, request_.budgets.nvme} : Lack{Tier::device, device, device_limit};
-  if (!least_lack_ || total(device_lack, nvme_lack) < least_total_) {
+  if (!least_lack_ || total < least_total_) {
     least_lack_ = lack;
-    least_total_ = total(device_lack, nvme_lack);
+    least_total_ = total;
   }
   return false;
 }
 
 std::optional<Plan> Filling::in_core(const Outline& outline) {
-  Choices choices = start(outline);
-  if (speculates(choices)) return std::nullopt;
+  Choices choices = start(outline, spare_tier());
+  if (speculates(choices) || choices.update_tier != Tier::device) return std::nullopt;
   const UnitGraph& graph = graph_of(graphs_, choices);
   Bytes resident = 0;
   for (const ParameterBlock& block : graph.blocks) resident += bytes_at_rest(request_.sharding, block, request_.form);
@@ -143,7 +156,8 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
   }
-  if (!accept(choices, request_.budgets.device)) return std::nullopt;
+  limits_ = {request_.budgets.device, request_.budgets.host, request_.budgets.nvme};
+  if (!accept(choices)) return std::nullopt;
   return std::move(plan_);
 }
 
@@ -158,12 +172,15 @@ std::vector<int> Filling::most_within(const std::vector<Row>& rows, Bytes room) 
   return counts;
 }
 
-std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices& choices) const {
+// A gradient that is complete with its unit's backward and updated then rests nowhere.
+Bytes Filling::waiting_gradient_bytes(const Choices& choices) const {
+  if (choices.order == Order::horizontal && choices.micro_batches > 1) return 4;  // they add up
+  return choices.update == UpdateTime::in_backward ? 0 : gradient_bytes_per_element(request_.form);
+}
+
+std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const Choices& choices) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
-  // A gradient that is complete with its unit's backward and updated then rests nowhere.
-  const bool gradients_add_up = choices.order == Order::horizontal && choices.micro_batches > 1;
-  const bool gradients_wait = choices.update != UpdateTime::in_backward;
-  const Bytes gradient_bytes = gradients_add_up ? 4 : gradients_wait ? gradient_bytes_per_element(request_.form) : 0;
+  const Bytes gradient_bytes = waiting_gradient_bytes(choices);
   const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
   // Rows are fetched from NVMe: their blocks stay there.
   const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
@@ -211,9 +228,14 @@ std::vector<Filling::Row> Filling::rows_of(const Outline& outline, const Choices
       case Resting::weights:
         if (rests && !request_.parameter_tier) rows.push_back(std::move(weights));
         break;
-      case Resting::gradients: rows.push_back(std::move(gradients)); break;
+      case Resting::gradients:
+        // Those that go to the host anyway wait there, unless they come back with each micro-batch.
+        if (choices.update_tier == Tier::device || (choices.order == Order::horizontal && choices.micro_batches > 1))
+          rows.push_back(std::move(gradients));
+        break;
       case Resting::optimizer:
-        if (rests && !request_.optimizer_tier) rows.push_back(std::move(optimizer));
+        // What the host updates rests there, or below.
+        if (rests && !request_.optimizer_tier && choices.update_tier == Tier::device) rows.push_back(std::move(optimizer));
         break;
     }
   }
@@ -240,96 +262,178 @@ double Filling::share_of_whole() const {
   return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->graph->units.size());
 }
 
-std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
-  const Choices bare = start(outline);
-  const std::vector<Row> rows = rows_of(outline, bare);
-  const std::size_t built_before = operations_built_;
-  const Bytes budget = request_.budgets.device - reserved_bytes(outline);
-  Bytes limit = budget;
-  // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
-  // can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
-  struct Point {
-    Bytes dealt = -1, room = 0;
-    std::vector<int> counts;
+// Of what is on NVMe, what is moved most often for its bytes comes first: weights, to and fro in both passes.
+std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  const auto is_below = [](Tier tier) { return tier == Tier::nvme; };
+  const auto first_of = [is_below](std::vector<Tier>& tiers, int k) {
+    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, Tier::host);
   };
-  Point fits, lacks;  // the most that is known to fit, the least that is known not to
-  int plans = 0;
-  const auto build = [&](Bytes dealt, std::vector<int> counts) {
-    Choices trial = bare;
-    for (std::size_t row = 0; row < rows.size(); ++row) rows[row].raise_first(trial, counts[row]);
-    ++plans;
-    const bool fitted = accept(trial, limit);
-    (fitted ? fits : lacks) = Point{dealt, device_room_, std::move(counts)};
-    return fitted;
-  };
-  const std::vector<int> none(rows.size(), 0);
-  const auto build_bare = [&] {
-    if (!build(0, none)) return false;
-    filled_.bare = budget - fits.room;
-    limit = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(fits.room));
-    fits.room = limit - filled_.bare;
-    return true;
-  };
-  Bytes dealt = 0;
-  if (alike != nullptr && !whole_ && alike->bare < budget) {
-    filled_.bare = alike->bare;
-    dealt = static_cast<Bytes>(alike->worth * static_cast<double>(budget - alike->bare));
-  } else {
-    if (!build_bare()) return std::nullopt;
-    dealt = alike == nullptr ? fits.room : static_cast<Bytes>(alike->worth * static_cast<double>(fits.room));
+  Row weights{{}, [first_of](Choices& c, int k) { first_of(c.weight_tier, k); }};
+  Row gradients{{}, [first_of](Choices& c, int k) { first_of(c.gradient_tier, k); }};
+  Row optimizer{{}, [first_of](Choices& c, int k) { first_of(c.optimizer_tier, k); }};
+  Row spilled{{}, [first_of](Choices& c, int k) { first_of(c.spill, k); }};
+  for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
+    const ParameterBlock& block = graph.blocks[i];
+    const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
+    const Bytes weight =
+        elements_at_rest(request_.sharding, block, StateKind::weight) * bytes_per_element(request_.form, StateKind::weight);
+    weights.sizes.push_back(taken(choices.weight_tier[i], weight));
+    gradients.sizes.push_back(
+        taken(choices.gradient_tier[i], waiting_elements(request_.sharding, block) * waiting_gradient_bytes(choices)));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_at_rest(request_.sharding, block, request_.form) - weight));
   }
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    const Bytes bytes = (choices.boundary[unit] == Boundary::spill ? of_units[unit].boundary : 0) +
+                        (choices.saved[unit] == Saved::spill ? of_units[unit].saved : 0);
+    spilled.sizes.push_back(is_below(choices.spill[unit]) ? bytes * choices.micro_batches : 0);
+  }
+  std::vector<Row> rows;
+  if (!request_.parameter_tier) rows.push_back(std::move(weights));
+  rows.push_back(std::move(gradients));
+  if (!request_.optimizer_tier) rows.push_back(std::move(optimizer));
+  if (request_.activations == SavedRequest::automatic) rows.push_back(std::move(spilled));
+  return rows;
+}
+
+std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
+  // What the host has room for needs no drive.
+  bool fits = has_host(request_.chain) && request_.budgets.nvme > 0 && fill_from(outline, Tier::host, alike);
+  if (!fits) fits = fill_from(outline, spare_tier(), alike);
+  if (!fits) return std::nullopt;
+  if (outline.reads_early) read_early();
+  return std::move(plan_);
+}
+
+// What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
+// can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
+bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike) {
+  const Choices bare = start(outline, spare);
+  Dealing dealing{.tier = Tier::device,
+                  .bare = bare,
+                  .rows = rows_of_device(outline, bare),
+                  .budget = request_.budgets.device - reserved_bytes(outline),
+                  .not_worth_a_plan = request_.budgets.device / kRoomNotWorthAPlan,
+                  .built_before = operations_built_};
+  const double host_share = spare == Tier::host ? share_of_whole() : 1;
+  limits_ = {dealing.budget, static_cast<Bytes>(host_share * static_cast<double>(request_.budgets.host)), request_.budgets.nvme};
+  Bytes dealt = 0;
+  if (alike != nullptr && !whole_ && alike->bare < dealing.budget) {
+    filled_.bare = alike->bare;
+    dealt = static_cast<Bytes>(alike->worth * static_cast<double>(dealing.budget - alike->bare));
+  } else {
+    if (!try_bare(dealing)) {
+      // What rests on the device is not on the host.
+      if (spare != Tier::host || room_of(Tier::device) <= 0) return false;
+      filled_.bare = dealing.budget - room_of(Tier::device);
+      dealing.lacks = {};
+      dealt = room_of(Tier::device);
+    } else {
+      dealt = alike == nullptr ? dealing.fits.room : static_cast<Bytes>(alike->worth * static_cast<double>(dealing.fits.room));
+    }
+  }
+  if (!deal(dealing, dealt)) return false;
+  const Bytes room = limit_of(Tier::device) - filled_.bare;
+  filled_.bare += reserved_bytes(outline);
+  filled_.worth = room > 0 ? static_cast<double>(dealing.fits.dealt) / static_cast<double>(room) : 1;
+  return !has_host(request_.chain) || spare != Tier::nvme || fill_host(plan_.choices);
+}
+
+bool Filling::fill_host(const Choices& filled) {
+  Dealing dealing{.tier = Tier::host,
+                  .bare = filled,
+                  .rows = rows_of_host(filled),
+                  .budget = request_.budgets.host,
+                  .not_worth_a_plan = request_.budgets.host / kRoomNotWorthAPlan,
+                  .built_before = operations_built_};
+  Bytes& limit = limit_of(Tier::host);
+  const Bytes bare = plan_.peak[static_cast<std::size_t>(Tier::host)];
+  limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets.host - bare));
+  dealing.fits = {0, limit - bare, std::vector<int>(dealing.rows.size(), 0)};
+  Plan fitting = std::move(plan_);
+  plan_ = {};
+  if (!deal(dealing, dealing.fits.room) || plan_.step.ops.empty()) plan_ = std::move(fitting);
+  return true;
+}
+
+bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts) {
+  Choices trial = dealing.bare;
+  for (std::size_t row = 0; row < dealing.rows.size(); ++row) dealing.rows[row].raise_first(trial, counts[row]);
+  ++dealing.plans;
+  const bool fitted = accept(trial);
+  (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_of(dealing.tier), std::move(counts)};
+  return fitted;
+}
+
+bool Filling::try_bare(Dealing& dealing) {
+  if (!try_counts(dealing, 0, std::vector<int>(dealing.rows.size(), 0))) return false;
+  filled_.bare = dealing.budget - dealing.fits.room;
+  limit_of(dealing.tier) = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(dealing.fits.room));
+  dealing.fits.room = limit_of(dealing.tier) - filled_.bare;
+  return true;
+}
+
+bool Filling::deal(Dealing& dealing, Bytes dealt) {
+  Point &fits = dealing.fits, &lacks = dealing.lacks;
   const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
-  while (plans < most_plans && operations_built_ - built_before < kOperationsOfAFilling) {
-    std::vector<int> counts = most_within(rows, dealt);
+  while (dealing.plans < most_plans && operations_built_ - dealing.built_before < kOperationsOfAFilling) {
+    std::vector<int> counts = most_within(dealing.rows, dealt);
     if (counts == fits.counts) break;
     const bool lacked_before = lacks.dealt >= 0;
     bool lacked_again = false;
     if (counts != lacks.counts) {
-      const bool fitted = build(dealt, std::move(counts));
-      if (fitted && fits.room <= request_.budgets.device / kRoomNotWorthAPlan) break;
+      const bool fitted = try_counts(dealing, dealt, std::move(counts));
+      if (fitted && fits.room <= dealing.not_worth_a_plan) break;
       lacked_again = !fitted && lacked_before;
     } else {
       lacks.dealt = dealt;
       lacked_again = true;
     }
-    if (lacks.dealt < 0) {
-      dealt = fits.dealt + fits.room;
-      continue;
-    }
-    if (fits.dealt < 0) {
-      // The device has room: it is NVMe that lacks, and with less on the device it would lack more.
-      if (lacks.room >= 0) return std::nullopt;
-      dealt = lacks.dealt + lacks.room - (budget - filled_.bare) / kRoomNotWorthAPlan;
-      if (dealt > 0) continue;
-      // Items give back no more than was dealt out; where plans are dear, none is built to see that.
-      if (lacks.dealt + lacks.room < 0 && operations_built_ - built_before >= kOperationsOfAFilling) return std::nullopt;
-      if (!build_bare()) return std::nullopt;
-    }
-    const Bytes between = lacks.dealt - fits.dealt;
-    const double part = static_cast<double>(fits.room) / static_cast<double>(fits.room - lacks.room);
-    // Where one more plan did not fit either, the middle: what the least items take is more than they have.
-    const double most = lacked_again ? 0.5 : 0.9;
-    dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
-    if (dealt <= fits.dealt) break;  // items that take nothing of what is dealt may take some of the device
+    const std::optional<Bytes> next = next_deal(dealing, lacked_again);
+    if (!next) break;
+    dealt = *next;
   }
-  if (fits.dealt < 0 && !build_bare()) return std::nullopt;
-  const Bytes room = limit - filled_.bare;
-  filled_.bare += reserved_bytes(outline);
-  filled_.worth = room > 0 ? static_cast<double>(fits.dealt) / static_cast<double>(room) : 1;
-  if (outline.reads_early) read_early(limit);
-  return std::move(plan_);
+  return fits.dealt >= 0 || (lacks.room < 0 && try_bare(dealing));
 }
 
-void Filling::read_early(Bytes limit) {
+std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
+  Point &fits = dealing.fits, &lacks = dealing.lacks;
+  if (lacks.dealt < 0) return fits.dealt + fits.room;
+  if (fits.dealt < 0) {
+    // The tier has room: it is one below that lacks, and with less here it would lack more.
+    if (lacks.room >= 0) return std::nullopt;
+    const Bytes less = lacks.dealt + lacks.room - (dealing.budget - filled_.bare) / kRoomNotWorthAPlan;
+    if (less > 0) return less;
+    // Items give back no more than was dealt out; where plans are dear, none is built to see that.
+    const bool are_dear = operations_built_ - dealing.built_before >= kOperationsOfAFilling;
+    if ((lacks.dealt + lacks.room < 0 && are_dear) || !try_bare(dealing)) {
+      lacks.room = 0;  // nor is it tried again
+      return std::nullopt;
+    }
+  }
+  const Bytes between = lacks.dealt - fits.dealt;
+  const double part = static_cast<double>(fits.room) / static_cast<double>(fits.room - lacks.room);
+  // Where one more plan did not fit either, the middle: what the least items take is more than they have.
+  const double most = lacked_again ? 0.5 : 0.9;
+  const Bytes dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
+  // Items that take nothing of what is dealt may take some of the tier.
+  return dealt > fits.dealt ? std::optional(dealt) : std::nullopt;
+}
+
+void Filling::read_early() {
+  const Bytes limit = limit_of(Tier::device);
   Plan plan = std::move(plan_);
   Choices trial = plan.choices;
   for (const double share : kEarlyShares) {
     trial.early_room = static_cast<Bytes>(share * static_cast<double>(limit));
-    if (accept(trial, limit)) return;
+    if (accept(trial)) return;
   }
   plan_ = std::move(plan);
 }
 
-Bytes Filling::least_device(const Outline& outline) { return build(start(outline)).peak[static_cast<int>(Tier::device)]; }
+Bytes Filling::least_device(const Outline& outline) {
+  return build(start(outline, spare_tier())).peak[static_cast<int>(Tier::device)];
+}
 
 }  // namespace spillway

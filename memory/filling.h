@@ -2,6 +2,7 @@
 // Not here: which outlines there are and which is fastest (planner.h), how a plan is built (schedule.h, packing.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,7 @@ struct Outline {
   int lookahead = 1, update_spread = 1;
   Fill fill = Fill::saved_first;
   bool fetches_rows = false;  // of lookups, where they may be
+  Tier update_tier = Tier::device;  // host, where the chain has one
   bool reads_early = false;   // what the device has free at any time takes reads of state that is wanted later
   int deferred = 0;           // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
 
@@ -53,7 +55,8 @@ struct Outline {
   }
   // Whether units and updates come in the same order.
   bool ordered_alike(const Outline& other) const {
-    return order == other.order && update == other.update && (deferred > 0) == (other.deferred > 0);
+    return order == other.order && update == other.update && update_tier == other.update_tier &&
+           (deferred > 0) == (other.deferred > 0);
   }
   // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
   bool same_kind(const Outline& other) const {
@@ -91,7 +94,7 @@ class Filling {
   std::optional<Plan> in_core(const Outline& outline);
   std::optional<Plan> fill(const Outline& outline, const Filled* alike = nullptr);
   const Filled& filled() const { return filled_; }  // of the last that fitted
-  bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline).fetches_rows; }
+  bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);
 
@@ -102,25 +105,54 @@ class Filling {
   std::size_t operations_built() const { return operations_built_; }
 
  private:
-  Choices start(const Outline& outline) const;
+  // Where rests what has no better place.
+  Tier spare_tier() const;
+  Choices start(const Outline& outline, Tier spare) const;
   Plan build(const Choices& choices);
-  // Whether the plan of the choices fits, with so much of the device; then it is `plan_`.
-  bool accept(const Choices& choices, Bytes device_limit);
+  // Whether the plan of the choices fits in limits_; then it is `plan_`.
+  bool accept(const Choices& choices);
   // `plan_` with early reads, if it fits with them.
-  void read_early(Bytes device_limit);
-  // Items of one kind that may rest on the device: the bytes of each, in the order in which they are put there, and how the first
-  // so many of them are.
+  void read_early();
+  // Items of one kind that may rest on a tier: the bytes of each, in the order in which they are put there, and how the first so
+  // many of them are.
   struct Row {
     std::vector<Bytes> sizes;
     std::function<void(Choices&, int)> raise_first;
   };
-  std::vector<Row> rows_of(const Outline& outline, const Choices& choices) const;
+  std::vector<Row> rows_of_device(const Outline& outline, const Choices& choices) const;
+  std::vector<Row> rows_of_host(const Choices& choices) const;
+  Bytes waiting_gradient_bytes(const Choices& choices) const;  // an element
   static std::vector<int> most_within(const std::vector<Row>& rows, Bytes room);
+  // How much of a tier's room is dealt out to items, and with which of them.
+  struct Point {
+    Bytes dealt = -1, room = 0;
+    std::vector<int> counts;
+  };
+  struct Dealing {
+    Tier tier;
+    Choices bare;  // with nothing resting on the tier that need not
+    std::vector<Row> rows;
+    Bytes budget;
+    Bytes not_worth_a_plan;       // room that is left
+    Point fits = {}, lacks = {};  // the most that is known to fit, the least that is known not to
+    int plans = 0;
+    std::size_t built_before = 0;
+  };
+  bool fill_from(const Outline& outline, Tier spare, const Filled* alike);
+  bool fill_host(const Choices& filled);
+  bool try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts);
+  bool try_bare(Dealing& dealing);
+  // The best that is found from so much on; it is `plan_`.
+  bool deal(Dealing& dealing, Bytes dealt);
+  // What to deal out next; nothing: no more.
+  std::optional<Bytes> next_deal(Dealing& dealing, bool lacked_again);
   // Of a unit's values, those that the outline keeps until its backward, in all micro-batches that are under way at once.
   Bytes kept_bytes(const UnitGraph& graph, const Outline& outline, int micro_batches) const;
   // Of the device, what the whole takes beyond the sample.
   Bytes reserved_bytes(const Outline& outline) const;
   double share_of_whole() const;
+  Bytes& limit_of(Tier tier) { return limits_[static_cast<std::size_t>(tier)]; }
+  Bytes room_of(Tier tier) const { return room_[static_cast<std::size_t>(tier)]; }
 
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
@@ -128,9 +160,10 @@ class Filling {
   const RunBoth run_both_;
   Plan plan_;
   Filled filled_;
-  Bytes device_room_ = 0;  // that the plan built last leaves of the device; below 0: lacks
+  std::array<Bytes, kTiers> limits_{};
+  std::array<Bytes, kTiers> room_{};  // that the plan built last leaves of them; below 0: lacks
   std::optional<Lack> least_lack_;
-  Bytes least_total_ = 0;  // over both tiers
+  Bytes least_total_ = 0;  // over all tiers
   int plans_built_ = 0;
   std::size_t operations_built_ = 0;
 };

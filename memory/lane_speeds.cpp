@@ -66,9 +66,14 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
              (hashes && op.kind == OpKind::update ? kHashedUpdate : 1);
     case Lane::network:
       return static_cast<double>(op.bytes) / machine.network_bytes;
-    default:
-      return seconds_of(machine, graph, op.work);
+    case Lane::upload:
+      return static_cast<double>(op.bytes) / machine.upload_bytes;
+    case Lane::download:
+      return static_cast<double>(op.bytes) / machine.download_bytes;
+    case Lane::compute:
+      break;
   }
+  return seconds_of(machine, graph, op.work);
 }
 
 struct Pair {
@@ -77,7 +82,7 @@ struct Pair {
 };
 
 // A machine without NVMe has no rates for it, and a plan for it no such operations.
-double share_of(double mixed, double alone) { return alone > 0 ? mixed / alone : 1; }
+double share_of(double mixed, double alone, double otherwise = 1) { return alone > 0 ? mixed / alone : otherwise; }
 
 // What reads and writes leave each other of the drive. It is apart from the other pairs, as these depend on it.
 Pair drive_of(const MachineProfile& machine) {
@@ -86,8 +91,14 @@ Pair drive_of(const MachineProfile& machine) {
 }
 
 // What other lanes lose beside each other and beside a drive that moves at its whole rate, and it beside them.
-std::array<Pair, 5> pairs_of(const MachineProfile& machine) {
-  return {{{Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
+std::array<Pair, 7> pairs_of(const MachineProfile& machine) {
+  // Copies take their bytes of the host's memory, which the optimizer alone would keep busy.
+  const auto left_beside = [&](double copied_bytes) {
+    return std::max(0.1, 1 - share_of(copied_bytes, machine.update_bytes, 0));
+  };
+  return {{{Lane::update, Lane::upload, left_beside(machine.upload_bytes), 1},
+           {Lane::update, Lane::download, left_beside(machine.download_bytes), 1},
+           {Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
            {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
            {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},
            {Lane::update, Lane::nvme_read, machine.update_beside_read, 1},

@@ -10,10 +10,10 @@
 namespace spillway {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::string_view names[] = {"read",       "write",        "forward",         "recompute",   "backward",
-                                        "loss",       "gradient_add", "gradient_finish", "norm",        "update",
-                                        "fetch_rows", "update_rows",  "add_rows",        "finish_rows", "update_touched",
-                                        "write_rows", "gather",       "reduce"};
+  constexpr std::string_view names[] = {"read",        "write",          "upload",     "download",     "forward",
+                                        "recompute",   "backward",       "loss",       "gradient_add", "gradient_finish",
+                                        "norm",        "update",         "fetch_rows", "update_rows",  "add_rows",
+                                        "finish_rows", "update_touched", "write_rows", "gather",       "reduce"};
   return names[static_cast<int>(kind)];
 }
 std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
@@ -37,7 +37,7 @@ Bytes row_window(Bytes row_bytes) {
 
 bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block) {
   return choices.update == UpdateTime::in_backward && !defers(choices, block) && !keeps_rows_apart(graph, choices, block) &&
-         choices.form != StateForm::compact && choices.slots == 1 && choices.sharding.ranks == 1;
+         choices.form != StateForm::compact && choices.slots == 1 && choices.sharding.ranks == 1 && !has_host(choices.chain);
 }
 
 bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices, int block) {
@@ -62,7 +62,7 @@ int first_sharing_unit(const UnitGraph& graph) {
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
-  if (choices.sharding.ranks > 1) return false;
+  if (choices.sharding.ranks > 1 || has_host(choices.chain)) return false;
   const bool rows_last = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
   if (!rows_last && !defers_all(choices)) return false;
   bool any = false;

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/chain.h"
 #include "memory/control_words.h"
 #include "memory/sharding.h"
 #include "memory/square_tree.h"
@@ -85,8 +86,10 @@ struct Buffer {
 // --- Operations -----------------------------------------------------------------------------------------------------------
 
 enum class OpKind : std::uint8_t {
-  read,             // nvme -> device; operands come in pairs (nvme, device)
-  write,            // device -> nvme; pairs (device, nvme)
+  read,             // from nvme to its neighbour in the chain of tiers; operands come in pairs (from, to), here and in the next
+  write,            // to nvme
+  upload,           // host -> device
+  download,         // device -> host
   forward,          // operands: values, weights, workspace
   recompute,        // forward again for the saved values alone
   backward,         // operands: values, weights, gradients, workspace
@@ -146,7 +149,7 @@ struct OpHead {
   int unit = -1, block = -1, micro_batch = -1;
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
   Work work;                            // compute and update lanes
-  Bytes bytes = 0;                      // moved by read and write
+  Bytes bytes = 0;                      // that it moves
   std::int64_t small_requests = 0;      // that they take, where they are rows
 };
 
@@ -182,8 +185,12 @@ std::string_view name_of(Saved saved);
 
 struct Choices {
   int graph = 0;                        // index into the candidates given to the planner (head tiled or fused)
+  Chain chain = Chain::device_nvme;
   Order order = Order::vertical;
   UpdateTime update = UpdateTime::after;
+  // Where the optimizer runs, host or device: there come gradients and state, and both give the same bits. Without a host between
+  // device and NVMe: the device.
+  Tier update_tier = Tier::device;
   int micro_batches = 1;
   bool clip = true;                     // the global norm scales the update
   bool gives_logits = false;            // evaluation is asked for the logits of a row, too
@@ -204,7 +211,7 @@ struct Choices {
   Bytes early_room = 0;
   int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
-  std::vector<Tier> weight_tier;        // a block: device or nvme
+  std::vector<Tier> weight_tier;        // a block: where its weights rest
   std::vector<Tier> optimizer_tier;     // a block: low, m, v
   std::vector<Tier> gradient_tier;      // a block: where a gradient waits for its update, or for the next micro-batch
   // A block, of updates in the backward: whether its own waits for the next forward instead. A drive that is busy all through
@@ -213,6 +220,7 @@ struct Choices {
   std::vector<Deferred> deferred;       // empty: none
   std::vector<Saved> saved;             // a unit
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
+  std::vector<Tier> spill;              // a unit: where what it spills goes; empty: nvme
 
   bool operator==(const Choices&) const = default;
 };
@@ -221,6 +229,16 @@ struct Choices {
 // is run again, where it says so.
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
+
+inline Tier spill_tier(const Choices& choices, int unit) {
+  return choices.spill.empty() ? Tier::nvme : choices.spill[static_cast<std::size_t>(unit)];
+}
+
+// Gradients are added up, squared and rounded where they are made; a device of its own does that, and updates, between passes.
+constexpr Lane lane_of_gradients(Chain chain) { return has_host(chain) ? Lane::compute : Lane::update; }
+inline Lane lane_of_updates(const Choices& choices) {
+  return choices.update_tier == Tier::device ? lane_of_gradients(choices.chain) : Lane::update;
+}
 
 // Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.
 inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
@@ -244,7 +262,7 @@ constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
 
 // Whether a block's updates also take the sums of squares of its gradient, each stretch right before it is used: where a
 // gradient_finish came before them, memory would be read twice. None do where gradients are rounded, or added up over ranks, or
-// where state is hashed.
+// where state is hashed, or where a device of its own makes them.
 bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block);
 
 // Whether the gradients of the rows of a block that a step's tokens touch are kept apart from it, and updated apart: it is looked

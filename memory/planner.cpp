@@ -78,13 +78,16 @@ class Search {
 
  private:
   bool has_disk() const { return request_.budgets.nvme > 0; }
-  bool forced_off_device() const {
-    return request_.parameter_tier == Tier::nvme || request_.optimizer_tier == Tier::nvme ||
-           request_.activations == SavedRequest::nvme;
+  // Whether there is a tier below the device.
+  bool has_below() const { return has_disk() || has_host(request_.chain); }
+  bool forced_to(Tier tier, SavedRequest activations) const {
+    return request_.parameter_tier == tier || request_.optimizer_tier == tier || request_.activations == activations;
   }
+  bool forced_to_nvme() const { return forced_to(Tier::nvme, SavedRequest::nvme); }
+  bool forced_off_device() const { return forced_to_nvme() || forced_to(Tier::host, SavedRequest::host); }
 
   std::string refuse() const {
-    if (!has_disk() && forced_off_device())
+    if (!has_disk() && forced_to_nvme())
       return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
     if (request_.update && speculates(*request_.update, request_.clip) && !may_take_back()) {
       return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
@@ -94,7 +97,8 @@ class Search {
     return {};
   }
   bool may_take_back() const {
-    return has_disk() && slots() == 2 && request_.parameter_tier != Tier::device && request_.optimizer_tier != Tier::device;
+    return has_disk() && !has_host(request_.chain) && slots() == 2 && request_.parameter_tier != Tier::device &&
+           request_.optimizer_tier != Tier::device;
   }
 
   // --- what there is to choose from ---
@@ -109,12 +113,13 @@ class Search {
         return {{Saved::keep, Boundary::keep}};
       case SavedRequest::recompute:
         return {{Saved::recompute, Boundary::keep}};
+      case SavedRequest::host:
       case SavedRequest::nvme:
         return {{Saved::spill, Boundary::spill}};
       case SavedRequest::automatic:
         break;
     }
-    if (!has_disk()) return {{Saved::recompute, Boundary::keep}};
+    if (!has_below()) return {{Saved::recompute, Boundary::keep}};
     return {{Saved::recompute, Boundary::keep},
             {Saved::spill, Boundary::keep},
             {Saved::recompute, Boundary::spill},
@@ -122,17 +127,20 @@ class Search {
   }
   Spare first_spare() const { return spares().front(); }
 
-  // Whether logits that do not stay are better on NVMe than made again is a matter of rates; the search tries both.
+  // Whether logits that do not stay are better on a tier below than made again is a matter of rates; the search tries both.
   Saved spare_pieces() const {
-    if (request_.activations == SavedRequest::nvme) return Saved::spill;
-    if (request_.activations != SavedRequest::automatic || !has_disk()) return Saved::recompute;
+    if (request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host) return Saved::spill;
+    if (request_.activations != SavedRequest::automatic || !has_below()) return Saved::recompute;
+    const bool by_host = has_host(request_.chain);
+    const double read_bytes = by_host ? machine_.upload_bytes : machine_.nvme_mixed_read_bytes,
+                 written_bytes = by_host ? machine_.download_bytes : machine_.nvme_mixed_write_bytes;
     double made_s = 0, moved_s = 0;
     for (const Unit& unit : graphs_.tiled->units) {
       if (unit.saved_piece == 0) continue;
       made_s += seconds_of(machine_, *graphs_.tiled, unit.forward_work);
       for (const int value : unit.saved) {
         const auto bytes = static_cast<double>(graphs_.tiled->values[value].bytes);
-        moved_s += bytes / machine_.nvme_mixed_read_bytes + bytes / machine_.nvme_mixed_write_bytes;
+        moved_s += bytes / read_bytes + bytes / written_bytes;
       }
     }
     return moved_s < made_s ? Saved::spill : Saved::recompute;
@@ -160,41 +168,51 @@ class Search {
     std::vector<Outline> outlines;
     const Saved pieces = pace == Pace::tight ? Saved::recompute : spare_pieces();
     const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();
+    const auto add_all = [&](int graph, Order order, UpdateTime update, Tier update_tier) {
+      for (const Spare& spare : spares()) {
+        outlines.push_back({.graph = graph,
+                            .order = order,
+                            .update = update,
+                            .spare = spare.saved,
+                            .spare_pieces = pieces,
+                            .spare_boundary = spare.boundary,
+                            .slots = slots(),
+                            .update_chunk = pace == Pace::tight ? least_chunk() : chunk(update_tier),
+                            .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
+                            .update_spread = pace == Pace::tight ? 0 : 1,
+                            .fetches_rows = pace != Pace::tight,  // they take some room
+                            .update_tier = update_tier});
+        if (pace != Pace::tight && may_defer(update)) {
+          Outline deferring = outlines.back();
+          deferring.deferred = kDeferredAtFirst;
+          outlines.push_back(deferring);
+        }
+        // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
+        if (!lookups_may_rest || update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
+        Outline resting = outlines.back();
+        resting.deferred = 0;
+        resting.fetches_rows = false;
+        resting.fill = Fill::optimizer_first;
+        outlines.push_back(resting);
+      }
+    };
     for (const int graph : {1, 0}) {
       for (const Order order : orders) {
         for (const UpdateTime update : updates) {
-          for (const Spare& spare : spares()) {
-            outlines.push_back({.graph = graph,
-                                .order = order,
-                                .update = update,
-                                .spare = spare.saved,
-                                .spare_pieces = pieces,
-                                .spare_boundary = spare.boundary,
-                                .slots = slots(),
-                                .update_chunk = pace == Pace::tight ? least_chunk() : chunk(),
-                                .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
-                                .update_spread = pace == Pace::tight ? 0 : 1,
-                                .fetches_rows = pace != Pace::tight});  // they take some room
-            if (pace != Pace::tight && may_defer(update)) {
-              Outline deferring = outlines.back();
-              deferring.deferred = kDeferredAtFirst;
-              outlines.push_back(deferring);
-            }
-            // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
-            if (!lookups_may_rest || update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
-            Outline resting = outlines.back();
-            resting.deferred = 0;
-            resting.fetches_rows = false;
-            resting.fill = Fill::optimizer_first;
-            outlines.push_back(resting);
-          }
+          for (const Tier tier : update_tiers()) add_all(graph, order, update, tier);
         }
       }
     }
     return outlines;
   }
 
-  bool may_defer(UpdateTime update) const { return has_disk() && may_defer_blocks(update, request_.clip, slots()); }
+  std::vector<Tier> update_tiers() const {
+    if (!has_host(request_.chain)) return {Tier::device};
+    if (request_.update_tier) return {*request_.update_tier};
+    return {Tier::host, Tier::device};
+  }
+
+  bool may_defer(UpdateTime update) const { return has_below() && may_defer_blocks(update, request_.clip, slots()); }
 
   // Whether the blocks that are looked up may rest on the device beside all else.
   bool has_room_for_lookups() const {
@@ -205,12 +223,13 @@ class Search {
     return has_disk() && 2 * state <= request_.budgets.device;
   }
 
-  // So that the chunks in flight take an eighth of the device: larger ones would crowd out what the backward needs, smaller ones
-  // only make more operations.
-  std::int64_t chunk() const {
+  // So that the chunks in flight take an eighth of the tier that they are updated on: larger ones would crowd out what the
+  // backward needs, smaller ones only make more operations.
+  std::int64_t chunk(Tier tier) const {
     constexpr Bytes in_flight = 5, bytes_per_element = 12;
+    const Bytes budget = tier == Tier::host ? request_.budgets.host : request_.budgets.device;
     std::int64_t elements = least_chunk();
-    while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= request_.budgets.device / 8) elements *= 2;
+    while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= budget / 8) elements *= 2;
     return elements;
   }
   // A plan lists every chunk: of a large model they are not as small as of a small one.
@@ -280,7 +299,7 @@ class Search {
     for (const Outline& outline : outlines()) {
       // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
       if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary &&
-          outline.fill == Fill::saved_first)
+          outline.fill == Fill::saved_first && outline.update_tier == Tier::device)
         consider(outline, filling_.in_core(outline));
     }
   }
@@ -434,7 +453,7 @@ class Search {
            (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
     }
     if (!early) is_better(&Outline::reads_early, true);
-    if (outline.graph == 0 && has_disk() && request_.activations == SavedRequest::automatic)
+    if (outline.graph == 0 && has_below() && request_.activations == SavedRequest::automatic)
       is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
   }
 
@@ -442,13 +461,15 @@ class Search {
   Outline reading_farther(Outline outline, int spread) const {
     outline.lookahead += 1;
     outline.update_spread = spread;
-    outline.update_chunk = std::min(outline.update_chunk, chunk()) / 2;
+    outline.update_chunk = std::min(outline.update_chunk, chunk(outline.update_tier)) / 2;
     return outline;
   }
 
   // Of few layers, what is read very far ahead would be all that there is.
   // Nor would what is forced to NVMe ever leave the device.
-  int farthest() const { return request_.activations == SavedRequest::nvme ? 4 : is_sample_ ? 8 : 16; }
+  int farthest() const {
+    return request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host ? 4 : is_sample_ ? 8 : 16;
+  }
 
   // What the search has cost so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
@@ -539,7 +560,7 @@ class Search {
     std::vector<std::pair<Bytes, Outline>> needs;
     for (const Outline& outline : outlines(Pace::tight)) {
       Outline coarse = outline;  // the size of the pieces hardly matters for the order, and small ones are many
-      coarse.update_chunk = std::max(chunk(), outline.update_chunk);
+      coarse.update_chunk = std::max(chunk(outline.update_tier), outline.update_chunk);
       needs.emplace_back(filling.least_device(coarse), outline);
     }
     trial_plans_built_ += filling.plans_built();

@@ -19,7 +19,7 @@ struct Budgets {
   Bytes nvme = 0;                            // 0: no directory was given
 };
 
-enum class SavedRequest : std::uint8_t { automatic, device, recompute, nvme };
+enum class SavedRequest : std::uint8_t { automatic, device, recompute, host, nvme };
 enum class Durability : std::uint8_t { automatic, step, checkpoint };
 
 // any: the first plan that is found to fit, to know that there is one, without weighing.
@@ -28,6 +28,7 @@ enum class Goal : std::uint8_t { fastest, any };
 // What the user fixed; the rest is searched.
 struct PlanRequest {
   Budgets budgets;
+  Chain chain = Chain::device_nvme;  // of the machine
   int micro_batches = 1;
   bool clip = true;
   StateForm form = StateForm::exact;
@@ -35,6 +36,7 @@ struct PlanRequest {
   std::optional<Order> order;
   std::optional<UpdateTime> update;
   std::optional<Tier> parameter_tier, optimizer_tier;
+  std::optional<Tier> update_tier;  // device, or host where the chain has one
   SavedRequest activations = SavedRequest::automatic;
   Durability durability = Durability::automatic;
   std::optional<int> lookahead;              // of reads; for tests and experiments

@@ -59,7 +59,7 @@ class Builder {
       for (int block = 0; block < blocks(); ++block) queue_update(queue_, block, Condition::always, phase_);
       issue_all_updates();
     }
-    return finish();
+    return std::move(list_);
   }
 
   TaskList flush() {
@@ -67,7 +67,7 @@ class Builder {
       if (defers(choices_, block)) queue_update(queue_, block, Condition::always, phase_);
     }
     issue_all_updates();
-    return finish();
+    return std::move(list_);
   }
 
   TaskList evaluation() {
@@ -78,18 +78,18 @@ class Builder {
     }
     Task& task = add(OpKind::loss, Lane::compute);
     control(task, Access::update, plan_.loss_buffer, 0, loss_bytes(1));
-    return finish();
+    return std::move(list_);
   }
 
  private:
   int units() const { return static_cast<int>(graph_.units.size()); }
   int blocks() const { return static_cast<int>(graph_.blocks.size()); }
 
-  Task& add(OpKind kind, Lane lane) {
-    list_.tasks.push_back({});
-    Task& task = list_.tasks.back();
+  Task& add(OpKind kind, Lane lane, Tier at = Tier::device) {
+    Task& task = list_.tasks.emplace_back();
     task.op.kind = kind;
     task.op.lane = lane;
+    task.at = at;
     task.phase = phase_;
     task.first_operand = static_cast<int>(list_.operands.size());
     return task;
@@ -104,6 +104,7 @@ class Builder {
   void take(Task& task, const TaskOperand& operand) {
     SPILLWAY_CHECK(&task == &list_.tasks.back(), "a task of {} gets an operand after the next was added", name_of(task.op.kind));
     list_.operands.push_back(operand);
+    list_.operands.back().at = task.at;
     ++task.operand_count;
   }
   void use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes) {
@@ -201,6 +202,7 @@ class Builder {
   void resident(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes) {
     control(task, access, buffer, begin, bytes);
     list_.operands.back().role = role;
+    list_.operands.back().at = plan_.resident[buffer].tier;
   }
   void resident(Task& task, Role role, Access access, int buffer) {
     resident(task, role, access, buffer, 0, plan_.resident[buffer].bytes);
@@ -551,7 +553,7 @@ class Builder {
       if (users.back() != unit) continue;  // another use of the tensor is still to come
       for (std::size_t use_index = 1; use_index < users.size(); ++use_index) {
         const int first = objects_.gradient(block, 0), other = objects_.gradient(block, static_cast<int>(use_index));
-        Task& task = add(OpKind::gradient_add, Lane::update);
+        Task& task = add(OpKind::gradient_add, lane_of_gradients(choices_.chain));
         task.op.block = block;
         task.op.work.bytes = 12.0 * static_cast<double>(graph_.blocks[block].elements);
         use(task, Role::gradient, Access::update, first);
@@ -568,7 +570,7 @@ class Builder {
   void finish_gradient(int block) {
     const int sum = objects_.reduced_gradient(block), waiting = objects_.waiting_gradient(block);
     const bool rounds = choices_.form == StateForm::compact;
-    Task& task = add(OpKind::gradient_finish, Lane::update);
+    Task& task = add(OpKind::gradient_finish, lane_of_gradients(choices_.chain));
     task.op.block = block;
     const std::int64_t summed = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
     task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(summed);
@@ -585,7 +587,7 @@ class Builder {
   void norm() {
     const std::int64_t end = norm_words_.back();
     if (sharding().shards_optimizer()) reduce_control(plan_.norm_buffer, end * static_cast<Bytes>(sizeof(double)));
-    Task& task = add(OpKind::norm, Lane::update);
+    Task& task = add(OpKind::norm, lane_of_gradients(choices_.chain));
     use_norm_words(task, Access::read, 0, end);
     control(task, Access::write, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
   }
@@ -603,8 +605,8 @@ class Builder {
     if (!updated_.empty()) updated_[block] = 1;
     const std::int64_t elements = elements_at_rest(sharding(), graph_.blocks[block], StateKind::m);
     const int moments = plan_.state_buffer[block][static_cast<int>(StateKind::m)];
-    const bool rests_on_device = plan_.resident[moments].tier == Tier::device;
-    const std::int64_t size = rests_on_device ? elements : choices_.update_chunk;
+    const bool rests_there = plan_.resident[moments].tier == choices_.update_tier;
+    const std::int64_t size = rests_there ? elements : choices_.update_chunk;
     for (std::int64_t begin = 0; begin < elements; begin += size)
       queue.push_back({block, begin, std::min(begin + size, elements), condition, phase});
   }
@@ -629,8 +631,8 @@ class Builder {
       if (kind == StateKind::weight || bytes_per_element(choices_.form, kind) == 0) continue;
       moved.push_back(objects_.state(chunk.block, kind, chunk.begin, elements));
     }
-    Task& task = add(OpKind::update, Lane::update);
-    task.phase = chunk.phase;
+    Task& task = add(OpKind::update, lane_of_updates(choices_), choices_.update_tier);
+    if (task.op.lane == Lane::update) task.phase = chunk.phase;
     task.op.block = chunk.block;
     task.op.condition = chunk.condition;
     task.op.element_begin = chunk.begin;
@@ -660,8 +662,6 @@ class Builder {
     if (choices_.update != UpdateTime::in_backward)
       control(task, Access::read, plan_.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
   }
-
-  TaskList finish() { return std::move(list_); }
 
   const UnitGraph& graph_;
   const Plan& plan_;

@@ -1,5 +1,5 @@
 // The first pass of the schedule: what is computed, in which order, on which objects. The order alone fixes the numbers;
-// where objects rest and when they move is the second pass (schedule.cpp) and cannot change them.
+// where objects are and when they move is for the passes after it (residency.h, moves.h), and cannot change them.
 #pragma once
 
 #include <cstddef>
@@ -14,29 +14,29 @@ namespace spillway {
 struct Object {
   BufferName name;
   Category category = Category::staging;         // where it rests
-  Category staged_category = Category::staging;  // of its buffers on the device where it rests on NVMe
+  Category staged_category = Category::staging;  // of its buffers on other tiers
   StateKind kind = StateKind::weight;
   Tier home = Tier::device;
   Bytes bytes = 0;
   int block = -1, unit = -1, micro_batch = -1;
   bool holds_state = false;                      // has contents before the program starts, and must keep its changes
   bool outlives_step = false;                    // written in one step, read in the next
-  int device_buffer = -1;                        // resident buffer where it rests on the device
-  Bytes device_begin = 0;
-  int nvme_buffer = -1;                          // resident buffer on NVMe; -1 for what is spilled within a step
-  Bytes home_begin = 0;                          // within nvme_buffer
+  int home_buffer = -1;                          // resident buffer where it rests; -1: it lives within a program
+  Bytes home_begin = 0;                          // within home_buffer
 };
 
 struct TaskOperand {
   Role role = Role::value;
   Access access = Access::read;
   StateKind kind = StateKind::weight;
+  Tier at = Tier::device;                        // where the task wants it
   int object = -1;                               // -1 with bytes: scratch; -1 without: null
   Bytes begin = 0, bytes = 0;
 };
 
 struct Task {
   OpHead op;
+  Tier at = Tier::device;                        // where it runs
   int phase = 0;                                 // counts units of compute; a unit's micro-batches share one
   int first_operand = 0, operand_count = 0;      // in TaskList::operands
 };

@@ -39,13 +39,8 @@ int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64
                 .bytes = elements * each,
                 .block = block,
                 .holds_state = true};
-  if (tier == Tier::device) {
-    object.device_buffer = resident;
-    object.device_begin = begin * each;
-  } else {
-    object.nvme_buffer = resident;
-    object.home_begin = begin * each;
-  }
+  object.home_buffer = resident;
+  object.home_begin = begin * each;
   return add(std::move(object));
 }
 
@@ -99,13 +94,8 @@ int TaskObjects::waiting_gradient(int block) {
 void TaskObjects::place_waiting_gradient(int block, Object& object) const {
   const int resident = plan_.gradient_buffer[block];
   if (resident < 0) return;
-  object.outlives_step = true;
-  if (plan_.resident[resident].tier == Tier::device) {
-    object.device_buffer = resident;
-  } else {
-    object.nvme_buffer = resident;
-    object.holds_state = true;  // written by the step before
-  }
+  object.outlives_step = object.holds_state = true;  // written by the step before
+  object.home_buffer = resident;
 }
 
 int TaskObjects::value(int index, int mb) {
@@ -115,13 +105,14 @@ int TaskObjects::value(int index, int mb) {
   Tier home = Tier::device;
   if (producer >= 0 && purpose_ == Purpose::training) {
     const bool is_saved = graph_.units[producer].saves(index);
-    if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill) home = Tier::nvme;
+    if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill)
+      home = spill_tier(choices_, producer);
   }
   object = add({.name = {graph_.values[index].name}, .category = Category::activations, .staged_category = Category::staging,
                        .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
   if (graph_.values[index].lasts) {
     objects_.back().holds_state = true;
-    objects_.back().device_buffer = plan_.value_buffer[index];
+    objects_.back().home_buffer = plan_.value_buffer[index];
   }
   return object;
 }
@@ -130,9 +121,10 @@ int TaskObjects::resident(int buffer) {
   int& object = resident_object_[buffer];
   if (object < 0) {
     object = add({.name = plan_.resident[buffer].name,
+                  .home = plan_.resident[buffer].tier,
                   .bytes = plan_.resident[buffer].bytes,
                   .holds_state = true,
-                  .device_buffer = buffer});
+                  .home_buffer = buffer});
   }
   return object;
 }

@@ -202,7 +202,9 @@ struct Executor::Impl {
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
 
-Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  SPILLWAY_CHECK(!has_host(options.plan->choices.chain), "a plan for a device of its own, which is not run yet");
+}
 
 Executor::~Executor() {
   if (impl_->committer) impl_->committer->finish();

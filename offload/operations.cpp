@@ -69,6 +69,8 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
       return {};
     case OpKind::read:
     case OpKind::write:
+    case OpKind::upload:
+    case OpKind::download:
     case OpKind::fetch_rows:
     case OpKind::write_rows:
     case OpKind::gather:

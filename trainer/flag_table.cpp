@@ -316,7 +316,9 @@ std::vector<Flag> make_table() {
       SET { set_choice(o.precision.state, v); }, GET { return choice_json(o.precision.state); });
 
   group = "Memory and planning";
-  add("device", "cpu|cuda[:N]", F::text, "what computes; this version: cpu (default: cpu)", set_device, device_json);
+  add("device", "cpu|cuda[:N]", F::text,
+      "what computes; this version runs cpu, and plans for the device of --profile (default: that, else cpu)", set_device,
+      device_json);
   add(
       "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
       SET { o.memory.device_memory = v.size(1); }, GET { return size_json(o.memory.device_memory); });

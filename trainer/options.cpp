@@ -25,24 +25,12 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
   if (options.data.train_on == TrainOn::assistant)
     refuse_this_version("--train-on", "assistant", "all, every token of a conversation");
-  if (options.memory.update_on == UpdateOnChoice::host)
-    refuse_this_version("--update-on", "host", "auto, device (the CPU, whose memory is the device's)");
   if (options.parallel.sum_groups > 1) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
   }
-  const MemoryOptions& memory = options.memory;
-  if (memory.device == DeviceChoice::cuda) refuse_this_version("--device", "cuda", "cpu, whose kernels are the ones there are");
-  if (memory.host_memory) {
-    refuse_this_version("--host-memory", exact_size(*memory.host_memory),
-                        "--device-memory alone, as the CPU is the device and its memory the host's");
-  }
-  constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
-  if (memory.parameter_tier == TierChoice::host) refuse_this_version("--parameter-tier", "host", tiers);
-  if (memory.optimizer_tier == TierChoice::host) refuse_this_version("--optimizer-tier", "host", tiers);
-  if (memory.activation_tier == ActivationChoice::host)
-    refuse_this_version("--activation-tier", "host",
-                        "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
+  // Another machine's profile may have devices; what this version runs on has none.
+  if (options.memory.profile.empty()) refuse_what_needs_a_device(options.memory);
   if (options.parallel.collectives != CollectivesChoice::automatic) {
     refuse_this_version("--collectives", find_flag("collectives")->get(options).get<std::string>(),
                         "auto: several ranks are planned and not run");
@@ -94,6 +82,23 @@ std::string absolute(const std::string& path) {
 }
 
 }  // namespace
+
+void refuse_what_needs_a_device(const MemoryOptions& memory) {
+  if (memory.device == DeviceChoice::cuda)
+    refuse_this_version("--device", "cuda", "cpu, whose kernels are the ones there are; with --profile, plans for GPU machines");
+  if (memory.host_memory) {
+    refuse_this_version("--host-memory", exact_size(*memory.host_memory),
+                        "--device-memory alone, as the CPU is the device and its memory the host's");
+  }
+  constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
+  if (memory.parameter_tier == TierChoice::host) refuse_this_version("--parameter-tier", "host", tiers);
+  if (memory.optimizer_tier == TierChoice::host) refuse_this_version("--optimizer-tier", "host", tiers);
+  if (memory.activation_tier == ActivationChoice::host)
+    refuse_this_version("--activation-tier", "host",
+                        "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
+  if (memory.update_on == UpdateOnChoice::host)
+    refuse_this_version("--update-on", "host", "auto, device (the CPU, whose memory is the device's)");
+}
 
 void validate(RunOptions& options) {
   refuse_what_is_not_there_yet(options);

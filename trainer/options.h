@@ -186,6 +186,8 @@ RunOptions options_from_json_text(std::string_view text, const std::string& orig
 
 // Fills what follows from other options (global batch size) and refuses what does not go together.
 void validate(RunOptions& options);
+// Refuses flags that mean something only where a device has memory of its own.
+void refuse_what_needs_a_device(const MemoryOptions& memory);
 
 // Refuse options that lack a model, or training data: of those commands that need them.
 void require_model(const RunOptions& options);

@@ -29,6 +29,7 @@ class Fields {
     if (found == json_.end()) refuse(key, "is missing");
     return *found;
   }
+  bool has(const std::string& key) const { return json_.contains(key); }
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const {
     const nlohmann::json& value = at(key);
     if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
@@ -89,6 +90,22 @@ void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, con
   }
 }
 
+void read_tiers(Choices& choices, const UnitGraph& graph, const Fields& fields) {
+  if (fields.has("tiers")) {
+    const nlohmann::json all = {"device", "host", "nvme"};
+    if (fields.at("tiers") != all) fields.refuse("tiers", fmt::format("is {}, not {}", fields.at("tiers").dump(), all.dump()));
+    choices.chain = Chain::device_host_nvme;
+  }
+  const bool host = has_host(choices.chain);
+  const std::initializer_list<int> with_host = {0, 1, 2}, without = {0, 2}, below = {1, 2};
+  choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), host ? with_host : without);
+  choices.optimizer_tier = fields.runs<Tier>("optimizer_tier", graph.blocks.size(), host ? with_host : without);
+  choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), host ? with_host : without);
+  if (!host) return;
+  choices.update_tier = fields.one_of<Tier>("update_on", {{"device", Tier::device}, {"host", Tier::host}});
+  choices.spill = fields.runs<Tier>("spill", graph.units.size(), below);
+}
+
 }  // namespace
 
 Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs) {
@@ -121,9 +138,7 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.update_chunk = fields.integer("update_chunk", kBlockElements, std::int64_t{1} << 40);
   if (choices.update_chunk % kBlockElements != 0)
     fields.refuse("update_chunk", fmt::format("is no multiple of {}", kBlockElements));
-  choices.weight_tier = fields.runs<Tier>("weight_tier", graph.blocks.size(), {0, 2});
-  choices.optimizer_tier = fields.runs<Tier>("optimizer_tier", graph.blocks.size(), {0, 2});
-  choices.gradient_tier = fields.runs<Tier>("gradient_tier", graph.blocks.size(), {0, 2});
+  read_tiers(choices, graph, fields);
   choices.deferred = fields.runs<Deferred>("deferred", graph.blocks.size(), {0, 1});
   choices.saved = fields.runs<Saved>("saved", graph.units.size(), {0, 1, 2});
   choices.boundary = fields.runs<Boundary>("boundary", graph.units.size(), {0, 1});

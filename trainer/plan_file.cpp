@@ -48,28 +48,44 @@ Json runs_of(const std::vector<T>& values) {  // [[value, count], ...]
   return runs;
 }
 
+Json names_of(std::span<const Tier> tiers) {
+  Json names = Json::array();
+  for (const Tier tier : tiers) names.push_back(name_of(tier));
+  return names;
+}
+
+// Of a device of its own: the tiers, and what follows from there being three.
+void add_chain(Json& json, const Choices& choices) {
+  if (!has_host(choices.chain)) return;
+  json["tiers"] = names_of(tiers_of(choices.chain));
+  json["update_on"] = name_of(choices.update_tier);
+  json["spill"] = runs_of(choices.spill);
+}
+
 Json choices_json(const Choices& choices) {
-  return {{"graph", choices.graph == 0 ? "tiled" : "fused"},
-          {"order", name_of(choices.order)},
-          {"update", name_of(choices.update)},
-          {"micro_batches", choices.micro_batches},
-          {"clip", choices.clip},
-          {"state", form_name(choices.form)},
-          {"slots", choices.slots},
-          {"lookahead", choices.lookahead},
-          {"update_spread", choices.update_spread},
-          {"early_room", choices.early_room},
-          {"fetches_rows", choices.fetches_rows},
-          {"ranks", choices.sharding.ranks},
-          {"zero_group_size", choices.sharding.group},
-          {"zero_stage", choices.sharding.stage},
-          {"update_chunk", choices.update_chunk},
-          {"weight_tier", runs_of(choices.weight_tier)},
-          {"optimizer_tier", runs_of(choices.optimizer_tier)},
-          {"gradient_tier", runs_of(choices.gradient_tier)},
-          {"deferred", runs_of(choices.deferred)},
-          {"saved", runs_of(choices.saved)},
-          {"boundary", runs_of(choices.boundary)}};
+  Json json = {{"graph", choices.graph == 0 ? "tiled" : "fused"},
+               {"order", name_of(choices.order)},
+               {"update", name_of(choices.update)},
+               {"micro_batches", choices.micro_batches},
+               {"clip", choices.clip},
+               {"state", form_name(choices.form)},
+               {"slots", choices.slots},
+               {"lookahead", choices.lookahead},
+               {"update_spread", choices.update_spread},
+               {"early_room", choices.early_room},
+               {"fetches_rows", choices.fetches_rows},
+               {"ranks", choices.sharding.ranks},
+               {"zero_group_size", choices.sharding.group},
+               {"zero_stage", choices.sharding.stage},
+               {"update_chunk", choices.update_chunk},
+               {"weight_tier", runs_of(choices.weight_tier)},
+               {"optimizer_tier", runs_of(choices.optimizer_tier)},
+               {"gradient_tier", runs_of(choices.gradient_tier)},
+               {"deferred", runs_of(choices.deferred)},
+               {"saved", runs_of(choices.saved)},
+               {"boundary", runs_of(choices.boundary)}};
+  add_chain(json, choices);
+  return json;
 }
 
 Json tiers_json(const Plan& plan, const Budgets& budgets) {
@@ -225,6 +241,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
                                 {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
+  if (has_devices(run.machine)) json["note"] = "planned; not yet run by this version";
   json["machine"] = machine_json(run.measured);
   if (!run.outcome.plan) {
     json["short_tier"] = name_of(run.outcome.short_tier);

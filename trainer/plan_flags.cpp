@@ -12,8 +12,10 @@ namespace {
 // The run as it was planned; what belongs to one invocation alone is left out.
 RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOptions options) {
   options.batch.seq_length = model.seq_length();
-  options.memory.device = DeviceChoice::cpu;
+  const bool has_device = run.request.budgets.host > 0;
+  options.memory.device = has_device ? DeviceChoice::cuda : DeviceChoice::cpu;
   options.memory.device_memory = run.request.budgets.device;
+  if (has_device) options.memory.host_memory = run.request.budgets.host * run.request.sharding.ranks;
   options.memory.plan.clear();
   options.checkpoint = {};
   options.log = {};
@@ -23,6 +25,8 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.memory.update = choices.update == UpdateTime::after         ? UpdateChoice::after
                           : choices.update == UpdateTime::in_backward ? UpdateChoice::in_backward
                                                                       : UpdateChoice::in_next_forward;
+  if (has_device)
+    options.memory.update_on = choices.update_tier == Tier::host ? UpdateOnChoice::host : UpdateOnChoice::device;
   // Two slots with no room for records are had by not asking for more.
   if (choices.slots == 1) options.memory.durability = DurabilityChoice::checkpoint;
   if (run.durability) options.memory.durability = DurabilityChoice::step;

@@ -70,9 +70,12 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
       stop_clipping(other.request);
     }
   }
-  const Bytes twice = 2 * run.request.budgets.device;
-  add({.flags = {fmt::format("--device-memory {}", exact_size(twice))}, .costs = "twice the memory"}).request.budgets.device =
-      twice;
+  const bool has_host = run.request.budgets.host > 0;  // a device of its own has the memory that it has
+  const Bytes twice = 2 * (has_host ? run.request.budgets.host : run.request.budgets.device);
+  Budgets& roomy = add({.flags = {fmt::format("--{}-memory {}", has_host ? "host" : "device", exact_size(twice))},
+                        .costs = has_host ? "twice the host's memory" : "twice the memory"})
+                       .request.budgets;
+  (has_host ? roomy.host : roomy.device) = twice;
   alternatives.resize(std::min(alternatives.size(), patience.alternatives));
   return alternatives;
 }

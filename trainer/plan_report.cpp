@@ -11,6 +11,7 @@
 #include "trainer/disk_figures.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
+#include "trainer/profile_file.h"
 #include "trainer/progress.h"
 #include "trainer/quantity.h"
 #include "trainer/would_fit.h"
@@ -24,10 +25,15 @@ std::ptrdiff_t count_of(const std::vector<T>& values, T value) {
 }
 
 std::string where(const std::vector<Tier>& tiers) {
-  const auto device = count_of(tiers, Tier::device), nvme = count_of(tiers, Tier::nvme);
-  if (nvme == 0) return "device";
-  if (device == 0) return "nvme";
-  return fmt::format("{} of {} on the device, the rest on nvme", device, counted(std::ssize(tiers), "block"));
+  const auto device = count_of(tiers, Tier::device), host = count_of(tiers, Tier::host), nvme = count_of(tiers, Tier::nvme);
+  for (const Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    if (count_of(tiers, tier) == std::ssize(tiers)) return std::string(name_of(tier));
+  }
+  const std::string blocks = counted(std::ssize(tiers), "block");
+  if (host == 0) return fmt::format("{} of {} on the device, the rest on nvme", device, blocks);
+  if (nvme == 0) return fmt::format("{} of {} on the device, the rest on the host", device, blocks);
+  if (device == 0) return fmt::format("{} of {} on the host, the rest on nvme", host, blocks);
+  return fmt::format("{} of {} on the device, {} on the host, the rest on nvme", device, blocks, host);
 }
 
 std::string activations(const Choices& choices) {
@@ -44,7 +50,9 @@ std::string activations(const Choices& choices) {
 std::string update_words(const Choices& choices) {
   const bool rows_last = choices.fetches_rows && choices.update == UpdateTime::in_backward;
   const auto deferred = count_of(choices.deferred, Deferred::yes);
-  return fmt::format("{}{}{}", name_of(choices.update), rows_last ? ", of the tokens' rows at its end" : "",
+  return fmt::format("{}{}{}{}", name_of(choices.update),
+                     has_host(choices.chain) ? fmt::format(" on the {}", name_of(choices.update_tier)) : "",
+                     rows_last ? ", of the tokens' rows at its end" : "",
                      deferred > 0 ? fmt::format(", of {} in the next forward", counted(deferred, "block")) : "");
 }
 
@@ -59,9 +67,9 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
                                  counted(model.pool().threads(), "thread"), name_of(choices.order), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
                       where(choices.optimizer_tier), activations(choices));
-  for (const Tier tier : {Tier::device, Tier::nvme}) {
-    const Bytes peak = plan.peak[static_cast<int>(tier)];
-    const Bytes budget = tier == Tier::device ? run.request.budgets.device : run.request.budgets.nvme;
+  const std::array<Bytes, kTiers> budgets = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  for (const Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    const Bytes peak = plan.peak[static_cast<int>(tier)], budget = budgets[static_cast<std::size_t>(tier)];
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
   if (plan.peak[static_cast<int>(Tier::nvme)] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
@@ -112,7 +120,8 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
                                 choices.form == StateForm::compact ? "compact" : "exact",
                                 counted(graph.rows * choices.micro_batches * choices.sharding.ranks, "token"),
                                 counted(choices.micro_batches, "micro-batch", "micro-batches"))},
-          {"machine", fmt::format("{}; {}", shown_name(run.machine.name), counted(run.machine.threads, "thread"))},
+          {"machine", fmt::format("{}; {}{}", shown_name(run.machine.name), counted(run.machine.threads, "thread"),
+                                  has_devices(run.machine) ? "; planned; not yet run by this version" : "")},
           {"choices",
            fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order),
                        update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};

@@ -15,6 +15,7 @@
 #include "trainer/probe.h"
 #include "trainer/profile_file.h"
 #include "trainer/progress.h"
+#include "trainer/quantity.h"
 #include "trainer/would_fit.h"
 
 namespace spillway {
@@ -51,10 +52,11 @@ ResolvedModel resolved(const RunOptions& options, Where where) {
 std::optional<Tier> forced(TierChoice choice) {
   switch (choice) {
     case TierChoice::automatic:
-    case TierChoice::host:  // refused before (options.cpp)
       return std::nullopt;
     case TierChoice::device:
       return Tier::device;
+    case TierChoice::host:
+      return Tier::host;
     case TierChoice::nvme:
       return Tier::nvme;
   }
@@ -64,8 +66,9 @@ std::optional<Tier> forced(TierChoice choice) {
 SavedRequest forced(ActivationChoice choice) {
   switch (choice) {
     case ActivationChoice::automatic:
-    case ActivationChoice::host:  // refused before (options.cpp)
       return SavedRequest::automatic;
+    case ActivationChoice::host:
+      return SavedRequest::host;
     case ActivationChoice::device:
       return SavedRequest::device;
     case ActivationChoice::recompute:
@@ -90,24 +93,45 @@ std::int64_t layers_to_weigh(const ModelConfig& config) {
   return std::clamp(units / (1 + of_mlp), fewest, most);
 }
 
-// Of a machine with devices of its own neither its host's memory nor the way there would be planned.
-void refuse_devices(const MachineProfile& machine, const std::string& profile) {
-  if (!has_devices(machine)) return;
-  throw InputError(fmt::format("--profile {}: found a machine with devices of its own ({}), allowed in this version: one whose "
-                               "device is the CPU",
-                               shown_name(profile), shown_name(machine.name)),
-                   fmt::format("Of those that are known by name: {}; or a file that `spillway probe --format json` wrote.",
-                               names_of_known_machines()));
+// Machines with devices of their own are planned for; what this version runs on is the CPU.
+void refuse_other_devices(const MachineProfile& machine, const RunOptions& options, Where where) {
+  const MemoryOptions& memory = options.memory;
+  if (!has_devices(machine)) return refuse_what_needs_a_device(memory);
+  if (where == Where::here) {
+    throw InputError(fmt::format("--profile {}: found a machine with devices of its own ({}), allowed in this version: one whose "
+                                 "device is the CPU",
+                                 shown_name(memory.profile), shown_name(machine.name)),
+                     "`spillway plan` plans for it; a run takes the profile that `spillway probe --format json` wrote here.");
+  }
+  if (memory.device == DeviceChoice::cpu) {
+    throw InputError(fmt::format("--device: found cpu with the profile of {}, allowed: cuda, the device that it is of",
+                                 shown_name(machine.name)));
+  }
+  for (const auto& [key, value] : {std::pair{"device_memory_bytes", static_cast<double>(machine.device_memory_bytes)},
+                                   {"host_memory_bytes", static_cast<double>(machine.host_memory_bytes)},
+                                   {"upload_bytes", machine.upload_bytes},
+                                   {"download_bytes", machine.download_bytes}}) {
+    if (value > 0) continue;
+    throw InputError(
+        fmt::format("--profile {}: has no {}, which a plan for a device of its own needs", shown_name(memory.profile), key));
+  }
+  if (options.parallel.ranks > std::max(machine.devices, 1)) {
+    throw InputError(fmt::format("--ranks: found {} on {} with {}, allowed: at most one a device", options.parallel.ranks,
+                                 shown_name(machine.name), counted(std::max(machine.devices, 1), "device")));
+  }
 }
 
-// What one rank has: ranks of a host share all of it.
+// What one rank has: ranks of a host share what is the host's.
 MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
   if (ranks == 1) return machine;
+  for (double* rate : {&machine.update_bytes, &machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes,
+                       &machine.nvme_mixed_write_bytes, &machine.nvme_read_requests, &machine.nvme_write_requests}) {
+    *rate /= ranks;
+  }
+  if (has_devices(machine)) return machine;
   for (double* rate :
        {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops, &machine.attention_fp32_flops,
-        &machine.memory_bytes, &machine.pointwise_bf16_bytes, &machine.pointwise_fp32_bytes, &machine.update_bytes,
-        &machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes, &machine.nvme_mixed_write_bytes,
-        &machine.nvme_read_requests, &machine.nvme_write_requests, &machine.network_bytes}) {
+        &machine.memory_bytes, &machine.pointwise_bf16_bytes, &machine.pointwise_fp32_bytes, &machine.network_bytes}) {
     *rate /= ranks;
   }
   // They talk through its memory.
@@ -116,17 +140,17 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
 }
 
 // Ranks of one host share its memory and its directories; --device-memory is each one's.
-Budgets budgets_of_rank(Budgets budgets, const RunOptions& options) {
+Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const MachineProfile& machine) {
   const std::int64_t ranks = options.parallel.ranks;
   budgets.nvme /= ranks;
   budgets.host /= ranks;
-  if (!options.memory.device_memory) budgets.device /= ranks;
+  if (!options.memory.device_memory && !has_devices(machine)) budgets.device /= ranks;
   return budgets;
 }
 
 // What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
-  if (options.memory.device_memory || machine.device_memory_bytes == 0) return;
+  if (options.memory.device_memory || machine.device_memory_bytes == 0 || has_devices(machine)) return;
   const Bytes share = machine.device_memory_bytes / options.parallel.ranks;
   budget = where == Where::here ? std::min(budget, share) : share;
 }
@@ -171,8 +195,15 @@ Budgets budgets_for(const RunOptions& options, Where where) {
 }
 
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
+  // What a device's driver and libraries take of it, and a system of its host.
+  constexpr Bytes device_margin = 512 * kMiB, host_margin = kProcessOverhead + 4 * kGiB;
   Budgets budgets;
-  budgets.device = options.memory.device_memory.value_or(machine.device_memory_bytes);
+  if (has_devices(machine)) {
+    budgets.device = options.memory.device_memory.value_or(std::max<Bytes>(0, machine.device_memory_bytes - device_margin));
+    budgets.host = options.memory.host_memory.value_or(std::max<Bytes>(0, machine.host_memory_bytes - host_margin));
+  } else {
+    budgets.device = options.memory.device_memory.value_or(machine.device_memory_bytes);
+  }
   for (const NvmeDirectory& directory : options.memory.nvme) {
     if (!directory.size) {
       throw InputError(
@@ -185,8 +216,8 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
 }
 
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
-  const bool known = names_known_machine(options.memory.profile);
-  Budgets budgets = budgets_of_rank(known ? budgets_of(machine, options) : budgets_for(options, where), options);
+  const bool elsewhere = names_known_machine(options.memory.profile) || has_devices(machine);
+  Budgets budgets = budgets_of_rank(elsewhere ? budgets_of(machine, options) : budgets_for(options, where), options, machine);
   take_memory_of(machine, options, where, budgets.device);
   return budgets;
 }
@@ -231,6 +262,9 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
       request.update = UpdateTime::in_next_forward;
       break;
   }
+  request.chain = budgets.host > 0 ? Chain::device_host_nvme : Chain::device_nvme;
+  if (options.memory.update_on != UpdateOnChoice::automatic)
+    request.update_tier = options.memory.update_on == UpdateOnChoice::host ? Tier::host : Tier::device;
   request.parameter_tier = forced(options.memory.parameter_tier);
   request.optimizer_tier = forced(options.memory.optimizer_tier);
   request.activations = forced(options.memory.activation_tier);
@@ -270,7 +304,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   }
   PlannedRun run;
   run.measured = measured;
-  refuse_devices(run.measured, options.memory.profile);
+  refuse_other_devices(run.measured, options, where);
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   const FreedMemoryKept freed_memory;

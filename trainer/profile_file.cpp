@@ -271,7 +271,7 @@ MeasuredProfile profile_named(const std::string& name_or_file) {
 std::string names_of_known_machines() {
   std::string names;
   for (const KnownMachine& machine : known_machines()) {
-    if (!has_devices(profile_of(machine))) names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
   }
   return names;
 }

@@ -29,7 +29,7 @@ bool names_known_machine(const std::string& name_or_file);
 nlohmann::ordered_json to_json(const MeasuredProfile& profile);
 nlohmann::ordered_json to_json(const SeenDrive& seen);
 std::string to_json_text(const MeasuredProfile& profile);
-// "laptop": those of them that this version plans for and runs on, machines whose device is the CPU.
+// "h100-server, laptop": what --profile takes beside files.
 std::string names_of_known_machines();
 // Whether the machine has devices apart from its CPU, whose memory and links a profile then speaks of.
 bool has_devices(const MachineProfile& machine);

@@ -33,6 +33,11 @@ void give_device_memory(Offer& offer, Bytes bytes) {
   offer.flags.push_back("--device-memory " + exact_size(bytes));
 }
 
+void give_host_memory(Offer& offer, Bytes bytes) {
+  offer.options.memory.host_memory = bytes;
+  offer.flags.push_back("--host-memory " + exact_size(bytes));
+}
+
 // The directories of --nvme with `bytes` of room in all, none with less than it was given.
 void give_nvme(Offer& offer, Bytes bytes) {
   std::vector<NvmeDirectory>& directories = offer.options.memory.nvme;
@@ -63,6 +68,13 @@ class Offers {
   void add_larger_device() {
     const std::optional<Offer> offer = grown({options_, {}}, run_.outcome.needed, give_device_memory, run_.machine);
     if (offer) add(offer->flags, where_is_memory(*offer->options.memory.device_memory));
+  }
+
+  void add_larger_host() {
+    const Bytes needed = run_.outcome.needed * run_.request.sharding.ranks;
+    const std::optional<Offer> offer = grown({options_, {}}, needed, give_host_memory, run_.machine);
+    if (!offer) return;
+    add(offer->flags, *offer->options.memory.host_memory <= run_.machine.host_memory_bytes ? Where::here : Where::anywhere);
   }
 
   // With as much of the device's memory as it takes where all else rests on the disk.
@@ -211,7 +223,8 @@ class Offers {
 WouldFit flags_that_fit(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const FreedMemoryKept freed_memory;
   Offers offers(run, model, options);
-  if (run.outcome.short_tier != Tier::nvme) offers.add_larger_device();
+  if (run.outcome.short_tier == Tier::device) offers.add_larger_device();
+  if (run.outcome.short_tier == Tier::host) offers.add_larger_host();
   offers.add_disk();
   offers.add_compact();
   // A model is compiled again for it.

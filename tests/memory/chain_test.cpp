@@ -1,0 +1,180 @@
+// Three tiers: whatever rests where, and wherever updates run, every operation finds what the last one wrote.
+#include "memory/chain.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+#include "memory/residency.h"
+#include "tests/memory/byte_order.h"
+#include "tests/memory/compiled_plan.h"
+#include "tests/memory/every_choice.h"
+#include "tests/memory/symbolic_run.h"
+#include "tests/memory/toy_graph.h"
+
+namespace spillway {
+namespace {
+
+constexpr ToyShape kSmall = {.layers = 3,
+                             .layer_elements = 4096,
+                             .vocabulary_elements = 4096,
+                             .boundary_bytes = 4 * kKiB,
+                             .saved_bytes = 8 * kKiB,
+                             .logits_bytes = 8 * kKiB};
+
+TEST(Chain, LinksAreCrossedOneByOne) {
+  constexpr Chain chain = Chain::device_host_nvme;
+  EXPECT_EQ(next_towards(chain, Tier::device, Tier::nvme), Tier::host);
+  EXPECT_EQ(next_towards(chain, Tier::nvme, Tier::device), Tier::host);
+  EXPECT_EQ(next_towards(chain, Tier::host, Tier::device), Tier::device);
+  EXPECT_EQ(next_towards(Chain::device_nvme, Tier::device, Tier::nvme), Tier::nvme);
+  EXPECT_EQ(links_between(chain, Tier::device, Tier::nvme), 2);
+  EXPECT_EQ(links_between(Chain::device_nvme, Tier::device, Tier::nvme), 1);
+  EXPECT_EQ(lane_between(Tier::host, Tier::device), Lane::upload);
+  EXPECT_EQ(lane_between(Tier::device, Tier::host), Lane::download);
+  EXPECT_EQ(lane_between(Tier::nvme, Tier::host), Lane::nvme_read);
+  EXPECT_EQ(lane_between(Tier::device, Tier::nvme), Lane::nvme_write);
+}
+
+// Each block and each unit somewhere else.
+Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto any = [&](auto... of) {
+    const std::array values{of...};
+    return values[random() % values.size()];
+  };
+  Choices choices = toy_choices(graph, Tier::nvme);
+  choices.chain = Chain::device_host_nvme;
+  choices.update_tier = any(Tier::host, Tier::device);
+  choices.order = any(Order::horizontal, Order::vertical);
+  choices.update = any(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward);
+  choices.clip = choices.update != UpdateTime::in_backward;
+  choices.micro_batches = any(1, 2, 3);
+  choices.lookahead = any(0, 1, 2, 4);
+  choices.update_spread = any(0, 1, 2);
+  choices.slots = any(1, 2);
+  choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
+  choices.update_chunk = 1 << 20;  // updates of whole blocks: in pieces they would be other operations
+  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) {
+    for (Tier& tier : *tiers) tier = any(Tier::device, Tier::host, Tier::nvme);
+  }
+  for (std::size_t unit = 0; unit < graph.units.size(); ++unit) {
+    choices.saved[unit] = any(Saved::keep, Saved::recompute, Saved::spill);
+    choices.boundary[unit] = any(Boundary::keep, Boundary::spill);
+    choices.spill.push_back(any(Tier::host, Tier::nvme));
+  }
+  if (may_defer_blocks(choices.update, choices.clip, choices.slots) && any(false, true))
+    choices.deferred = every_other_block(graph);
+  return choices;
+}
+
+// The same arithmetic with everything on the device.
+Choices in_core(const Choices& choices) {
+  Choices same = choices;
+  same.chain = Chain::device_nvme;
+  same.update_tier = Tier::device;
+  same.spill.clear();
+  for (auto* tiers : {&same.weight_tier, &same.optimizer_tier, &same.gradient_tier})
+    std::fill(tiers->begin(), tiers->end(), Tier::device);
+  std::replace(same.saved.begin(), same.saved.end(), Saved::spill, Saved::keep);
+  std::fill(same.boundary.begin(), same.boundary.end(), Boundary::keep);
+  same.slots = 1;
+  return same;
+}
+
+std::vector<std::vector<std::uint8_t>> state_after(const UnitGraph& graph, const Plan& plan, int steps) {
+  SymbolicRun run(plan, graph);
+  for (int step = 0; step < steps; ++step) run.step();
+  run.flush();
+  std::vector<std::vector<std::uint8_t>> arrays;
+  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+    for (int kind = 0; kind < kStateKinds; ++kind) {
+      const auto array = run.state(block, static_cast<StateKind>(kind));
+      arrays.emplace_back(array.begin(), array.end());
+    }
+  }
+  return arrays;
+}
+
+TEST(Chain, EveryOperationFindsWhatTheLastOneWrote) {
+  std::array<int, kLanes> moved{};
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    ToyShape shape = kSmall;
+    shape.tied = seed % 2 == 0;
+    shape.fused = seed % 4 < 2;
+    const UnitGraph graph = toy_graph(shape);
+    const Choices choices = any_choices(graph, seed);
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed, name_of_case(choices, shape.tied, shape.fused)));
+    const Plan plan = compiled(graph, choices), reference = compiled(graph, in_core(choices));
+    ASSERT_NO_THROW(validate(plan, graph));
+    ASSERT_EQ(state_after(graph, plan, 3), state_after(graph, reference, 3));
+    for (const Op& op : plan.step.ops) ++moved[static_cast<std::size_t>(op.lane)];
+  }
+  for (const Lane lane : {Lane::upload, Lane::download, Lane::nvme_read, Lane::nvme_write})
+    EXPECT_GT(moved[static_cast<std::size_t>(lane)], 5000) << name_of(lane);
+}
+
+// The same where NVMe is the device's neighbour, in the combinations that have been there before.
+TEST(Chain, AlsoWithoutAHost) {
+  int plans = 0;
+  for_every_choice(
+      [&](const UnitGraph& large, const Choices& choices) {
+        if (choices.fetches_rows || choices.lookahead == 3 || choices.early_room > 0 || ++plans % 3 != 0) return;
+        ToyShape shape = kSmall;
+        shape.layers = 2;
+        shape.tied = large.blocks.size() == 4;
+        shape.fused = large.units.back().role == ForwardRole::merged_into_backward;
+        const UnitGraph graph = toy_graph(shape);
+        Choices small = choices;
+        small.update_chunk = 1 << 20;
+        const Plan plan = compiled(graph, small), reference = compiled(graph, in_core(small));
+        ASSERT_EQ(state_after(graph, plan, 3), state_after(graph, reference, 3));
+      },
+      2);
+  EXPECT_GT(plans, 200);
+}
+
+TEST(Chain, WaitsOrderEveryByte) {
+  for (std::uint64_t seed = 1000; seed < 1060; ++seed) {
+    ToyShape shape = kSmall;
+    shape.layers = 2;
+    shape.tied = seed % 2 == 0;
+    const UnitGraph graph = toy_graph(shape);
+    const Plan plan = compiled(graph, any_choices(graph, seed));
+    const ByteOrder step(plan, plan.step, 2), flush(plan, plan.flush, 1);
+    for (const ByteOrder* order : {&step, &flush}) {
+      const auto unordered = order->unordered();
+      ASSERT_FALSE(unordered) << "seed " << seed << ": " << order->text(*unordered);
+    }
+  }
+}
+
+// What rests on a tier is never moved across a link that does not lie between it and where it is used.
+TEST(Chain, NothingCrossesMoreLinksThanItMust) {
+  ToyShape shape = kSmall;
+  shape.tied = false;
+  const UnitGraph graph = toy_graph(shape);
+  Choices choices = toy_choices(graph, Tier::host);
+  choices.chain = Chain::device_host_nvme;
+  choices.update_tier = Tier::host;
+  choices.update = UpdateTime::in_next_forward;
+  choices.spill.assign(graph.units.size(), Tier::host);
+  Bytes weights = 0, gradients = 0, uploaded = 0, downloaded = 0;
+  for (const ParameterBlock& block : graph.blocks) weights += 2 * block.elements, gradients += 4 * block.elements;
+  const Plan plan = compiled(graph, choices);
+  for (const Op& op : plan.step.ops) {
+    ASSERT_TRUE(op.lane != Lane::nvme_read && op.lane != Lane::nvme_write);
+    if (op.block < 0) continue;
+    if (op.lane == Lane::upload) uploaded += op.bytes;
+    if (op.lane == Lane::download) downloaded += op.bytes;
+  }
+  EXPECT_EQ(downloaded, gradients);  // each once
+  EXPECT_GE(uploaded, weights);
+  EXPECT_LE(uploaded, 2 * weights);  // for the forward, and for the backward where they were not kept
+  EXPECT_EQ(plan.peak[static_cast<int>(Tier::nvme)], 0);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,134 @@
+// Runs a plan's programs, operation by operation, on real bytes: what an operation writes is a hash of what it is and of what it
+// reads, and moves copy. So two plans of the same arithmetic leave the same bytes exactly where every operation finds what the
+// last one wrote, wherever bytes rest and whichever way they came.
+// Not here: rows that are fetched one by one; lanes, which waits keep in this order (byte_order.h).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "memory/plan.h"
+
+namespace spillway {
+
+class SymbolicRun {
+ public:
+  SymbolicRun(const Plan& plan, const UnitGraph& graph) : plan_(plan), graph_(graph) {
+    for (int tier = 0; tier < kTiers; ++tier)
+      bytes_[static_cast<std::size_t>(tier)].assign(static_cast<std::size_t>(plan.peak[static_cast<std::size_t>(tier)]), 0xA5);
+    for (const Buffer& buffer : plan.resident) two_slots_ |= buffer.slots == 2;
+    for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+      for (int kind = 0; kind < kStateKinds; ++kind) {
+        if (const auto array = state(block, static_cast<StateKind>(kind)); !array.empty())
+          fill(hash_of(17, static_cast<std::uint64_t>(block * kStateKinds + kind)), array.data(), array.size());
+      }
+    }
+  }
+
+  void step() {
+    const bool updates = !defers_all(plan_.choices) || waits_;
+    run(plan_.step, waits_, updates);
+    waits_ = defers_any(plan_.choices);
+  }
+  void flush() {
+    if (waits_) run(plan_.flush, true, true);
+    waits_ = false;
+  }
+
+  // Empty where the form has no such array.
+  std::span<std::uint8_t> state(int block, StateKind kind) {
+    const int index = plan_.state_buffer[static_cast<std::size_t>(block)][static_cast<std::size_t>(kind)];
+    if (index < 0) return {};
+    const Buffer& buffer = plan_.resident[static_cast<std::size_t>(index)];
+    const Bytes bytes = graph_.blocks[static_cast<std::size_t>(block)].elements * bytes_per_element(plan_.choices.form, kind);
+    return {at(buffer, buffer.slots == 2 ? slot_ : 0, 0), static_cast<std::size_t>(bytes)};
+  }
+
+ private:
+  static std::uint64_t hash_of(std::uint64_t a, std::uint64_t b) {
+    std::uint64_t x = a * 0x9e3779b97f4a7c15 + b;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+  static std::uint64_t hash_bytes(std::uint64_t seed, const std::uint8_t* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, data + i, std::min<std::size_t>(8, bytes - i));
+      seed = hash_of(seed, word);
+    }
+    return seed;
+  }
+  static void fill(std::uint64_t seed, std::uint8_t* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; i += 8) {
+      const std::uint64_t word = hash_of(seed, i);
+      std::memcpy(data + i, &word, std::min<std::size_t>(8, bytes - i));
+    }
+  }
+
+  std::uint8_t* at(const Buffer& buffer, int slot, Bytes begin) {
+    return bytes_[static_cast<std::size_t>(buffer.tier)].data() + buffer.offset + slot * buffer.bytes + begin;
+  }
+  std::uint8_t* at(const Program& program, const Operand& operand) {
+    const Buffer& buffer = buffer_of(plan_, program, operand.buffer);
+    const int slot = buffer.slots < 2 ? 0 : operand.slot == Slot::before ? slot_ : slot_after_;
+    return at(buffer, slot, operand.begin);
+  }
+
+  void run(const Program& program, bool pending, bool updates) {
+    slot_after_ = two_slots_ && updates ? 1 - slot_ : slot_;
+    for (const Op& op : program.ops) {
+      if (op.condition == Condition::pending && !pending) continue;
+      if (op.lane == Lane::nvme_read || op.lane == Lane::nvme_write || op.lane == Lane::upload || op.lane == Lane::download) {
+        move(program, op);
+      } else {
+        compute(program, op);
+      }
+    }
+    slot_ = slot_after_;
+  }
+
+  void move(const Program& program, const Op& op) {
+    for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {
+      const Operand &from = op.operands[i], &to = op.operands[i + 1];
+      std::memmove(at(program, to), at(program, from), static_cast<std::size_t>(from.bytes));
+    }
+  }
+
+  // A second forward computes what the first one did.
+  static std::uint64_t name_of_work(const Op& op) {
+    const OpKind kind = op.kind == OpKind::recompute ? OpKind::forward : op.kind;
+    std::uint64_t name = hash_of(static_cast<std::uint64_t>(kind), static_cast<std::uint64_t>(op.unit + 1));
+    name = hash_of(name, static_cast<std::uint64_t>(op.block + 1));
+    return hash_of(name, static_cast<std::uint64_t>(op.micro_batch + 1));
+  }
+
+  // What is updated is part of itself alone.
+  void compute(const Program& program, const Op& op) {
+    std::uint64_t inputs = name_of_work(op);
+    for (const Operand& operand : op.operands) {
+      if (operand.buffer < 0 || operand.access != Access::read) continue;
+      inputs = hash_bytes(inputs, at(program, operand), static_cast<std::size_t>(operand.bytes));
+    }
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const Operand& operand = op.operands[i];
+      if (operand.buffer < 0 || operand.access == Access::read) continue;
+      std::uint8_t* data = at(program, operand);
+      const auto bytes = static_cast<std::size_t>(operand.bytes);
+      std::uint64_t content = hash_of(inputs, i);
+      if (operand.access == Access::update) content = hash_bytes(content, data, bytes);
+      fill(content, data, bytes);
+    }
+  }
+
+  const Plan& plan_;
+  const UnitGraph& graph_;
+  std::array<std::vector<std::uint8_t>, kTiers> bytes_;
+  bool two_slots_ = false, waits_ = false;
+  int slot_ = 0, slot_after_ = 0;
+};
+
+}  // namespace spillway
