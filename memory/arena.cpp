@@ -36,6 +36,14 @@ void back_pages(std::byte* begin, Bytes bytes) {
 
 }  // namespace
 
+void prefault(const ThreadPool& pool, std::byte* begin, Bytes bytes) {
+  constexpr Bytes kTask = 16 * kHugePage;
+  pool.parallel_for((bytes + kTask - 1) / kTask, [&](std::int64_t task, int) {
+    const Bytes at = task * kTask;
+    back_pages(begin + at, std::min(kTask, bytes - at));
+  });
+}
+
 Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {
   SPILLWAY_CHECK(bytes >= 0, "arena {} of {} bytes", name_, bytes);
   if (bytes == 0) return;
@@ -90,14 +98,6 @@ void Arena::check_range(Bytes offset, Bytes bytes) const {
 std::byte* Arena::at(Bytes offset) const {
   check_range(offset, 0);
   return data_ + offset;
-}
-
-void Arena::prefault(const ThreadPool& pool) const {
-  constexpr Bytes kTask = 16 * kHugePage;
-  pool.parallel_for((bytes_ + kTask - 1) / kTask, [&](std::int64_t task, int) {
-    const Bytes begin = task * kTask;
-    back_pages(data_ + begin, std::min(kTask, bytes_ - begin));
-  });
 }
 
 void Arena::fill_garbage(Bytes offset, Bytes bytes) const {

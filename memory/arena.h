@@ -10,6 +10,9 @@
 
 namespace spillway {
 
+// Has every page backed now, so that no page fault falls into a step. What was written stays.
+void prefault(const ThreadPool& pool, std::byte* begin, Bytes bytes);
+
 class Arena {
  public:
   // Zeroed pages, which the system backs when they are first touched: never more than `bytes` rounded up to 2 MiB, or to a page
@@ -24,8 +27,7 @@ class Arena {
   Bytes bytes() const noexcept { return bytes_; }
   const std::string& name() const noexcept { return name_; }
 
-  // Has every page backed now, so that no page fault falls into a step. What was written stays.
-  void prefault(const ThreadPool& pool) const;
+  void prefault(const ThreadPool& pool) const { spillway::prefault(pool, data_, bytes_); }
 
   // What a released buffer holds in debug builds: all bits set, which is a NaN in every float type.
   void fill_garbage(Bytes offset, Bytes bytes) const;

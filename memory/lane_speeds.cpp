@@ -91,13 +91,15 @@ Pair drive_of(const MachineProfile& machine) {
 }
 
 // What other lanes lose beside each other and beside a drive that moves at its whole rate, and it beside them.
-std::array<Pair, 7> pairs_of(const MachineProfile& machine) {
+std::array<Pair, 9> pairs_of(const MachineProfile& machine) {
   // Copies take their bytes of the host's memory, which the optimizer alone would keep busy.
   const auto left_beside = [&](double copied_bytes) {
     return std::max(0.1, 1 - share_of(copied_bytes, machine.update_bytes, 0));
   };
   return {{{Lane::update, Lane::upload, left_beside(machine.upload_bytes), 1},
            {Lane::update, Lane::download, left_beside(machine.download_bytes), 1},
+           {Lane::compute, Lane::upload, machine.compute_beside_copy, 1},
+           {Lane::compute, Lane::download, machine.compute_beside_copy, 1},
            {Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
            {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
            {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},

@@ -44,6 +44,7 @@ struct MachineProfile {
   // The same of lanes beside the drive, which takes memory bandwidth and the processors' time: one where they share neither.
   double compute_beside_read = 1, compute_beside_write = 1, update_beside_read = 1, update_beside_write = 1;
   double read_beside_compute = 1, write_beside_compute = 1;
+  double compute_beside_copy = 1;  // the same of compute beside copies between the device and the host
   // Of machines with devices of their own; 0 where a profile does not say.
   double upload_bytes = 0, download_bytes = 0;                // copies to the device and from it
   double network_bytes = 0;                                   // that collectives move into a device and out of it

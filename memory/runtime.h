@@ -64,6 +64,9 @@ struct MemoryInfo {
 class Runtime {
  public:
   static std::unique_ptr<Runtime> make_cpu();
+  // The CPU as a device whose memory is apart from the host's: what a GPU's tiers do, without a GPU. The addresses of its memory
+  // may be named by the host, and a touch ends the process.
+  static std::unique_ptr<Runtime> make_cpu_apart();
   // Throws InputError where the build or the machine has no such device.
   static std::unique_ptr<Runtime> make_cuda(int index);
   virtual ~Runtime() = default;
@@ -71,6 +74,8 @@ class Runtime {
   // Tier::host is memory that copies to and from the device at full speed without the caller (pinned, with CUDA). Complete on
   // return. Throws BudgetError where the tier has not so much; nothing rests on Tier::nvme here.
   virtual Allocation allocate(Tier tier, Bytes bytes, const std::string& name) = 0;
+  // What the device's own code uses in place of an address in memory allocated here for Tier::device.
+  virtual std::byte* device_pointer(std::byte* address) const = 0;
   // Streams and events must not outlive the runtime.
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

@@ -12,10 +12,12 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "memory/arena.h"
 #include "memory/error.h"
 #include "memory/runtime.h"
+#include "memory/twice_mapped.h"
 
 namespace spillway {
 
@@ -63,9 +65,38 @@ class CpuEvent final : public Event {
   std::shared_ptr<EventCounts> counts_ = std::make_shared<EventCounts>();
 };
 
+// Device memory that is mapped twice: where the host's addresses of it begin, and the device's.
+struct Mapping {
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;
+  Bytes bytes = 0;
+};
+class Mappings {
+ public:
+  void add(const Mapping& mapping) {
+    const std::lock_guard lock(mutex_);
+    mappings_.push_back(mapping);
+  }
+  void remove(const std::byte* host) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(mappings_, [&](const Mapping& mapping) { return mapping.host == host; });
+  }
+  std::byte* device_pointer(std::byte* address) const {
+    const std::lock_guard lock(mutex_);
+    for (const Mapping& mapping : mappings_) {
+      if (address >= mapping.host && address < mapping.host + mapping.bytes) return mapping.device + (address - mapping.host);
+    }
+    return address;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Mapping> mappings_;
+};
+
 class CpuStream final : public Stream {
  public:
-  CpuStream() : thread_([this] { work(); }) {}
+  explicit CpuStream(std::shared_ptr<const Mappings> mappings) : mappings_(std::move(mappings)), thread_([this] { work(); }) {}
   ~CpuStream() override {
     {
       const std::lock_guard lock(mutex_);
@@ -80,7 +111,11 @@ class CpuStream final : public Stream {
   void run(void (*function)(void*), void* context) override { enqueue({.call = function, .target = context}); }
   void copy_async(std::byte* target, const std::byte* source, Bytes bytes) override {
     SPILLWAY_CHECK(bytes >= 0, "a copy of {} bytes", bytes);
-    if (bytes > 0) enqueue({.kind = Kind::copy, .target = target, .source = source, .number = static_cast<std::uint64_t>(bytes)});
+    if (bytes == 0) return;
+    enqueue({.kind = Kind::copy,
+             .target = mappings_->device_pointer(target),
+             .source = mappings_->device_pointer(const_cast<std::byte*>(source)),
+             .number = static_cast<std::uint64_t>(bytes)});
   }
   void record(Event& event) override {
     auto& mine = dynamic_cast<CpuEvent&>(event);
@@ -144,6 +179,7 @@ class CpuStream final : public Stream {
     }
   }
 
+  const std::shared_ptr<const Mappings> mappings_;
   std::mutex mutex_;
   std::condition_variable work_came_, work_done_;
   std::array<Operation, kRing> ring_;
@@ -189,15 +225,21 @@ MemoryInfo limited_by_control_groups(MemoryInfo info) {
   return info;
 }
 
+enum class DeviceMemory : std::uint8_t { of_the_host, apart };
+
 class CpuRuntime final : public Runtime {
  public:
+  explicit CpuRuntime(DeviceMemory device_memory) : device_memory_(device_memory) {}
+
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
     SPILLWAY_CHECK(tier != Tier::nvme, "{}: {} bytes of NVMe asked of the device runtime", name, bytes);
+    if (tier == Tier::device && device_memory_ == DeviceMemory::apart) return allocate_apart(bytes, name);
     auto arena = std::make_unique<Arena>(bytes, name);
     std::byte* data = arena->data();
     return {Allocation::Owner(arena.release(), [](void* owned) { delete static_cast<Arena*>(owned); }), data, bytes, name};
   }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+  std::byte* device_pointer(std::byte* address) const override { return mappings_->device_pointer(address); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(mappings_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   std::string describe() const override {
     return fmt::format("CPU, {} threads, {:.1f} GiB", std::thread::hardware_concurrency(),
@@ -208,10 +250,32 @@ class CpuRuntime final : public Runtime {
     if (::sysinfo(&machine) != 0) return {};
     return limited_by_control_groups({available_memory(), static_cast<Bytes>(machine.totalram) * machine.mem_unit});
   }
+
+ private:
+  // An allocation may outlive the runtime.
+  struct Apart {
+    TwiceMapped memory;
+    std::shared_ptr<Mappings> mappings;
+    Apart(Bytes bytes, const std::string& name, std::shared_ptr<Mappings> all) : memory(bytes, name), mappings(std::move(all)) {
+      mappings->add({memory.host_view(), memory.device_view(), bytes});
+    }
+    ~Apart() { mappings->remove(memory.host_view()); }
+    Apart(const Apart&) = delete;
+    Apart& operator=(const Apart&) = delete;
+  };
+  Allocation allocate_apart(Bytes bytes, const std::string& name) const {
+    auto apart = std::make_unique<Apart>(bytes, name, mappings_);
+    std::byte* data = apart->memory.host_view();
+    return {Allocation::Owner(apart.release(), [](void* owned) { delete static_cast<Apart*>(owned); }), data, bytes, name};
+  }
+
+  const DeviceMemory device_memory_;
+  const std::shared_ptr<Mappings> mappings_ = std::make_shared<Mappings>();
 };
 
 }  // namespace
 
-std::unique_ptr<Runtime> Runtime::make_cpu() { return std::make_unique<CpuRuntime>(); }
+std::unique_ptr<Runtime> Runtime::make_cpu() { return std::make_unique<CpuRuntime>(DeviceMemory::of_the_host); }
+std::unique_ptr<Runtime> Runtime::make_cpu_apart() { return std::make_unique<CpuRuntime>(DeviceMemory::apart); }
 
 }  // namespace spillway

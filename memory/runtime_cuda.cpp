@@ -189,6 +189,7 @@ class CudaRuntime final : public Runtime {
     return {Allocation::Owner(data, [](void* owned) { log(cudaFree(owned), "cudaFree"); }), static_cast<std::byte*>(data), bytes,
             name};
   }
+  std::byte* device_pointer(std::byte* address) const override { return address; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(device_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(device_); }
   std::string describe() const override {

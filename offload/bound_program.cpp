@@ -9,14 +9,54 @@
 namespace spillway {
 namespace {
 
-void bind_operands(const Plan& plan, const Program& program, std::byte* device, BoundOp& bound) {
+bool moves(OpKind kind) {
+  return kind == OpKind::read || kind == OpKind::write || kind == OpKind::upload || kind == OpKind::download;
+}
+
+// Null on NVMe.
+std::byte* address_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& operand) {
+  const Buffer& buffer = buffer_of(plan, program, operand.buffer);
+  return buffer.tier == Tier::nvme ? nullptr : memory.at(buffer.tier, buffer.offset + operand.begin);
+}
+
+void bind_segment(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& nvme, const Operand& near,
+                  BoundOp& bound) {
+  const Buffer& home = buffer_of(plan, program, nvme.buffer);
+  SPILLWAY_CHECK(nvme.role == Role::nvme && nvme.bytes == near.bytes, "operation {} moves {} bytes to {}", bound.id, nvme.bytes,
+                 near.bytes);
+  const Bytes begin = home.offset + nvme.begin;
+  bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
+                            .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
+                            .begin = nvme.begin,
+                            .two_slots = home.slots == 2,
+                            .slot = nvme.slot,
+                            .memory = address_of(plan, program, memory, near),
+                            .bytes = nvme.bytes});
+}
+
+void bind_moves(const Plan& plan, const Program& program, const TierMemory& memory, BoundOp& bound) {
+  const Op& op = *bound.op;
+  if (!moves(op.kind)) return;
+  for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {
+    const Operand &from = op.operands[i], &to = op.operands[i + 1];
+    if (op.kind == OpKind::read) {
+      bind_segment(plan, program, memory, from, to, bound);
+    } else if (op.kind == OpKind::write) {
+      bind_segment(plan, program, memory, to, from, bound);
+    } else {
+      bound.copies.push_back({address_of(plan, program, memory, to), address_of(plan, program, memory, from), from.bytes});
+    }
+  }
+}
+
+void bind_operands(const Plan& plan, const Program& program, const TierMemory& memory, BoundOp& bound) {
   const Op& op = *bound.op;
   int gradients = 0;
   for (const Operand& operand : op.operands) {
     std::byte* address = nullptr;
     if (operand.buffer >= 0) {
       const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-      if (buffer.tier == Tier::device) address = device + buffer.offset + operand.begin;
+      address = address_of(plan, program, memory, operand);
       Bytes& end = bound.end[static_cast<int>(buffer.tier)];
       end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
     }
@@ -41,26 +81,13 @@ void bind_operands(const Plan& plan, const Program& program, std::byte* device, 
       case Role::state:
         bound.state[static_cast<int>(operand.kind)] = address;
         break;
+      case Role::control:
+        if (operand.access == Access::read) bound.control.push_back(address);
+        break;
       case Role::nvme:
       case Role::memory:
-      case Role::control:
         break;
     }
-  }
-  for (std::size_t i = 0; i + 1 < op.operands.size() && (op.kind == OpKind::read || op.kind == OpKind::write); i += 2) {
-    const Operand& nvme = op.operands[op.kind == OpKind::read ? i : i + 1];
-    const Operand& memory = op.operands[op.kind == OpKind::read ? i + 1 : i];
-    const Buffer& home = buffer_of(plan, program, nvme.buffer);
-    SPILLWAY_CHECK(nvme.role == Role::nvme && nvme.bytes == memory.bytes, "operation {} moves {} bytes to {}", bound.id,
-                   nvme.bytes, memory.bytes);
-    const Bytes begin = home.offset + nvme.begin;
-    bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
-                              .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
-                              .begin = nvme.begin,
-                              .two_slots = home.slots == 2,
-                              .slot = nvme.slot,
-                              .memory = device + buffer_of(plan, program, memory.buffer).offset + memory.begin,
-                              .bytes = nvme.bytes});
   }
 }
 
@@ -102,7 +129,7 @@ Pass pass_of(OpKind kind, bool keeps, bool takes_rows) {
 
 }  // namespace
 
-BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
+BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
                           const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates) {
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
@@ -115,13 +142,14 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     made.op = &op;
     made.id = static_cast<int>(id);
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
-    bind_operands(plan, program, device.data(), made);
+    bind_operands(plan, program, memory, made);
+    bind_moves(plan, program, memory, made);
     if (op.unit >= 0 && op.lane == Lane::compute && is_pass(op.kind)) {
       const bool keeps = keeps_saved(plan.choices, op.unit, evaluates) || graph.units[op.unit].saved_piece == 0;
       made.calls = &(*units.at(op.unit))[pass_of(op.kind, keeps, made.takes_rows)];
     }
     if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows)
-      made.rows = std::make_unique<BoundRows>(plan, graph, op, device.data());
+      made.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data());
     if (op.kind == OpKind::update) bound.updates = place[id];
     if (op.kind == OpKind::write && made.segments.front().two_slots) bound.state_writes = place[id];
   }
@@ -130,7 +158,7 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     for (BoundOp& op : lane) by_id[static_cast<std::size_t>(op.id)] = &op;
   }
   leave_checks_to_updates(plan, program, by_id);
-  if constexpr (kGuardsBuffers) bound.guard = std::make_unique<BufferGuard>(program, plan, device);
+  if constexpr (kGuardsBuffers) bound.guard = std::make_unique<BufferGuard>(program, plan, memory.device());
   return bound;
 }
 

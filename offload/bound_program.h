@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "memory/arena.h"
 #include "memory/plan.h"
 #include "models/unit_code.h"
 #include "offload/buffer_guard.h"
 #include "offload/fetched_rows.h"
+#include "offload/tier_memory.h"
 
 namespace spillway {
 
@@ -35,6 +35,12 @@ struct BoundSegment {
   CheckedBy checked_by = CheckedBy::lane;  // read
 };
 
+struct BoundCopy {
+  std::byte* to;
+  const std::byte* from;
+  Bytes bytes;
+};
+
 struct BoundOp {
   const Op* op = nullptr;
   int id = 0;
@@ -49,6 +55,10 @@ struct BoundOp {
   // read, write
   std::vector<BoundSegment> segments;
   std::unique_ptr<BoundRows> rows;  // fetch_rows, write_rows
+  // upload, download
+  std::vector<BoundCopy> copies;
+  // Words of control that it reads, in their order.
+  std::vector<const std::byte*> control;
   // update, update_rows, update_touched, gradient_add, gradient_finish, finish_rows
   std::array<std::byte*, kStateKinds> state{};
   std::array<bool, kStateKinds> checks{};  // update: what was read for it and nobody has checked
@@ -66,7 +76,7 @@ struct BoundProgram {
 };
 
 // All must outlive the result. `evaluates`: the program is a forward of one micro-batch.
-BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const Arena& device,
+BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
                           const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates);
 
 }  // namespace spillway

@@ -1,6 +1,7 @@
 #include "offload/buffer_guard.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -9,11 +10,12 @@ namespace {
 
 constexpr Bytes kGranule = 8;  // of the sanitizer
 
-void release(const Arena& device, Bytes begin, Bytes bytes) {
+void release(std::span<std::byte> device, Bytes begin, Bytes bytes) {
+  std::byte* const first = device.data() + begin;
 #ifndef NDEBUG
-  device.fill_garbage(begin, bytes);
+  if (bytes > 0) std::memset(first, 0xff, static_cast<std::size_t>(bytes));
 #endif
-  device.poison(begin, bytes);
+  poison(first, bytes);
 }
 
 struct Use {
@@ -38,7 +40,7 @@ std::map<int, std::vector<Use>> uses_by_buffer(const Program& program, const Pla
 
 }  // namespace
 
-BufferGuard::BufferGuard(const Program& program, const Plan& plan, const Arena& device)
+BufferGuard::BufferGuard(const Program& program, const Plan& plan, std::span<std::byte> device)
     : device_(device), ranges_of_(program.ops.size()) {
   std::vector<std::pair<Bytes, Bytes>> found;
   std::vector<int> users;
@@ -74,7 +76,7 @@ BufferGuard::BufferGuard(const Program& program, const Plan& plan, const Arena& 
 
 void BufferGuard::begin(int op) const {
   // By every user, not the first alone: it changes nothing where another did it.
-  for (const int range : ranges_of_[op]) device_.unpoison(ranges_[range].begin, ranges_[range].bytes);
+  for (const int range : ranges_of_[op]) unpoison(device_.data() + ranges_[range].begin, ranges_[range].bytes);
 }
 
 void BufferGuard::end(int op) {
@@ -87,7 +89,7 @@ void BufferGuard::end(int op) {
   }
 }
 
-void BufferGuard::release_all(const Plan& plan, const Arena& device) {
+void BufferGuard::release_all(const Plan& plan, std::span<std::byte> device) {
   std::map<Bytes, Bytes> kept;
   for (const Buffer& buffer : plan.resident) {
     // One without bytes has no place of its own: what lies at its offset is another's.
@@ -98,7 +100,7 @@ void BufferGuard::release_all(const Plan& plan, const Arena& device) {
     release(device, at, offset - at);
     at = offset + bytes;
   }
-  release(device, at, device.bytes() - at);
+  release(device, at, std::ssize(device) - at);
 }
 
 }  // namespace spillway

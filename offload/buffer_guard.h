@@ -1,13 +1,14 @@
-// Holds operations to their buffers: bytes of the device arena that belong to no buffer in use are poisoned under
+// Holds operations to their buffers: bytes of the device that belong to no buffer in use are poisoned under
 // AddressSanitizer, and hold NaNs in debug builds. A kernel or a transfer that touches them ends the program, or its result.
 // Other builds have nothing of this.
 // Not here: whether a plan's buffers and waits are right (validate in memory/plan.h).
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <span>
 #include <vector>
 
-#include "memory/arena.h"
 #include "memory/plan.h"
 #include "memory/poison.h"
 
@@ -24,13 +25,13 @@ inline constexpr bool kGuardsBuffers = true;
 class BufferGuard {
  public:
   // Both must outlive this.
-  BufferGuard(const Program& program, const Plan& plan, const Arena& device);
+  BufferGuard(const Program& program, const Plan& plan, std::span<std::byte> device);
 
   void begin(int op) const;  // before it touches anything
   void end(int op);          // when it touches nothing any more, before those that wait for it are told
 
   // As end() leaves what nobody uses: all but what is resident, before the first operation of any program.
-  static void release_all(const Plan& plan, const Arena& device);
+  static void release_all(const Plan& plan, std::span<std::byte> device);
 
  private:
   // Bytes of a buffer that the same operations use.
@@ -39,7 +40,7 @@ class BufferGuard {
     int users = 0;
     std::atomic<int> left{0};  // users of this passage through the program that have not ended
   };
-  const Arena& device_;
+  const std::span<std::byte> device_;
   std::vector<Range> ranges_;
   std::vector<std::vector<int>> ranges_of_;  // [operations]
 };

@@ -59,7 +59,7 @@ int Committer::resume() {
       std::ranges::fill(extents_.known(index, known), std::uint8_t{1});
     };
     take_hashes(array.slot);
-    if (home.tier != Tier::device) {
+    if (home.tier == Tier::nvme) {
       // What the other slot holds is nobody's; it is written before it is read.
       std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
       slot = array.slot;

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <optional>
 
-#include "memory/arena.h"
 #include "memory/error.h"
 #include "memory/runtime.h"
 #include "offload/bound_program.h"
@@ -12,6 +11,7 @@
 #include "offload/lane_runner.h"
 #include "offload/operations.h"
 #include "offload/state_extents.h"
+#include "offload/tier_memory.h"
 #include "offload/update_hashes.h"
 
 namespace spillway {
@@ -21,23 +21,21 @@ struct Executor::Impl {
       : options(given),
         plan(*given.plan),
         graph(given.model->graph),
-        device(plan.peak[static_cast<int>(Tier::device)], "device"),
+        memory(plan, *given.pool),
         // State that does not outlive the process is not hashed.
         extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
         update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
-        operations(plan, graph, *given.backend, given.pool->threads(), device.data(), given.seed, update_hashes.get()) {
-    // Backed before the channels register it, on huge pages where there are any, and so that no page fault falls into a step.
-    device.prefault(*given.pool);
-    if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, device);
+        operations(plan, graph, *given.backend, given.pool->threads(), memory.device().data(), given.seed, update_hashes.get()) {
+    if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, memory.device());
     for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
       if (model != nullptr) given.backend->prepare(*model);
     }
     fill_constants();
-    bound_step = bind_program(plan, graph, plan.step, device, given.model->code, false);
-    bound_flush = bind_program(plan, graph, plan.flush, device, given.model->code, false);
-    if (given.evaluation) bound_evaluate = bind_program(plan, graph, plan.evaluate, device, given.evaluation->code, true);
-    if (given.one_row) bound_one_row = bind_program(plan, graph, plan.evaluate, device, given.one_row->code, true);
-    const std::span<std::byte> arena(device.data(), static_cast<std::size_t>(device.bytes()));
+    bound_step = bind_program(plan, graph, plan.step, memory, given.model->code, false);
+    bound_flush = bind_program(plan, graph, plan.flush, memory, given.model->code, false);
+    if (given.evaluation) bound_evaluate = bind_program(plan, graph, plan.evaluate, memory, given.evaluation->code, true);
+    if (given.one_row) bound_one_row = bind_program(plan, graph, plan.evaluate, memory, given.one_row->code, true);
+    const std::span<std::byte> arena = memory.beside_nvme();
     if (given.store) {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
       // Rows are fetched one by one, each of a few arrays.
@@ -49,12 +47,13 @@ struct Executor::Impl {
     if (given.durability) {
       SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)),
                      "steps made durable every {} steps", given.durability->interval);
+      SPILLWAY_CHECK(!has_host(plan.choices.chain), "steps made durable with a device of its own, which is not there yet");
       SPILLWAY_CHECK(!plan.choices.fetches_rows || defers_all(plan.choices),
                      "steps made durable of which some rows are written apart from their blocks");
       SPILLWAY_CHECK(defers_all(plan.choices) || !defers_any(plan.choices),
                      "steps made durable of which some blocks are updated in the next");
       committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
-                        runtime->make_stream(),
+                        memory.runtime().make_stream(),
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
                                          [this](std::exception_ptr error) { runner->fail(std::move(error)); }});
       if (given.durability->from) durable_slot = slot = committer->resume(), durable_step = given.durability->from->step;
@@ -64,14 +63,25 @@ struct Executor::Impl {
                                       .writers = writers ? &*writers : nullptr,
                                       .extents = extents.get(),
                                       .committer = committer ? &*committer : nullptr,
-                                      .updates_held = &updates_held},
+                                      .updates_held = &updates_held,
+                                      .chain = plan.choices.chain},
                    std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
   }
 
   void fill_constants() {
     if (plan.constant_buffer < 0) return;
     const Constants& constants = options.model->constants;
-    constants.fill({device.at(plan.resident[plan.constant_buffer].offset), static_cast<std::size_t>(constants.bytes)});
+    std::vector<std::byte> content(static_cast<std::size_t>(constants.bytes));
+    constants.fill(content);
+    memory.copy_in(Tier::device, plan.resident[plan.constant_buffer].offset, content);
+  }
+
+  void fill_tokens(int token_slot, int micro_batch, std::size_t rows, const FillTokens& fill) {
+    filled.assign(2 * static_cast<std::size_t>(graph.rows), 0);
+    const std::span<std::int32_t> tokens = std::span(filled).first(static_cast<std::size_t>(graph.rows)),
+                                  targets = std::span(filled).subspan(static_cast<std::size_t>(graph.rows));
+    fill(micro_batch, tokens.first(rows), targets.first(rows));
+    memory.copy_in(Tier::device, operations.tokens_offset(token_slot, micro_batch), std::as_bytes(std::span(filled)));
   }
 
   // Where the next update goes: beside the state that can be gone back to; over what cannot.
@@ -169,7 +179,7 @@ struct Executor::Impl {
     run.evaluates = true;
     run.logits = logits;
     const std::size_t rows = &program == &bound_one_row ? 1 : static_cast<std::size_t>(graph.rows);
-    fill(0, operations.tokens(0, 0).first(rows), operations.targets(0, 0).first(rows));
+    fill_tokens(0, 0, rows, fill);
     runner->begin(run, program);
     return runner->wait_for_oldest();
   }
@@ -177,13 +187,14 @@ struct Executor::Impl {
   const ExecutorOptions options;
   const Plan& plan;
   const UnitGraph& graph;
-  Arena device;
+  TierMemory memory;
   const std::unique_ptr<StateExtents> extents;        // null where state is not durable
   const std::unique_ptr<UpdateHashes> update_hashes;  // the same
   Operations operations;
   BoundProgram bound_step, bound_flush, bound_evaluate, bound_one_row;
   std::optional<StoreChannel> readers, writers;
-  const std::unique_ptr<Runtime> runtime = Runtime::make_cpu();
+  std::vector<std::int32_t> filled;  // tokens and targets of a micro-batch, on their way to the device
+  std::vector<float> last_logits;    // that the last forward left
   std::optional<Committer> committer;
   bool two_slots = false;
 
@@ -202,9 +213,7 @@ struct Executor::Impl {
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
 
-Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {
-  SPILLWAY_CHECK(!has_host(options.plan->choices.chain), "a plan for a device of its own, which is not run yet");
-}
+Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 
 Executor::~Executor() {
   if (impl_->committer) impl_->committer->finish();
@@ -218,7 +227,7 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   // Filled before anything else is said of the step: where that throws, there was none.
   const int token_slot = impl.runner->next().index;
   for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
-    fill(mb, impl.operations.tokens(token_slot, mb), impl.operations.targets(token_slot, mb));
+    impl.fill_tokens(token_slot, mb, static_cast<std::size_t>(impl.graph.rows), fill);
   }
   impl.operations.note_tokens(token_slot);
   Run& run = impl.next_step(settings);
@@ -280,7 +289,7 @@ StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
   impl.runner->check_idle("holding the state");
   SPILLWAY_CHECK(!impl.update_waits, "the state after step {} cannot be held: an update is pending", step);
-  const std::span<const std::byte> arena(impl.device.data(), static_cast<std::size_t>(impl.device.bytes()));
+  const std::span<const std::byte> arena = impl.memory.device();
   if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
   impl.acknowledge();
@@ -306,7 +315,9 @@ std::span<const float> Executor::logits(const LogitsRequest& request, const Fill
   SPILLWAY_CHECK(impl.plan.logits_buffer >= 0, "the plan has no room for logits");
   flush();
   impl.forward_only(request.single_row ? impl.bound_one_row : impl.bound_evaluate, request, fill);
-  return impl.operations.logits();
+  impl.last_logits.resize(static_cast<std::size_t>(impl.graph.logits_bytes) / sizeof(float));
+  impl.memory.copy_out(Tier::device, impl.operations.logits_offset(), std::as_writable_bytes(std::span(impl.last_logits)));
+  return impl.last_logits;
 }
 
 namespace {
@@ -332,8 +343,8 @@ StateRange range_of(const Plan& plan, int block, StateKind kind, std::int64_t el
 void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data) {
   impl_->runner->check_idle("writing state");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
-  if (range.buffer->tier == Tier::device) {
-    std::memcpy(impl_->device.data() + range.buffer->offset + range.begin, data.data(), data.size());
+  if (range.buffer->tier != Tier::nvme) {
+    impl_->memory.copy_in(range.buffer->tier, range.buffer->offset + range.begin, data);
     if (impl_->extents) impl_->extents->note(range.index, 0, range.begin, data);
     return;
   }
@@ -347,8 +358,8 @@ void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::sp
   impl_->runner->check_idle("reading state");
   SPILLWAY_CHECK(!impl_->update_waits, "reading state with an update pending");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
-  if (range.buffer->tier == Tier::device) {
-    std::memcpy(data.data(), impl_->device.data() + range.buffer->offset + range.begin, data.size());
+  if (range.buffer->tier != Tier::nvme) {
+    impl_->memory.copy_out(range.buffer->tier, range.buffer->offset + range.begin, data);
     return;
   }
   const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);

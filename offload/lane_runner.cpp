@@ -13,7 +13,10 @@ namespace {
 // Between looks whether the next operation may start: short beside a move of the smallest unit, long beside a look.
 constexpr std::chrono::microseconds kGlance(1000);
 
-std::array<Lane, 4> lanes_in_use() { return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update}; }
+std::vector<Lane> lanes_of(Chain chain) {
+  if (!has_host(chain)) return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update};
+  return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update, Lane::upload, Lane::download};
+}
 
 // A wait on the run before means something only where that was of the same program.
 bool applies(const Run& run, const BoundWait& wait) { return !wait.step_before || run.follows; }
@@ -27,12 +30,12 @@ std::uint32_t target(const Run& run, const BoundWait& wait) {
 }  // namespace
 
 LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t most_operations)
-    : operations_(operations), around_(around), runtime_(Runtime::make_cpu()) {
+    : operations_(operations), around_(around), lanes_(lanes_of(around.chain)), runtime_(Runtime::make_cpu()) {
   for (Run& run : runs_) {
     run.index = static_cast<int>(&run - runs_.data());
     run.spans.resize(most_operations);
   }
-  for (const Lane lane : lanes_in_use()) {
+  for (const Lane lane : lanes_) {
     auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
     // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
     if (lane == Lane::nvme_read || lane == Lane::nvme_write) stream->run([](void*) { make_thread_prompt(); }, nullptr);
@@ -66,8 +69,8 @@ void LaneRunner::begin(Run& run, const BoundProgram& program) {
   run.nvme_read_bytes = run.nvme_written_bytes = 0;
   run.updates_done.store(false);
   run.submitted_s = seconds_now();
-  run.lanes_left.store(static_cast<int>(lanes_in_use().size()));
-  for (const Lane lane : lanes_in_use()) {
+  run.lanes_left.store(static_cast<int>(lanes_.size()));
+  for (const Lane lane : lanes_) {
     LaneArgument& argument = lane_arguments_[static_cast<int>(lane)][run.index];
     argument = {this, &run, lane};
     streams_[static_cast<int>(lane)]->run(&LaneRunner::run_lane_of, &argument);

@@ -34,6 +34,7 @@ class LaneRunner {
     const StateExtents* extents = nullptr;
     const Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
+    Chain chain = Chain::device_nvme;
   };
   LaneRunner(Operations& operations, const Around& around, std::size_t most_operations);
   ~LaneRunner();
@@ -81,6 +82,7 @@ class LaneRunner {
 
   Operations& operations_;
   const Around around_;
+  const std::vector<Lane> lanes_;
   std::unique_ptr<Runtime> runtime_;
 
   LaneProgress progress_;

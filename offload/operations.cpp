@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "memory/error.h"
 
@@ -21,13 +22,18 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Backend& backen
       row_ops_(graph, plan.choices, optimizer_) {}
 
 void Operations::note_tokens(int token_slot) {
+  if (!plan_.choices.fetches_rows) return;
   for (int mb = 0; mb < plan_.choices.micro_batches; ++mb) row_ops_.note_tokens(token_slot, mb, tokens(token_slot, mb));
 }
 
-std::span<std::int32_t> Operations::token_rows(int token_slot, int micro_batch, int which) const {
-  auto* base = reinterpret_cast<std::int32_t*>(resident(plan_.token_buffer));
-  const std::int64_t row = (static_cast<std::int64_t>(token_slot) * plan_.choices.micro_batches + micro_batch) * 2 + which;
-  return {base + row * graph_.rows, static_cast<std::size_t>(graph_.rows)};
+Bytes Operations::tokens_offset(int token_slot, int micro_batch) const {
+  const std::int64_t before = static_cast<std::int64_t>(token_slot) * plan_.choices.micro_batches + micro_batch;
+  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset + before * graph_.token_bytes;
+}
+
+std::span<std::int32_t> Operations::tokens(int token_slot, int micro_batch) const {
+  return {reinterpret_cast<std::int32_t*>(device_ + tokens_offset(token_slot, micro_batch)),
+          static_cast<std::size_t>(graph_.rows)};
 }
 
 std::string Operations::execute(Run& run, const BoundOp& bound) {
@@ -67,10 +73,12 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::update_touched:
       update_touched(run, bound);
       return {};
-    case OpKind::read:
-    case OpKind::write:
     case OpKind::upload:
     case OpKind::download:
+      for (const BoundCopy& copy : bound.copies) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
+      return {};
+    case OpKind::read:
+    case OpKind::write:
     case OpKind::fetch_rows:
     case OpKind::write_rows:
     case OpKind::gather:
@@ -92,14 +100,10 @@ void Operations::compute(const Run& run, const BoundOp& bound) const {
                               .workspace = bound.workspace,
                               .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
                               .tokens = tokens(run.token_slot, op.micro_batch).data(),
-                              .targets = targets(run.token_slot, op.micro_batch).data(),
+                              .targets = tokens(run.token_slot, op.micro_batch).data() + graph_.rows,
                               .words = &words_of_batch,
-                              .logits = run.logits ? logits().data() : nullptr,
+                              .logits = run.logits ? reinterpret_cast<float*>(device_ + logits_offset()) : nullptr,
                               .first_micro_batch = op.micro_batch == 0});
-}
-
-std::span<float> Operations::logits() const {
-  return {reinterpret_cast<float*>(resident(plan_.logits_buffer)), static_cast<std::size_t>(graph_.logits_bytes) / sizeof(float)};
 }
 
 std::string Operations::sum_losses(Run& run) const {
@@ -123,12 +127,12 @@ std::string Operations::take_norm(Run& run) {
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }
 
-UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step) const {
+UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step, const double* factor) const {
   double scale = 1;
   if (run.known_factor) {
     scale = *run.known_factor;
   } else if (plan_.choices.update != UpdateTime::in_backward && plan_.choices.clip) {
-    scale = factor()[1];
+    scale = factor[1];
   }
   return {.step = step.step,
           .lr = step.lr,
@@ -155,21 +159,23 @@ bool Operations::update(Run& run, const BoundOp& bound) {
     apart = bound.values.empty() ? row_ops_.touched(run.token_slot) : row_ops_.waiting(bound);
   }
   if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
-    return optimizer_.square_and_update(bound, settings_of(run, step), norm_words());
-  optimizer_.update(bound, settings_of(run, step), apart, hashes_);
+    return optimizer_.square_and_update(bound, settings_of(run, step, factor()), norm_words());
+  // The loss and the factor, in that order, where the update runs.
+  const auto* const clipping = bound.control.size() < 2 ? factor() : reinterpret_cast<const double*>(bound.control.back());
+  optimizer_.update(bound, settings_of(run, step, clipping), apart, hashes_);
   return true;
 }
 
 void Operations::update_touched(Run& run, const BoundOp& bound) const {
   if (run.is_stopped.load(std::memory_order_acquire)) return;
   run.updates_done.store(true, std::memory_order_relaxed);
-  row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings));
+  row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings, factor()));
 }
 
 void Operations::update_rows(const Run& run, const BoundOp& bound) const {
   const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, bound.op->micro_batch);
   if (run.pending && defers_all(plan_.choices)) {
-    row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings));
+    row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings, factor()));
   } else {
     row_ops_.copy_rows(bound, row_tokens);
   }

@@ -20,8 +20,8 @@ namespace spillway {
 
 class Operations {
  public:
-  // `device` is the base of the device arena; all must outlive this. `seed` is that of stochastic rounding. `hashes` is
-  // null where state is not durable.
+  // `device` is where the device's own code has its memory; all must outlive this. `seed` is that of stochastic rounding.
+  // `hashes` is null where state is not durable.
   Operations(const Plan& plan, const UnitGraph& graph, Backend& backend, int threads, std::byte* device, std::uint64_t seed,
              UpdateHashes* hashes);
 
@@ -30,9 +30,10 @@ class Operations {
   // Why the run must stop, where its loss or a gradient came out not finite; else empty.
   std::string execute(Run& run, const BoundOp& bound);
 
-  std::span<std::int32_t> tokens(int token_slot, int micro_batch) const { return token_rows(token_slot, micro_batch, 0); }
-  std::span<std::int32_t> targets(int token_slot, int micro_batch) const { return token_rows(token_slot, micro_batch, 1); }
-  std::span<float> logits() const;  // of one row
+  // int32 [n] of the device, and behind them as many targets.
+  Bytes tokens_offset(int token_slot, int micro_batch) const;
+  std::span<std::int32_t> tokens(int token_slot, int micro_batch) const;
+  Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
   // By which the gradients of the last run that took their norm are to be scaled.
   double clip_factor() const { return factor()[1]; }
 
@@ -41,12 +42,11 @@ class Operations {
   MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
   double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
-  std::span<std::int32_t> token_rows(int token_slot, int micro_batch, int which) const;
-
   void compute(const Run& run, const BoundOp& bound) const;
   std::string sum_losses(Run& run) const;
   std::string take_norm(Run& run);
-  UpdateSettings settings_of(const Run& run, const StepSettings& step) const;
+  // `factor`: of the clipping of what is applied.
+  UpdateSettings settings_of(const Run& run, const StepSettings& step, const double* factor) const;
   bool update(Run& run, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
   void update_touched(Run& run, const BoundOp& bound) const;

@@ -68,7 +68,12 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
     throw InputError(
         "--durability: found step without --nvme, allowed: step together with --nvme DIR, where the state is made durable");
   }
-  if (options.memory.durability == DurabilityChoice::checkpoint || options.memory.nvme.empty() || !outcome.plan)
+  if (asked && is_apart(options)) {
+    throw InputError("--durability: found step with --device cpu-apart, allowed: checkpoint",
+                     "What lies in the memory of a device of its own is not made durable by this version.");
+  }
+  if (options.memory.durability == DurabilityChoice::checkpoint || options.memory.nvme.empty() || !outcome.plan ||
+      is_apart(options))
     return std::nullopt;
   const Plan& plan = *outcome.plan;
   if (!has_two_slots(plan)) {

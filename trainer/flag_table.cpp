@@ -141,13 +141,16 @@ json positive_json(std::int64_t value) { return value == 0 ? json(nullptr) : jso
 
 void set_device(RunOptions& options, const FlagValue& value) {
   const std::string& text = value.text();
-  constexpr std::string_view kAllowed = "cpu, cuda, or cuda:N with N from 0 to 1023";
+  constexpr std::string_view kAllowed = "cpu, cpu-apart, cuda, or cuda:N with N from 0 to 1023";
   options.memory.device_index = 0;
   if (text == "cpu") {
     options.memory.device = DeviceChoice::cpu;
     return;
   }
-  if (text == "cpu-apart") value.refuse(text, "in this version cpu");
+  if (text == "cpu-apart") {
+    options.memory.device = DeviceChoice::cpu_apart;
+    return;
+  }
   if (!text.starts_with("cuda")) value.refuse(text, kAllowed);
   options.memory.device = DeviceChoice::cuda;
   if (text == "cuda") return;
@@ -163,6 +166,7 @@ void set_device(RunOptions& options, const FlagValue& value) {
 json device_json(const RunOptions& options) {
   if (options.memory.device == DeviceChoice::automatic) return nullptr;
   if (options.memory.device == DeviceChoice::cpu) return "cpu";
+  if (options.memory.device == DeviceChoice::cpu_apart) return "cpu-apart";
   return options.memory.device_index == 0 ? "cuda" : fmt::format("cuda:{}", options.memory.device_index);
 }
 
@@ -316,15 +320,17 @@ std::vector<Flag> make_table() {
       SET { set_choice(o.precision.state, v); }, GET { return choice_json(o.precision.state); });
 
   group = "Memory and planning";
-  add("device", "cpu|cuda[:N]", F::text,
-      "what computes; this version runs cpu, and plans for the device of --profile (default: that, else cpu)", set_device,
-      device_json);
+  add("device", "cpu|cpu-apart|cuda[:N]", F::text,
+      "what computes (default: cpu, or the device of --profile). cpu-apart: the CPU with memory apart from the host's, to try "
+      "what "
+      "a GPU's tiers do without one; slower. cuda: planned with --profile; not yet run by this version",
+      set_device, device_json);
   add(
       "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
       SET { o.memory.device_memory = v.size(1); }, GET { return size_json(o.memory.device_memory); });
   add(
       "host-memory", "SIZE", F::size,
-      "budget of pinned memory; not used with --device cpu (default: what is available less a margin)",
+      "budget of the host's memory for a device of its own (default: what is available less a margin)",
       SET { o.memory.host_memory = v.size(0); }, GET { return size_json(o.memory.host_memory); });
   add("nvme", "DIR[=SIZE]", F::list, "directory for state that does not fit; repeat it to stripe over several (default: none)",
       set_nvme, nvme_json);

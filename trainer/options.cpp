@@ -84,8 +84,10 @@ std::string absolute(const std::string& path) {
 }  // namespace
 
 void refuse_what_needs_a_device(const MemoryOptions& memory) {
+  if (memory.device == DeviceChoice::cpu_apart) return;
   if (memory.device == DeviceChoice::cuda)
-    refuse_this_version("--device", "cuda", "cpu, whose kernels are the ones there are; with --profile, plans for GPU machines");
+    refuse_this_version("--device", "cuda",
+                        "cpu and cpu-apart, whose kernels are the ones there are; plans for cuda with --profile");
   if (memory.host_memory) {
     refuse_this_version("--host-memory", exact_size(*memory.host_memory),
                         "--device-memory alone, as the CPU is the device and its memory the host's");

@@ -25,7 +25,7 @@ enum class TrainOn : std::uint8_t { assistant, all };
 enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class StateChoice : std::uint8_t { exact, compact };
-enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
+enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class TierChoice : std::uint8_t { automatic, device, host, nvme };
 enum class ActivationChoice : std::uint8_t { automatic, device, recompute, host, nvme };
 enum class UpdateOnChoice : std::uint8_t { automatic, host, device };
@@ -186,6 +186,7 @@ RunOptions options_from_json_text(std::string_view text, const std::string& orig
 
 // Fills what follows from other options (global batch size) and refuses what does not go together.
 void validate(RunOptions& options);
+inline bool is_apart(const RunOptions& options) { return options.memory.device == DeviceChoice::cpu_apart; }
 // Refuses flags that mean something only where a device has memory of its own.
 void refuse_what_needs_a_device(const MemoryOptions& memory);
 

@@ -13,7 +13,7 @@ namespace {
 RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOptions options) {
   options.batch.seq_length = model.seq_length();
   const bool has_device = run.request.budgets.host > 0;
-  options.memory.device = has_device ? DeviceChoice::cuda : DeviceChoice::cpu;
+  if (!is_apart(options)) options.memory.device = has_device ? DeviceChoice::cuda : DeviceChoice::cpu;
   options.memory.device_memory = run.request.budgets.device;
   if (has_device) options.memory.host_memory = run.request.budgets.host * run.request.sharding.ranks;
   options.memory.plan.clear();

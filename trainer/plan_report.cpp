@@ -121,7 +121,7 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
                                 counted(graph.rows * choices.micro_batches * choices.sharding.ranks, "token"),
                                 counted(choices.micro_batches, "micro-batch", "micro-batches"))},
           {"machine", fmt::format("{}; {}{}", shown_name(run.machine.name), counted(run.machine.threads, "thread"),
-                                  has_devices(run.machine) ? "; planned; not yet run by this version" : "")},
+                                  has_devices(run.measured) ? "; planned; not yet run by this version" : "")},
           {"choices",
            fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order),
                        update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};

@@ -10,6 +10,7 @@
 #include "models/strict_json.h"
 #include "nvme/store.h"
 #include "trainer/at_once.h"
+#include "trainer/copy_rate.h"
 #include "trainer/host.h"
 #include "trainer/plan_file.h"
 #include "trainer/probe.h"
@@ -103,9 +104,9 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
                                  shown_name(memory.profile), shown_name(machine.name)),
                      "`spillway plan` plans for it; a run takes the profile that `spillway probe --format json` wrote here.");
   }
-  if (memory.device == DeviceChoice::cpu) {
-    throw InputError(fmt::format("--device: found cpu with the profile of {}, allowed: cuda, the device that it is of",
-                                 shown_name(machine.name)));
+  if (memory.device == DeviceChoice::cpu || memory.device == DeviceChoice::cpu_apart) {
+    throw InputError(fmt::format("--device: found {} with the profile of {}, allowed: cuda, the device that it is of",
+                                 memory.device == DeviceChoice::cpu ? "cpu" : "cpu-apart", shown_name(machine.name)));
   }
   for (const auto& [key, value] : {std::pair{"device_memory_bytes", static_cast<double>(machine.device_memory_bytes)},
                                    {"host_memory_bytes", static_cast<double>(machine.host_memory_bytes)},
@@ -119,6 +120,12 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
     throw InputError(fmt::format("--ranks: found {} on {} with {}, allowed: at most one a device", options.parallel.ranks,
                                  shown_name(machine.name), counted(std::max(machine.devices, 1), "device")));
   }
+}
+
+// Copies between two mappings of one memory, by a core that computes otherwise.
+void add_copies(MachineProfile& machine) {
+  machine.upload_bytes = machine.download_bytes = measured_copy_bytes_per_s();
+  machine.compute_beside_copy = 1 - 1.0 / std::max(2, machine.threads);
 }
 
 // What one rank has: ranks of a host share what is the host's.
@@ -150,7 +157,7 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const Machin
 
 // What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
-  if (options.memory.device_memory || machine.device_memory_bytes == 0 || has_devices(machine)) return;
+  if (options.memory.device_memory || machine.device_memory_bytes == 0 || is_apart(options) || has_devices(machine)) return;
   const Bytes share = machine.device_memory_bytes / options.parallel.ranks;
   budget = where == Where::here ? std::min(budget, share) : share;
 }
@@ -182,7 +189,14 @@ GraphCandidates PreparedModel::graphs() const noexcept {
 Budgets budgets_for(const RunOptions& options, Where where) {
   Budgets budgets;
   const Bytes margin = kProcessOverhead + 256 * kMiB;
-  budgets.device = options.memory.device_memory.value_or(std::max<Bytes>(0, available_memory() - margin));
+  const Bytes available = std::max<Bytes>(0, available_memory() - margin);
+  const MemoryOptions& memory = options.memory;
+  if (is_apart(options)) {  // half of it stands for the device's
+    budgets.device = memory.device_memory.value_or(std::max<Bytes>(0, available - memory.host_memory.value_or(available / 2)));
+    budgets.host = memory.host_memory.value_or(std::max<Bytes>(0, available - budgets.device));
+  } else {
+    budgets.device = memory.device_memory.value_or(available);
+  }
   const auto directories = directories_of(options.memory);
   const bool told = std::all_of(directories.begin(), directories.end(),
                                 [](const StoreDirectory& directory) { return directory.cap_bytes > 0; });
@@ -216,7 +230,7 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
 }
 
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
-  const bool elsewhere = names_known_machine(options.memory.profile) || has_devices(machine);
+  const bool elsewhere = names_known_machine(options.memory.profile) || (has_devices(machine) && !is_apart(options));
   Budgets budgets = budgets_of_rank(elsewhere ? budgets_of(machine, options) : budgets_for(options, where), options, machine);
   take_memory_of(machine, options, where, budgets.device);
   return budgets;
@@ -268,9 +282,9 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.parameter_tier = forced(options.memory.parameter_tier);
   request.optimizer_tier = forced(options.memory.optimizer_tier);
   request.activations = forced(options.memory.activation_tier);
-  request.durability = options.memory.durability == DurabilityChoice::step         ? Durability::step
-                       : options.memory.durability == DurabilityChoice::checkpoint ? Durability::checkpoint
-                                                                                   : Durability::automatic;
+  request.durability = options.memory.durability == DurabilityChoice::step                              ? Durability::step
+                       : options.memory.durability == DurabilityChoice::checkpoint || is_apart(options) ? Durability::checkpoint
+                                                                                                        : Durability::automatic;
   // Steps that may be taken back are made durable one by one.
   request.expected_clip_rate = options.memory.durability_interval > 1 ? 1.0 : options.optimizer.expected_clip_rate;
   request.gives_logits = options.log.sample_interval > 0;
@@ -306,7 +320,13 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   run.measured = measured;
   refuse_other_devices(run.measured, options, where);
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
+  if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
+  if (run.request.budgets.nvme > 0 && run.machine.nvme_read_bytes <= 0) {
+    throw InputError(
+        fmt::format("--profile {}: has no rates of a drive, which a plan with --nvme needs", shown_name(options.memory.profile)),
+        "Make it with `spillway probe --nvme DIR --format json --out FILE`.");
+  }
   const FreedMemoryKept freed_memory;
   if (!options.memory.plan.empty()) {
     run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);

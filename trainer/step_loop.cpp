@@ -37,6 +37,7 @@ std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, c
 }
 
 bool rests_on_device(const Plan& plan) {
+  if (has_host(plan.choices.chain)) return false;
   const auto on_device = [](Tier tier) { return tier == Tier::device; };
   return std::ranges::all_of(plan.choices.weight_tier, on_device) && std::ranges::all_of(plan.choices.optimizer_tier, on_device);
 }

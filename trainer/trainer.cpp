@@ -70,7 +70,8 @@ class TrainingRun {
       progress_.message("note: " + note);
     for (const std::string& note : model_.model().config.notes) progress_.message("note: " + note);
     for (const std::string& change : changes_) progress_.message("note: " + change);
-    const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, 0, planned_.request.budgets.nvme};
+    const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, planned_.request.budgets.host,
+                                               planned_.request.budgets.nvme};
     std::array<TierUse, kTiers> tiers;
     for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
     progress_.message(plan_summary(planned_, model_));
@@ -244,6 +245,7 @@ class TrainingRun {
     record.step_s = outcome.seconds;
     record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
     record.device_peak_bytes = outcome.peak[static_cast<int>(Tier::device)];
+    record.host_peak_bytes = outcome.peak[static_cast<int>(Tier::host)];
     record.nvme_read_bytes = outcome.nvme_read_bytes;
     record.nvme_written_bytes = outcome.nvme_written_bytes;
     record.bound_s = bound_.seconds;

@@ -45,11 +45,14 @@ std::string words_of(const Plan& plan) {
 std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& given) {
   const Plan& plan = *given.outcome.plan;
   RunOptions roomy = options;
+  roomy.memory.device = DeviceChoice::cpu;
   roomy.memory.device_memory.reset();
   PlanRequest in_core = given.request;
   in_core.budgets = {.device = std::max(budgets_for(roomy).device, given.request.budgets.device), .host = 0, .nvme = 0};
   in_core.order = Order::horizontal;
   in_core.update = UpdateTime::after;
+  in_core.chain = Chain::device_nvme;
+  in_core.update_tier.reset();
   in_core.parameter_tier = in_core.optimizer_tier = Tier::device;
   in_core.activations = SavedRequest::device;
   in_core.durability = Durability::automatic;
@@ -221,6 +224,8 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   note("blocks updated in the next forward instead", count_of(a.deferred, Deferred::yes), count_of(b.deferred, Deferred::yes));
   note("rows fetched ahead", a.fetches_rows, b.fetches_rows);
   note("head", head_of(a), head_of(b));
+  note("weights on the host", count_of(a.weight_tier, Tier::host), count_of(b.weight_tier, Tier::host));
+  note("optimizer states on the host", count_of(a.optimizer_tier, Tier::host), count_of(b.optimizer_tier, Tier::host));
   note("weights on nvme", count_of(a.weight_tier, Tier::nvme), count_of(b.weight_tier, Tier::nvme));
   note("optimizer states on nvme", count_of(a.optimizer_tier, Tier::nvme), count_of(b.optimizer_tier, Tier::nvme));
   note("gradients on nvme", count_of(a.gradient_tier, Tier::nvme), count_of(b.gradient_tier, Tier::nvme));

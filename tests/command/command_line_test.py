@@ -130,7 +130,7 @@ class CommandLine(CommandTest):
             self.refused("train", arguments(self.flags()) + [flag, "1"], f"{flag}: ", "this version")
         for flag, value, fragment in (("--dtype", "fp16", "bf16"), ("--train-on", "assistant", "all"),
                                       ("--update-on", "host", "device"), ("--sum-groups", "2", "1"),
-                                      ("--device", "cpu-apart", "cpu")):
+                                      ("--device", "cuda", "cpu")):
             words = arguments(self.flags(dtype=None)) + [flag, value]
             self.refused("train", words, flag, "in this version", fragment)
 

@@ -122,6 +122,23 @@ class Memory(CommandTest):
                 self.check_resident(run_)
 
     @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
+    def test_three_tiers_within_a_limit_of_the_system(self):
+        flags = self.flags(device="cpu-apart", device_memory="96MiB", host_memory="128MiB", update_on="host")
+        tiers = self.plan(flags)[0]["tiers"]
+        planned = tiers["device"]["peak_bytes"] + tiers["host"]["peak_bytes"]
+        group = ControlGroup(planned + PROCESS_OVERHEAD)
+        if group.error:
+            self.skipTest(group.error)
+        try:
+            run_ = self.train(flags, prefix=group.prefix())
+        finally:
+            group.close()
+        self.check(run_)
+        print(f"planned {planned / MIB:.1f} MiB, resident {run_.outcome.resident_bytes / MIB:.1f} MiB")
+        self.assertGreater(run_.plan["tiers"]["nvme"]["peak_bytes"], 0)
+        self.assertLessEqual(run_.outcome.resident_bytes, planned + PROCESS_OVERHEAD)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
     def test_what_is_free_is_what_the_group_leaves(self):
         """Without --device-memory, a run inside a group takes what the group has, not what the machine has."""
         limit = 600 * MIB

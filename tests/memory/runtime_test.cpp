@@ -177,6 +177,29 @@ TEST(CpuRuntime, AStreamFinishesItsWorkBeforeItEnds) {
   EXPECT_EQ(list.size(), 100u);
 }
 
+// The host names addresses of the device and may not touch them; copies go through, and the device's own code has others.
+TEST(CpuApart, MemoryOfTheDeviceIsNotTheHosts) {
+  const auto runtime = Runtime::make_cpu_apart();
+  const Bytes bytes = 5000;
+  const Allocation device = runtime->allocate(Tier::device, bytes, "device"), host = runtime->allocate(Tier::host, bytes, "host");
+  std::byte* const inside = runtime->device_pointer(device.data());
+  EXPECT_NE(inside, device.data());
+  EXPECT_EQ(runtime->device_pointer(device.data() + 4999), inside + 4999);
+  EXPECT_EQ(runtime->device_pointer(host.data()), host.data());
+  std::memset(host.data(), 7, static_cast<std::size_t>(bytes));
+  const auto stream = runtime->make_stream();
+  stream->copy_async(device.data() + 1000, host.data(), 100);
+  stream->copy_async(host.data() + 3000, device.data() + 999, 102);
+  stream->synchronize();
+  EXPECT_EQ(inside[1000], std::byte{7});
+  EXPECT_EQ(inside[1100], std::byte{0});
+  EXPECT_EQ(host.data()[3000], std::byte{0});
+  EXPECT_EQ(host.data()[3001], std::byte{7});
+  EXPECT_EQ(host.data()[3101], std::byte{0});
+  EXPECT_EXIT(*const_cast<volatile std::byte*>(device.data()) = std::byte{1}, ::testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_NO_THROW(runtime->allocate(Tier::device, 0, "nothing"));
+}
+
 TEST(CpuRuntime, KnowsItsMemory) {
   const auto runtime = Runtime::make_cpu();
   const MemoryInfo info = runtime->memory_info();

@@ -40,10 +40,12 @@ Plan two_buffers() {
   return plan;
 }
 
+std::span<std::byte> span_of(const Arena& arena) { return {arena.data(), static_cast<std::size_t>(arena.bytes())}; }
+
 class BufferGuardTest : public ::testing::Test {
  protected:
   static constexpr Bytes kPage = kExtentAlignment;
-  BufferGuardTest() { BufferGuard::release_all(plan_, device_); }
+  BufferGuardTest() { BufferGuard::release_all(plan_, span_of(device_)); }
 #ifdef SPILLWAY_POISONS
   bool touchable(Bytes at) const { return __asan_address_is_poisoned(device_.data() + at) == 0; }
   // Which of the arena's five pages may be touched, at their beginnings.
@@ -57,7 +59,7 @@ class BufferGuardTest : public ::testing::Test {
 
   const Plan plan_ = two_buffers();
   const Arena device_{5 * kPage, "device"};
-  BufferGuard guard_{plan_.step, plan_, device_};
+  BufferGuard guard_{plan_.step, plan_, span_of(device_)};
 };
 
 #ifdef SPILLWAY_POISONS
@@ -93,7 +95,7 @@ TEST_F(BufferGuardTest, OperationsOfTwoLanesMayEndInEitherOrder) {
 #ifndef NDEBUG
 TEST_F(BufferGuardTest, WhatIsResidentIsKept) {
   std::memset(device_.at(0), 0, kPage);
-  BufferGuard::release_all(plan_, device_);
+  BufferGuard::release_all(plan_, span_of(device_));
   float value = 1;
   std::memcpy(&value, device_.at(0), sizeof(value));
   EXPECT_EQ(value, 0);

@@ -297,8 +297,8 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
   EXPECT_REFUSED(options_of({"--update-on", "host"}), InputError,
                  "--update-on: found host, allowed in this version: auto, device");
   EXPECT_REFUSED(options_of({"--sum-groups", "4"}), InputError, "--sum-groups: found 4, allowed in this version: 1");
-  EXPECT_REFUSED(options_of({"--device", "cpu-apart"}), InputError,
-                 "--device: found \"cpu-apart\", allowed: in this version cpu");
+  EXPECT_EQ(options_of({"--device", "cpu-apart", "--host-memory", "1GiB", "--update-on", "host"}).memory.device,
+            DeviceChoice::cpu_apart);
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
   for (const char* device : {"cuda", "cuda:0", "cuda:3"})
     EXPECT_REFUSED(options_of({"--device", device}), InputError, "--device: found cuda, allowed in this version: cpu");

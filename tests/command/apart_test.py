@@ -1,0 +1,93 @@
+"""--device cpu-apart: a device whose memory is apart from the host's. State, gradients and activations rest on three tiers, updates run on
+either side, and the bits are those of the CPU in core."""
+import itertools
+import unittest
+
+from golden_test import FP32, GoldenCurves
+from harness import CommandTest, Golden, Run, arguments, run
+
+STEPS = 5
+TIERS = ("device", "host", "nvme")
+
+
+class ApartGolden(CommandTest):
+    check, each = GoldenCurves.check, GoldenCurves.each
+
+    def test_golden_curves(self):
+        for update_on, tier in (("host", "host"), ("device", "nvme")):
+            self.each(lambda golden: self.train(golden.flags(
+                device="cpu-apart", micro_batch_size=1, device_memory="64MiB", host_memory="256MiB", nvme=self.fresh_directory("nvme"),
+                update_on=update_on, parameter_tier=tier, optimizer_tier=tier, activation_tier="host")), FP32)
+
+
+class Apart(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = Golden("qwen2", cls.directory)
+        cls.nvme = cls.fresh_directory("nvme")
+
+    def flags(self, **changes):
+        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS, **changes})
+
+    def apart(self, **changes):
+        return self.flags(**{"device": "cpu-apart", "device_memory": "64MiB", "host_memory": "256MiB", "nvme": self.nvme, **changes})
+
+    def check_peaks(self, run_):
+        for record in run_.log:
+            for tier in ("device", "host"):
+                self.assertEqual(record[f"{tier}_peak_bytes"], run_.plan["tiers"][tier]["peak_bytes"], tier)
+
+    def test_no_placement_changes_a_bit(self):
+        """All tiers of parameters and optimizer, where updates run, orders and times of updates: each pair of values somewhere."""
+        reference = self.train(self.flags(order="horizontal", update="after", activation_tier="device"))
+        clipped = [record["grad_norm"] > self.golden.json["clip_norm"] for record in reference.log]
+        self.assertTrue(any(clipped))
+        cases = itertools.product(TIERS, TIERS, ("host", "device"), ("horizontal", "vertical"), ("after", "in-next-forward"))
+        for index, (parameters, optimizer, update_on, order, update) in enumerate(cases):
+            if (index * 7) % 3:  # a third of them
+                continue
+            activations = ("auto", "recompute", "host", "nvme", "device")[index % 5]
+            with self.subTest(parameters=parameters, optimizer=optimizer, update_on=update_on, order=order, update=update, activations=activations):
+                run_ = self.train(self.apart(parameter_tier=parameters, optimizer_tier=optimizer, update_on=update_on, order=order,
+                                             update=update, activation_tier=activations))
+                self.assertEqual(run_.result(), reference.result())
+                self.check_peaks(run_)
+                lanes = {lane["name"] for lane in run_.plan["lanes"]}
+                if update_on == "host" or parameters != "device" or optimizer != "device":
+                    self.assertIn("upload", lanes)
+                self.assertEqual("update" in lanes, update_on == "host")
+                self.assertEqual("nvme_read" in lanes, "nvme" in (parameters, optimizer, activations) or run_.plan["nvme_per_step"]["read_bytes"] > 0)
+
+    def test_without_clipping_updates_run_in_the_backward(self):
+        for state in ("exact", "compact"):
+            reference = self.train(self.flags(clip_grad=0, state=state))
+            for update_on in ("host", "device"):
+                run_ = self.train(self.apart(clip_grad=0, state=state, update="in-backward", update_on=update_on, parameter_tier="host",
+                                             optimizer_tier="nvme"))
+                self.assertEqual(run_.choices()["update"], "in-backward")
+                self.assertEqual(run_.result(), reference.result())
+
+    def test_goes_on_and_is_verified(self):
+        flags = self.apart(optimizer_tier="host", save=self.fresh(), save_interval=2)
+        whole = self.train(self.flags())
+        self.train({**flags, "train_iters": 4, "lr_decay_iters": STEPS})
+        outcome = run("train", *arguments({"load": flags["save"], "train_iters": STEPS}))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        again = Run(flags["save"])
+        self.assertEqual(again.curve(), whole.curve())
+        self.assertEqual(again.state(), whole.state())
+        verified = run("verify", *arguments({**self.apart(update_on="host"), "steps": 2}))
+        self.assertEqual(verified.code, 0, str(verified))
+        self.assertIn("bit for bit", verified.out)
+
+    def test_refusals(self):
+        self.check_refusal(run("train", *arguments(self.apart(durability="step"))), 2, "--durability: found step with --device cpu-apart")
+        small = run("train", *arguments(self.apart(host_memory="64KiB", optimizer_tier="host")))
+        self.check_refusal(small, 3, "the host tier needs")
+        self.check_refusal(run("train", *arguments(self.apart(profile="rtx-4090-desktop"))), 2, "--profile")
+        self.check_refusal(run("train", *arguments(self.apart(device="apart"))), 2, "--device")
+
+
+if __name__ == "__main__":
+    unittest.main()
