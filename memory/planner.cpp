@@ -89,6 +89,10 @@ class Search {
   std::string refuse() const {
     if (!has_disk() && forced_to_nvme())
       return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
+    if (request_.update && speculates(*request_.update, request_.clip) && has_host(request_.chain)) {
+      return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back, "
+             "which this version cannot with a device of its own: use --clip-grad 0, or another --update";
+    }
     if (request_.update && speculates(*request_.update, request_.clip) && !may_take_back()) {
       return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
              "all parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "

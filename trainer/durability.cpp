@@ -109,6 +109,9 @@ std::string durability_summary(const RunOptions& options, const PlanOutcome& out
                                const std::optional<DurabilityPlan>& durability) {
   const double step_s = outcome.prediction.step_s;
   if (!durability) {
+    if (is_apart(options))
+      return fmt::format("checkpoints only; {}; steps are not made durable with --device cpu-apart",
+                         loss_without(options, step_s));
     const bool no_room = options.memory.durability == DurabilityChoice::automatic && !options.memory.nvme.empty();
     return fmt::format("checkpoints only; {}{}", loss_without(options, step_s),
                        no_room ? "; --nvme has no room for two slots of the state, which would make each step durable"

@@ -58,6 +58,8 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   const RunOptions& options = resolved.options;
   require_model(options);
   refuse_catalogue_name(options);
+  if (is_apart(options) && resolved.sources.contains("device") && resolved.sources.at("device") != OptionSource::loaded_run)
+    throw InputError("--device: found cpu-apart, allowed in eval: cpu");
   const PreparedModel model(options);
   const UnitGraph& graph = model.tiled().graph;
   const DataRequest request = data_of(resolved, model);

@@ -190,13 +190,7 @@ Budgets budgets_for(const RunOptions& options, Where where) {
   Budgets budgets;
   const Bytes margin = kProcessOverhead + 256 * kMiB;
   const Bytes available = std::max<Bytes>(0, available_memory() - margin);
-  const MemoryOptions& memory = options.memory;
-  if (is_apart(options)) {  // half of it stands for the device's
-    budgets.device = memory.device_memory.value_or(std::max<Bytes>(0, available - memory.host_memory.value_or(available / 2)));
-    budgets.host = memory.host_memory.value_or(std::max<Bytes>(0, available - budgets.device));
-  } else {
-    budgets.device = memory.device_memory.value_or(available);
-  }
+  budgets.device = options.memory.device_memory.value_or(available);
   const auto directories = directories_of(options.memory);
   const bool told = std::all_of(directories.begin(), directories.end(),
                                 [](const StoreDirectory& directory) { return directory.cap_bytes > 0; });
@@ -233,6 +227,14 @@ Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine,
   const bool elsewhere = names_known_machine(options.memory.profile) || (has_devices(machine) && !is_apart(options));
   Budgets budgets = budgets_of_rank(elsewhere ? budgets_of(machine, options) : budgets_for(options, where), options, machine);
   take_memory_of(machine, options, where, budgets.device);
+  if (!is_apart(options)) return budgets;
+  // Half of what there is stands for the device's memory.
+  const MemoryOptions& memory = options.memory;
+  RunOptions all = options;
+  all.memory.device_memory.reset();
+  const Bytes there = (elsewhere ? budgets_of(machine, all) : budgets_for(all, where)).device;
+  budgets.device = memory.device_memory.value_or(std::max<Bytes>(0, there - memory.host_memory.value_or(there / 2)));
+  budgets.host = memory.host_memory.value_or(std::max<Bytes>(0, there - budgets.device));
   return budgets;
 }
 

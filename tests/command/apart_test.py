@@ -87,6 +87,9 @@ class Apart(CommandTest):
         self.check_refusal(small, 3, "the host tier needs")
         self.check_refusal(run("train", *arguments(self.apart(profile="rtx-4090-desktop"))), 2, "--profile")
         self.check_refusal(run("train", *arguments(self.apart(device="apart"))), 2, "--device")
+        self.check_refusal(run("train", *arguments(self.apart(update="in-backward"))), 2, "--clip-grad 0")
+        evaluated = {"model": self.golden.model, "data": self.golden.data, "seq_length": self.golden.json["seq_len"]}
+        self.check_refusal(run("eval", *arguments({**evaluated, "device": "cpu-apart"})), 2, "allowed in eval: cpu")
 
 
 if __name__ == "__main__":
