@@ -11,6 +11,7 @@
 #include "models/unit_code.h"
 #include "offload/buffer_guard.h"
 #include "offload/fetched_rows.h"
+#include "offload/lane_progress.h"
 #include "offload/tier_memory.h"
 
 namespace spillway {
@@ -70,8 +71,7 @@ struct BoundOp {
 struct BoundProgram {
   std::array<std::vector<BoundOp>, kLanes> lanes;
   int operations = 0;
-  // How many operations of the update lane, and of the writing one, are complete when all state is updated, and written.
-  std::uint32_t updates = 0, state_writes = 0;
+  LaneCounts settled;                  // operations that are complete when all state is updated, and where it rests
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 

@@ -16,15 +16,16 @@ Bytes longest_extent(const DurableLayout& layout) {
 }  // namespace
 
 Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
-                     StateExtents& extents, std::span<std::byte> device, std::unique_ptr<Stream> stream, Lanes lanes)
+                     StateExtents& extents, TierMemory& memory, Lanes lanes)
     : options_(options),
       plan_(plan),
       extents_(extents),
-      device_(device),
+      memory_(memory),
+      beside_nvme_(memory.beside_nvme()),
       lanes_(std::move(lanes)),
-      log_(store, options.identity, {&device, 1}),
+      log_(store, options.identity, {&beside_nvme_, 1}),
       staging_(longest_extent(options.layout), "extent to check"),
-      stream_(std::move(stream)) {
+      stream_(memory.runtime().make_stream()) {
   record_ = {.store_id = options.identity.store_id,
              .sequence = options.from ? options.from->sequence : 0,
              .seed = seed,
@@ -64,11 +65,8 @@ int Committer::resume() {
       std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
       slot = array.slot;
     } else {
-      const std::span<std::byte> content = on_device(array, buffer);
-      const IoSegment segment{array.begin[static_cast<std::size_t>(array.slot)], content.data(), array.bytes};
-      log_.read({&segment, 1});
-      extents_.check(buffer, array.slot, 0, content);
-      take_hashes(0);  // from here on it is what the device has
+      put_back(index, array.slot);
+      take_hashes(0);  // from here on it is what memory has
     }
     hash += extents;
   }
@@ -119,52 +117,81 @@ void Committer::commit(const Request& request) {
     if (acknowledged_ < request.step) return;
   }
   const std::uint64_t sequence = record_.sequence + 1;
-  copy_device_state(static_cast<int>(sequence % 2));
+  copy_state(static_cast<int>(sequence % 2));
   auto hash = record_.hashes.begin();
   for (int index = 0; index < static_cast<int>(record_.arrays.size()); ++index) {
     DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
-    const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
-    const bool on_device = home.tier == Tier::device;
-    array.slot = on_device ? static_cast<int>(sequence % 2) : request.slot;
+    const bool in_memory = tier_of(buffer) != Tier::nvme;
+    array.slot = in_memory ? static_cast<int>(sequence % 2) : request.slot;
     find_unknown(index);
-    hash = std::ranges::copy(extents_.hashes(index, on_device ? 0 : array.slot), hash).out;
+    hash = std::ranges::copy(extents_.hashes(index, in_memory ? 0 : array.slot), hash).out;
   }
   record_.sequence = sequence;
   record_.step = request.step;
   log_.commit(record_);
 }
 
-void Committer::copy_device_state(int copy) {
-  for (std::size_t index = 0; index < record_.arrays.size(); ++index) {
-    const DurableArray& array = record_.arrays[index];
-    const int buffer = options_.layout.state.buffer[index];
-    if (plan_.resident[static_cast<std::size_t>(buffer)].tier != Tier::device) continue;
-    const std::span<std::byte> content = on_device(array, buffer);
-    const IoSegment segment{array.begin[static_cast<std::size_t>(copy)], content.data(), array.bytes};
-    log_.write({&segment, 1});
+Bytes Committer::at_a_time(int index) const {
+  const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
+  const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
+  return memory_.is_beside_nvme(tier_of(buffer)) ? array.bytes : array.extent_bytes;
+}
+
+// In its place, or a copy of it.
+std::span<std::byte> Committer::content(int buffer, Bytes begin, Bytes bytes) {
+  const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
+  const auto size = static_cast<std::size_t>(bytes);
+  if (memory_.is_beside_nvme(home.tier)) return {memory_.at(home.tier, home.offset + begin), size};
+  const std::span<std::byte> copy(staging_.data(), size);
+  memory_.copy_out(home.tier, home.offset + begin, copy);
+  return copy;
+}
+
+void Committer::copy_state(int copy) {
+  for (int index = 0; index < static_cast<int>(record_.arrays.size()); ++index) {
+    const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
+    const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
+    if (tier_of(buffer) == Tier::nvme) continue;
+    const Bytes most = at_a_time(index);
+    for (Bytes at = 0; at < array.bytes; at += most) {
+      const Bytes bytes = std::min(most, array.bytes - at);
+      const IoSegment segment{array.begin[static_cast<std::size_t>(copy)] + at, content(buffer, at, bytes).data(), bytes};
+      log_.write({&segment, 1});
+    }
   }
 }
 
-std::span<std::byte> Committer::on_device(const DurableArray& array, int buffer) const {
+void Committer::put_back(int index, int slot) {
+  const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
+  const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
   const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
-  return device_.subspan(static_cast<std::size_t>(home.offset), static_cast<std::size_t>(array.bytes));
+  const Bytes most = at_a_time(index);
+  const bool in_place = memory_.is_beside_nvme(home.tier);
+  for (Bytes at = 0; at < array.bytes; at += most) {
+    const Bytes bytes = std::min(most, array.bytes - at);
+    std::byte* const to = in_place ? memory_.at(home.tier, home.offset + at) : staging_.data();
+    const IoSegment segment{array.begin[static_cast<std::size_t>(slot)] + at, to, bytes};
+    log_.read({&segment, 1});
+    const std::span<const std::byte> read(to, static_cast<std::size_t>(bytes));
+    extents_.check(buffer, slot, at, read);
+    if (!in_place) memory_.copy_in(home.tier, home.offset + at, read);
+  }
 }
 
-// An extent of which parts were written is read back once; on the device it is there.
+// An extent of which parts were written is read back once; in memory it is there.
 void Committer::find_unknown(int index) {
   const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
   const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
-  const bool is_on_device = plan_.resident[static_cast<std::size_t>(buffer)].tier == Tier::device;
-  const int slot = is_on_device ? 0 : array.slot;
+  const bool in_memory = tier_of(buffer) != Tier::nvme;
+  const int slot = in_memory ? 0 : array.slot;
   const std::span<std::uint8_t> known = extents_.known(index, slot);
   for (std::size_t extent = 0; extent < known.size(); ++extent) {
     if (known[extent] != 0) continue;
     const Bytes begin = static_cast<Bytes>(extent) * array.extent_bytes,
                 bytes = std::min(array.extent_bytes, array.bytes - begin);
-    if (is_on_device) {
-      extents_.note(buffer, slot, begin,
-                    on_device(array, buffer).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes)));
+    if (in_memory) {
+      extents_.note(buffer, slot, begin, content(buffer, begin, bytes));
       continue;
     }
     const IoSegment segment{array.begin[static_cast<std::size_t>(slot)] + begin, staging_.data(), bytes};

@@ -1,5 +1,5 @@
-// Makes the state after a step durable once its last write is with the device, beside the steps that go on: copies what rests on
-// the device into the store, then commits the record. Steps that would overwrite what is not durable yet wait here.
+// Makes the state after a step durable once its last write is with the device, beside the steps that go on: copies what rests in
+// memory into the store, then commits the record. Steps that would overwrite what is not durable yet wait here.
 // Not here: the order of syncs (nvme/commit_log.h), which slot a step writes (executor.h).
 #pragma once
 
@@ -18,7 +18,9 @@
 #include "memory/runtime.h"
 #include "nvme/commit_log.h"
 #include "offload/durable_layout.h"
+#include "offload/lane_progress.h"
 #include "offload/state_extents.h"
+#include "offload/tier_memory.h"
 
 namespace spillway {
 
@@ -35,7 +37,7 @@ class Committer {
   struct Request {
     std::int64_t step = 0;
     int slot = 0;
-    std::uint32_t updates = 0, writes = 0;  // operations that the lanes will have completed
+    LaneCounts settled;     // operations that the lanes will have completed
     std::int64_t run = -1;  // whose gradients were the last to be applied; -1: the state is known to be good
   };
   // What the committer asks of the lanes, on its own thread.
@@ -44,14 +46,14 @@ class Committer {
     std::function<void(std::exception_ptr)> failed;  // told what went wrong
   };
 
-  // All must outlive the committer. `device`: the arena. `seed` and `model` are for the record.
+  // All must outlive the committer. `seed` and `model` are for the record.
   Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
-            StateExtents& extents, std::span<std::byte> device, std::unique_ptr<Stream> stream, Lanes lanes);
+            StateExtents& extents, TierMemory& memory, Lanes lanes);
   ~Committer() { finish(); }
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
-  // Takes up what options.from says: hashes, and from the store what rests on the device. Returns the slot that holds the state.
+  // Takes up what options.from says: hashes, and from the store what rests in memory. Returns the slot that holds the state.
   int resume();
   // Queues a commit behind those before it; returns its number, from 1.
   std::int64_t schedule(const Request& request);
@@ -70,14 +72,20 @@ class Committer {
   };
   static void serve(void* queued);
   void commit(const Request& request);
-  void copy_device_state(int copy);
-  std::span<std::byte> on_device(const DurableArray& array, int buffer) const;
+  // Of what rests in memory. What is not beside NVMe goes by way of `staging_`, an extent at a time.
+  void copy_state(int copy);
+  Bytes at_a_time(int array) const;
+  std::span<std::byte> content(int buffer, Bytes begin, Bytes bytes);
+  void put_back(int index, int slot);
   void find_unknown(int array);
+
+  Tier tier_of(int buffer) const { return plan_.resident[static_cast<std::size_t>(buffer)].tier; }
 
   const DurabilityOptions& options_;
   const Plan& plan_;
   StateExtents& extents_;
-  const std::span<std::byte> device_;
+  TierMemory& memory_;
+  const std::span<std::byte> beside_nvme_;
   const Lanes lanes_;
   CommitLog log_;
   Arena staging_;        // an extent

@@ -47,13 +47,11 @@ struct Executor::Impl {
     if (given.durability) {
       SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)),
                      "steps made durable every {} steps", given.durability->interval);
-      SPILLWAY_CHECK(!has_host(plan.choices.chain), "steps made durable with a device of its own, which is not there yet");
       SPILLWAY_CHECK(!plan.choices.fetches_rows || defers_all(plan.choices),
                      "steps made durable of which some rows are written apart from their blocks");
       SPILLWAY_CHECK(defers_all(plan.choices) || !defers_any(plan.choices),
                      "steps made durable of which some blocks are updated in the next");
-      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, arena,
-                        memory.runtime().make_stream(),
+      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, memory,
                         Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
                                          [this](std::exception_ptr error) { runner->fail(std::move(error)); }});
       if (given.durability->from) durable_slot = slot = committer->resume(), durable_step = given.durability->from->step;
@@ -97,11 +95,11 @@ struct Executor::Impl {
   void schedule_commit(const Run& run) {
     const std::int64_t step = run.update_settings.step;
     if (!committer || holds.load() > 0 || step % options.durability->interval != 0) return;
-    schedule_commit({.step = step,
-                     .slot = run.slot_after,
-                     .updates = run.base[static_cast<int>(Lane::update)] + run.program->updates,
-                     .writes = run.base[static_cast<int>(Lane::nvme_write)] + run.program->state_writes,
-                     .run = run.updates_of});
+    LaneCounts settled = run.program->settled;
+    for (std::size_t lane = 0; lane < settled.size(); ++lane) {
+      if (settled[lane]) *settled[lane] += run.base[lane];
+    }
+    schedule_commit({.step = step, .slot = run.slot_after, .settled = settled, .run = run.updates_of});
   }
   void schedule_commit(const Committer::Request& request) {
     last_commit = committer->schedule(request);

@@ -96,8 +96,9 @@ void LaneRunner::throw_if_failed() const {
 }
 
 bool LaneRunner::wait_for_state(const Committer::Request& request) const {
-  progress_.wait(Lane::update, request.updates);
-  progress_.wait(Lane::nvme_write, request.writes);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (const auto& count = request.settled[static_cast<std::size_t>(lane)]) progress_.wait(static_cast<Lane>(lane), *count);
+  }
   return !failed_.load(std::memory_order_acquire) && !is_void(request.run);
 }
 

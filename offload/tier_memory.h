@@ -26,6 +26,7 @@ class TierMemory {
     return (tier == Tier::device ? device_view_ : host_.data()) + offset;
   }
   std::span<std::byte> device() const { return {device_view_, static_cast<std::size_t>(device_.bytes())}; }
+  bool is_beside_nvme(Tier tier) const { return tier == (has_host_ ? Tier::host : Tier::device); }
   // What NVMe's lanes read into and write from.
   std::span<std::byte> beside_nvme() const;
 

@@ -48,11 +48,11 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
   for (int kind = 0; kind < kStateKinds; ++kind) {
     const int buffer = plan_.state_buffer[static_cast<std::size_t>(op.op->block)][static_cast<std::size_t>(kind)];
     if (buffer < 0) continue;
-    const bool on_device = plan_.resident[static_cast<std::size_t>(buffer)].tier == Tier::device;
+    const bool in_memory = plan_.resident[static_cast<std::size_t>(buffer)].tier != Tier::nvme;
     Array& array =
         arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer, .memory = op.state[static_cast<std::size_t>(kind)]};
-    array.slot_before = on_device ? 0 : slot_before;
-    array.slot_after = on_device ? 0 : slot_after;
+    array.slot_before = in_memory ? 0 : slot_before;
+    array.slot_after = in_memory ? 0 : slot_after;
     array.each = bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
     array.begin = op.op->element_begin * array.each;
     array.bytes = (op.op->element_end - op.op->element_begin) * array.each;
@@ -60,7 +60,7 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
     array.piece = piece_of(array.extent);
     const std::size_t pieces = pieces_of(array.bytes, array.piece);
     if (op.checks[static_cast<std::size_t>(kind)]) array.old = room(pieces);
-    if (!on_device || step % interval_ == 0) array.now = room(pieces);
+    if (!in_memory || step % interval_ == 0) array.now = room(pieces);
   }
 }
 

@@ -68,12 +68,7 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
     throw InputError(
         "--durability: found step without --nvme, allowed: step together with --nvme DIR, where the state is made durable");
   }
-  if (asked && is_apart(options)) {
-    throw InputError("--durability: found step with --device cpu-apart, allowed: checkpoint",
-                     "What lies in the memory of a device of its own is not made durable by this version.");
-  }
-  if (options.memory.durability == DurabilityChoice::checkpoint || options.memory.nvme.empty() || !outcome.plan ||
-      is_apart(options))
+  if (options.memory.durability == DurabilityChoice::checkpoint || options.memory.nvme.empty() || !outcome.plan)
     return std::nullopt;
   const Plan& plan = *outcome.plan;
   if (!has_two_slots(plan)) {
@@ -87,7 +82,7 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
     if (!asked) return std::nullopt;
     throw BudgetError(
         fmt::format(
-            "--durability step needs {} bytes on nvme, {} of them for two copies of the state on the device, and there are {}",
+            "--durability step needs {} bytes on nvme, {} of them for two copies of the state in memory, and there are {}",
             durability.layout.store_bytes, 2 * durability.layout.copied_bytes, budget),
         "Give --nvme more room, or use --durability checkpoint.");
   }
@@ -109,9 +104,6 @@ std::string durability_summary(const RunOptions& options, const PlanOutcome& out
                                const std::optional<DurabilityPlan>& durability) {
   const double step_s = outcome.prediction.step_s;
   if (!durability) {
-    if (is_apart(options))
-      return fmt::format("checkpoints only; {}; steps are not made durable with --device cpu-apart",
-                         loss_without(options, step_s));
     const bool no_room = options.memory.durability == DurabilityChoice::automatic && !options.memory.nvme.empty();
     return fmt::format("checkpoints only; {}{}", loss_without(options, step_s),
                        no_room ? "; --nvme has no room for two slots of the state, which would make each step durable"
@@ -125,7 +117,7 @@ std::string durability_summary(const RunOptions& options, const PlanOutcome& out
   text += fmt::format("; the store takes {} and each durable step writes a record of {}", rounded_size(layout.store_bytes),
                       rounded_size(layout.place_bytes));
   if (layout.copied_bytes > 0) {
-    text += fmt::format(" and copies {} of state from the device, {} of writing: {:.1f} % of the time",
+    text += fmt::format(" and copies {} of state from memory, {} of writing: {:.1f} % of the time",
                         rounded_size(layout.copied_bytes), rounded_seconds(durability->copy_s),
                         100 * durability->copy_s / (static_cast<double>(durability->interval) * step_s));
   }

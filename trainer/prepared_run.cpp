@@ -284,9 +284,9 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.parameter_tier = forced(options.memory.parameter_tier);
   request.optimizer_tier = forced(options.memory.optimizer_tier);
   request.activations = forced(options.memory.activation_tier);
-  request.durability = options.memory.durability == DurabilityChoice::step                              ? Durability::step
-                       : options.memory.durability == DurabilityChoice::checkpoint || is_apart(options) ? Durability::checkpoint
-                                                                                                        : Durability::automatic;
+  request.durability = options.memory.durability == DurabilityChoice::step         ? Durability::step
+                       : options.memory.durability == DurabilityChoice::checkpoint ? Durability::checkpoint
+                                                                                   : Durability::automatic;
   // Steps that may be taken back are made durable one by one.
   request.expected_clip_rate = options.memory.durability_interval > 1 ? 1.0 : options.optimizer.expected_clip_rate;
   request.gives_logits = options.log.sample_interval > 0;

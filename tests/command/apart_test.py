@@ -82,7 +82,6 @@ class Apart(CommandTest):
         self.assertIn("bit for bit", verified.out)
 
     def test_refusals(self):
-        self.check_refusal(run("train", *arguments(self.apart(durability="step"))), 2, "--durability: found step with --device cpu-apart")
         small = run("train", *arguments(self.apart(host_memory="64KiB", optimizer_tier="host")))
         self.check_refusal(small, 3, "the host tier needs")
         self.check_refusal(run("train", *arguments(self.apart(profile="rtx-4090-desktop"))), 2, "--profile")

@@ -11,12 +11,16 @@ import unittest
 from harness import SANITIZED, CommandTest, Golden, Run, arguments, begin, file_system_of, finish, run, send_signal, wait_for_steps
 
 STEPS = 40
+# Three tiers, of which two are in memory.
+APART = {"device": "cpu-apart", "device_memory": "64MiB", "host_memory": "128MiB"}
 PLANS = [
     {"parameter_tier": "nvme", "optimizer_tier": "nvme", "update": "in-next-forward", "activation_tier": "nvme"},
     {"parameter_tier": "nvme", "optimizer_tier": "nvme", "update": "in-backward"},
     {"parameter_tier": "nvme", "optimizer_tier": "device", "update": "after"},
     {"parameter_tier": "device", "optimizer_tier": "nvme", "update": "in-next-forward", "durability_interval": 3},
     {"parameter_tier": "device", "optimizer_tier": "device", "update": "after"},
+    {**APART, "parameter_tier": "device", "optimizer_tier": "host", "update": "in-next-forward", "update_on": "host"},
+    {**APART, "parameter_tier": "host", "optimizer_tier": "nvme", "update": "after", "update_on": "device"},
 ]
 
 
@@ -454,7 +458,7 @@ class Durability(CommandTest):
         self.assertIn("durability: each step; a kill loses up to 2 steps", step.out)
         copies = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **PLANS[3]), directories)))
         self.assertIn("durability: every 3 steps; a kill loses up to 4 steps", copies.out)
-        self.assertRegex(copies.out, r"and copies [0-9.]+ KiB of state from the device, [0-9.]+ [mu]?s of writing: [0-9.]+ % of the time")
+        self.assertRegex(copies.out, r"and copies [0-9.]+ KiB of state from memory, [0-9.]+ [mu]?s of writing: [0-9.]+ % of the time")
         checkpoint = run("train", *arguments(self.with_directories(self.flags(save=self.fresh(), **{**PLANS[0], "durability": "checkpoint", "save_interval": 10}), directories)))
         self.assertIn("durability: checkpoints only; a kill loses up to 10 steps", checkpoint.out)
         unsaved = run("train", *arguments(self.with_directories(self.flags(**{**PLANS[0], "train_iters": 3}), directories)))
