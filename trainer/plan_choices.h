@@ -10,7 +10,8 @@
 
 namespace spillway {
 
-inline constexpr std::string_view kPlanWasEdited = "The file was edited or is of another model, batch or version: plan again.";
+inline constexpr std::string_view kPlanWasEdited =
+    "The file was edited, or is of another model, batch, machine or version: plan again.";
 
 // InputError where the file is no plan, or of another model.
 Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs);

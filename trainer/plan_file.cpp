@@ -295,6 +295,8 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
 
 namespace {
 
+std::string_view kind_of(Chain chain) { return has_host(chain) ? "with memory of its own" : "that shares the host's memory"; }
+
 // The first entry of `found` that is not as in `made`.
 void refuse_difference(const nlohmann::json& found, const nlohmann::json& made, const JsonPlace& place) {
   if (made.is_object()) {
@@ -343,6 +345,11 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
                                  choices.sharding.ranks, choices.sharding.stage, choices.sharding.group, request.sharding.ranks,
                                  request.sharding.stage, request.sharding.group),
                      "Give the flags that the plan was made with.");
+  }
+  if (choices.chain != request.chain) {
+    throw InputError(fmt::format("{}: the plan is for a device {}; the flags say one {}", file, kind_of(choices.chain),
+                                 kind_of(request.chain)),
+                     "Give the --device and the --profile that the plan was made with.");
   }
   if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
     throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file,

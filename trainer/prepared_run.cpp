@@ -38,11 +38,25 @@ void refuse_ranks(const ParallelOptions& parallel) {
                    "`spillway plan` says what they take and how fast they would be; run with --ranks 1.");
 }
 
-// Of the machine that is planned for, so that a plan for it is the same wherever it is made.
+// The machine that a plan is, or was, made for, where that is not simply this one.
+std::optional<MachineProfile> machine_planned_for(const MemoryOptions& memory) {
+  if (memory.plan.empty()) return memory.profile.empty() ? std::nullopt : std::optional(profile_named(memory.profile));
+  try {
+    return machine_of_plan(memory.plan);
+  } catch (const InputError&) {
+    return std::nullopt;  // who takes the plan says what is wrong with it
+  }
+}
+
+// Of the machine that is planned for, so that a plan for it is the same wherever it is made, and where it is run; if what its
+// kernels may use is as much as this one's do.
 CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
-  if (where == Where::here || options.memory.profile.empty()) return traits_of_this_cpu(threads);
-  const MachineProfile machine = profile_named(options.memory.profile);
-  return {machine.threads, machine.instructions};
+  const CpuTraits here = traits_of_this_cpu(threads);
+  const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
+  if (!machine) return here;
+  const bool covers = machine->threads >= here.threads &&
+                      (machine->instructions == Instructions::unknown || machine->instructions == here.instructions);
+  return where == Where::here && !covers ? here : CpuTraits{machine->threads, machine->instructions};
 }
 
 ResolvedModel resolved(const RunOptions& options, Where where) {
@@ -324,6 +338,10 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
+  if ((has_devices(run.measured) || is_apart(options)) && run.request.budgets.host <= 0) {
+    throw InputError("--host-memory: found 0, allowed: more than 0, as what moves between NVMe and a device of its own goes "
+                     "through the host's memory");
+  }
   if (run.request.budgets.nvme > 0 && run.machine.nvme_read_bytes <= 0) {
     throw InputError(
         fmt::format("--profile {}: has no rates of a drive, which a plan with --nvme needs", shown_name(options.memory.profile)),

@@ -86,6 +86,12 @@ class Apart(CommandTest):
         self.check_refusal(small, 3, "the host tier needs")
         self.check_refusal(run("train", *arguments(self.apart(profile="rtx-4090-desktop"))), 2, "--profile")
         self.check_refusal(run("train", *arguments(self.apart(device="apart"))), 2, "--device")
+        self.check_refusal(run("train", *arguments(self.apart(host_memory="0"))), 2, "--host-memory: found 0")
+        saved = self.fresh("plan")
+        self.assertEqual(run("plan", *arguments(self.apart(format="json", out=saved))).code, 0)
+        self.check_refusal(run("train", *arguments(self.flags(nvme=self.nvme, plan=saved))), 2, "a device with memory of its own")
+        again = self.train(self.apart(plan=saved))
+        self.assertEqual(again.choices()["tiers"], list(TIERS))
         self.check_refusal(run("train", *arguments(self.apart(update="in-backward"))), 2, "--clip-grad 0")
         evaluated = {"model": self.golden.model, "data": self.golden.data, "seq_length": self.golden.json["seq_len"]}
         self.check_refusal(run("eval", *arguments({**evaluated, "device": "cpu-apart"})), 2, "allowed in eval: cpu")

@@ -7,7 +7,7 @@ import shutil
 import signal
 import unittest
 
-from harness import (GOLDEN, MIB, CommandTest, Golden, Run, arguments, begin, finish, has_ended, run, send_signal,
+from harness import (DATA, GOLDEN, MIB, CommandTest, Golden, Run, arguments, begin, finish, has_ended, run, send_signal,
                      wait_for_steps)
 
 
@@ -236,6 +236,27 @@ class Plan(CommandTest):
                 print(f"{model}, {state}: {plan['predicted']['tokens_per_s']:.0f} tokens/s planned, {published} by LLMQ: {ratio:.2f}")
                 self.assertGreater(ratio, 0.5)
                 self.assertLess(ratio, 1.1)
+
+    def test_a_plan_runs_as_it_was_made(self):
+        """Also where the profile does not say what the processor multiplies with, or has more threads than this machine."""
+        machine = json.loads((DATA / "machine.json").read_text())
+        for changes in ({}, {"threads": 8}, {"instructions": "unheard_of"}):
+            profile = self.fresh("profile")
+            profile.write_text(json.dumps({**machine, **changes}))
+            saved = self.fresh("plan")
+            flags = self.flags(profile=profile, train_iters=2, device_memory="16MiB")
+            made = run("plan", *arguments({**flags, "format": "json", "out": saved}))
+            if "instructions" in changes:
+                self.check_refusal(made, 2, "instructions")
+                continue
+            self.assertEqual(made.code, 0, str(made))
+            for given in ({}, {"plan": saved}):
+                ran = self.train({**flags, **given})
+                for key in ("choices", "tiers", "ops"):
+                    if key == "ops":
+                        self.assertEqual([op["buffers"] for op in ran.plan["ops"]], [op["buffers"] for op in json.loads(saved.read_text())["ops"]])
+                    else:
+                        self.assertEqual(ran.plan[key], json.loads(saved.read_text())[key], key)
 
     def test_its_flags_give_the_plan_again(self):
         """Also where all is forced, and through train's own reading of them."""

@@ -95,7 +95,6 @@ TEST(ConfigRefusals, RefusesWhatMakesNoSense) {
       {"gemma2", {{"head_dim", 0}}, "head_dim is 0"},
       {"gemma2", {{"hidden_activation", nullptr}}, "hidden_activation is null; a value is needed"},
       {"gemma2", {{"hidden_activation", "relu"}}, "hidden_activation is \"relu\"; silu, gelu"},
-      {"gemma2", {{"hidden_activation", "relu"}}, "hidden_activation is \"relu\"; silu, gelu"},
       {"gemma2", {{"hidden_activation", 3}}, "hidden_activation is 3; a string is allowed"},
       {"gemma2", {{"attn_logit_softcapping", 0}}, "attn_logit_softcapping is 0; a number from 1e-06"},
       {"gemma2", {{"attn_logit_softcapping", -50.0}}, "attn_logit_softcapping is -50.0"},
