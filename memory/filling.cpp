@@ -53,6 +53,9 @@ constexpr Bytes kRoomNotWorthAPlan = 200;
 // Of the device, what early reads may fill: buffers that come and go leave gaps between them.
 constexpr double kEarlyShares[] = {0.98, 0.9};
 
+// Gradients are added to with each micro-batch: whole sums go to and fro.
+bool gradients_come_back(const Choices& choices) { return choices.order == Order::horizontal && choices.micro_batches > 1; }
+
 Tier spill_of(SavedRequest request, Tier spare) {
   return request == SavedRequest::host ? Tier::host : request == SavedRequest::nvme ? Tier::nvme : spare;
 }
@@ -173,15 +176,19 @@ std::vector<int> Filling::most_within(const std::vector<Row>& rows, Bytes room) 
 }
 
 // A gradient that is complete with its unit's backward and updated then rests nowhere.
-Bytes Filling::waiting_gradient_bytes(const Choices& choices) const {
-  if (choices.order == Order::horizontal && choices.micro_batches > 1) return 4;  // they add up
-  return choices.update == UpdateTime::in_backward ? 0 : gradient_bytes_per_element(request_.form);
+Filling::BlockBytes Filling::bytes_of(const ParameterBlock& block, const Choices& choices) const {
+  const Bytes gradient = gradients_come_back(choices)                ? 4
+                         : choices.update == UpdateTime::in_backward ? 0
+                                                                     : gradient_bytes_per_element(request_.form);
+  const Bytes weight =
+      elements_at_rest(request_.sharding, block, StateKind::weight) * bytes_per_element(request_.form, StateKind::weight);
+  return {.weight = weight,
+          .gradient = waiting_elements(request_.sharding, block) * gradient,
+          .optimizer = bytes_at_rest(request_.sharding, block, request_.form) - weight};
 }
 
 std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const Choices& choices) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
-  const Bytes gradient_bytes = waiting_gradient_bytes(choices);
-  const Bytes weight_bytes = bytes_per_element(request_.form, StateKind::weight);
   // Rows are fetched from NVMe: their blocks stay there.
   const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
   const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
@@ -198,10 +205,10 @@ std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const 
     const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) {
       return stays(block) || tiers[block] == Tier::device ? 0 : bytes;
     };
-    const Bytes weight = elements_at_rest(request_.sharding, of, StateKind::weight) * weight_bytes;
-    weights.sizes.push_back(taken(choices.weight_tier, weight));
-    gradients.sizes.push_back(taken(choices.gradient_tier, waiting_elements(request_.sharding, of) * gradient_bytes));
-    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_at_rest(request_.sharding, of, request_.form) - weight));
+    const BlockBytes bytes_of_block = bytes_of(of, choices);
+    weights.sizes.push_back(taken(choices.weight_tier, bytes_of_block.weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier, bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_of_block.optimizer));
   }
   Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
@@ -230,8 +237,7 @@ std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const 
         break;
       case Resting::gradients:
         // Those that go to the host anyway wait there, unless they come back with each micro-batch.
-        if (choices.update_tier == Tier::device || (choices.order == Order::horizontal && choices.micro_batches > 1))
-          rows.push_back(std::move(gradients));
+        if (choices.update_tier == Tier::device || gradients_come_back(choices)) rows.push_back(std::move(gradients));
         break;
       case Resting::optimizer:
         // What the host updates rests there, or below.
@@ -274,14 +280,11 @@ std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
   Row optimizer{{}, [first_of](Choices& c, int k) { first_of(c.optimizer_tier, k); }};
   Row spilled{{}, [first_of](Choices& c, int k) { first_of(c.spill, k); }};
   for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
-    const ParameterBlock& block = graph.blocks[i];
     const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
-    const Bytes weight =
-        elements_at_rest(request_.sharding, block, StateKind::weight) * bytes_per_element(request_.form, StateKind::weight);
-    weights.sizes.push_back(taken(choices.weight_tier[i], weight));
-    gradients.sizes.push_back(
-        taken(choices.gradient_tier[i], waiting_elements(request_.sharding, block) * waiting_gradient_bytes(choices)));
-    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_at_rest(request_.sharding, block, request_.form) - weight));
+    const BlockBytes bytes_of_block = bytes_of(graph.blocks[i], choices);
+    weights.sizes.push_back(taken(choices.weight_tier[i], bytes_of_block.weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier[i], bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_of_block.optimizer));
   }
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {

@@ -121,7 +121,11 @@ class Filling {
   };
   std::vector<Row> rows_of_device(const Outline& outline, const Choices& choices) const;
   std::vector<Row> rows_of_host(const Choices& choices) const;
-  Bytes waiting_gradient_bytes(const Choices& choices) const;  // an element
+  // What a block takes of a tier where it rests there.
+  struct BlockBytes {
+    Bytes weight = 0, gradient = 0, optimizer = 0;
+  };
+  BlockBytes bytes_of(const ParameterBlock& block, const Choices& choices) const;
   static std::vector<int> most_within(const std::vector<Row>& rows, Bytes room);
   // How much of a tier's room is dealt out to items, and with which of them.
   struct Point {

@@ -84,6 +84,7 @@ class Search {
     return request_.parameter_tier == tier || request_.optimizer_tier == tier || request_.activations == activations;
   }
   bool forced_to_nvme() const { return forced_to(Tier::nvme, SavedRequest::nvme); }
+  bool spills_all() const { return request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host; }
   bool forced_off_device() const { return forced_to_nvme() || forced_to(Tier::host, SavedRequest::host); }
 
   std::string refuse() const {
@@ -133,7 +134,7 @@ class Search {
 
   // Whether logits that do not stay are better on a tier below than made again is a matter of rates; the search tries both.
   Saved spare_pieces() const {
-    if (request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host) return Saved::spill;
+    if (spills_all()) return Saved::spill;
     if (request_.activations != SavedRequest::automatic || !has_below()) return Saved::recompute;
     const bool by_host = has_host(request_.chain);
     const double read_bytes = by_host ? machine_.upload_bytes : machine_.nvme_mixed_read_bytes,
@@ -471,9 +472,7 @@ class Search {
 
   // Of few layers, what is read very far ahead would be all that there is.
   // Nor would what is forced to NVMe ever leave the device.
-  int farthest() const {
-    return request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host ? 4 : is_sample_ ? 8 : 16;
-  }
+  int farthest() const { return spills_all() ? 4 : is_sample_ ? 8 : 16; }
 
   // What the search has cost so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }

@@ -86,8 +86,9 @@ int ModelBuilder::add_block(std::string name, BlockLayout layout) {
   for (TensorPiece& piece : block.pieces) {
     piece.tensor_index = tensor_index_.try_emplace(piece.tensor, static_cast<int>(tensor_index_.size())).first->second;
   }
-  model_.graph.parameters += elements_of(block);
-  model_.graph.active_parameters += elements_of(block);
+  const std::int64_t elements = elements_of(block);
+  model_.graph.parameters += elements;
+  model_.graph.active_parameters += elements;
   if (model_.graph.parameters > kMaxParameters) {
     throw InputError(fmt::format("the model's sizes make more than {} parameters", kMaxParameters),
                      "Look at the sizes in its config.json.");

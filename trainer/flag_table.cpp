@@ -322,8 +322,7 @@ std::vector<Flag> make_table() {
   group = "Memory and planning";
   add("device", "cpu|cpu-apart|cuda[:N]", F::text,
       "what computes (default: cpu, or the device of --profile). cpu-apart: the CPU with memory apart from the host's, to try "
-      "what "
-      "a GPU's tiers do without one; slower. cuda: planned with --profile; not yet run by this version",
+      "what a GPU's tiers do without one; slower. cuda: planned with --profile; not yet run by this version",
       set_device, device_json);
   add(
       "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",

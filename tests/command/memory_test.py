@@ -70,6 +70,16 @@ class Memory(CommandTest):
                 "train_iters": 3, "lr": 1e-3, "lr_decay_style": "constant", "nvme": self.nvme,
                 "profile": pathlib.Path(__file__).parent.parent / "data" / "machine.json", **changes}
 
+    def train_within(self, limit, flags):
+        """In a control group that has so many bytes of memory; skips the test where there are none."""
+        group = ControlGroup(limit)
+        if group.error:
+            self.skipTest(group.error)
+        try:
+            return self.train(flags, prefix=group.prefix())
+        finally:
+            group.close()
+
     def check(self, run_):
         self.assert_finite_fall(run_)
         for tier in ("device", "host"):
@@ -111,13 +121,7 @@ class Memory(CommandTest):
                 flags = self.flags(**form)
                 flags["device_memory"] = self.smallest_budget(flags, 4 * MIB)
                 planned = self.plan(flags)[0]["tiers"]["device"]["peak_bytes"]
-                group = ControlGroup(planned + PROCESS_OVERHEAD)
-                if group.error:
-                    self.skipTest(group.error)
-                try:
-                    run_ = self.train(flags, prefix=group.prefix())
-                finally:
-                    group.close()
+                run_ = self.train_within(planned + PROCESS_OVERHEAD, flags)
                 self.check(run_)
                 self.check_resident(run_)
 
@@ -126,13 +130,7 @@ class Memory(CommandTest):
         flags = self.flags(device="cpu-apart", device_memory="96MiB", host_memory="128MiB", update_on="host")
         tiers = self.plan(flags)[0]["tiers"]
         planned = tiers["device"]["peak_bytes"] + tiers["host"]["peak_bytes"]
-        group = ControlGroup(planned + PROCESS_OVERHEAD)
-        if group.error:
-            self.skipTest(group.error)
-        try:
-            run_ = self.train(flags, prefix=group.prefix())
-        finally:
-            group.close()
+        run_ = self.train_within(planned + PROCESS_OVERHEAD, flags)
         self.check(run_)
         print(f"planned {planned / MIB:.1f} MiB, resident {run_.outcome.resident_bytes / MIB:.1f} MiB")
         self.assertGreater(run_.plan["tiers"]["nvme"]["peak_bytes"], 0)
@@ -142,13 +140,7 @@ class Memory(CommandTest):
     def test_what_is_free_is_what_the_group_leaves(self):
         """Without --device-memory, a run inside a group takes what the group has, not what the machine has."""
         limit = 600 * MIB
-        group = ControlGroup(limit)
-        if group.error:
-            self.skipTest(group.error)
-        try:
-            run_ = self.train(self.flags(), prefix=group.prefix())
-        finally:
-            group.close()
+        run_ = self.train_within(limit, self.flags())
         self.check(run_)
         self.assertLess(run_.plan["tiers"]["device"]["budget_bytes"], limit)
         self.assertGreater(run_.plan["nvme_per_step"]["read_bytes"], 0)
