@@ -158,16 +158,9 @@ LanesBound LaneBounds::of(const PerLane& busy_s) const {
 
 namespace {
 
-// Whether a plan for more micro-batches has more of these. In horizontal order the weights come, and the sums of gradients come
-// and go, with each of them; the state itself moves once a step in either.
+// Whether a plan for more micro-batches has more of these: they are of micro-batches, or of all turns where there are many.
 bool repeats_with_micro_batches(const Op& op, const Plan& plan) {
-  if (op.micro_batch >= 0) return true;
-  if (op.bytes == 0 || plan.choices.order == Order::vertical || plan.choices.micro_batches == 1) return false;
-  return std::ranges::all_of(op.operands, [&](const Operand& operand) {
-    if (operand.buffer < 0) return true;
-    const Category category = buffer_of(plan, plan.step, operand.buffer).category;
-    return category != Category::optimizer && (op.kind == OpKind::read || category != Category::parameters);
-  });
+  return turns_of(plan.choices) > 1 ? (op.when & kMiddleTurns) != 0 : op.micro_batch >= 0;
 }
 
 // Where operations lie in a step, told by the order of compute, which a plan fixes: its operations are at places 0, 1, ... and
@@ -190,7 +183,8 @@ class Places {
         ops_(plan.step.ops),
         graph_(graph),
         seconds_(std::move(seconds)),
-        places_(ops_.size()) {
+        turns_(turns_of(plan.choices)),
+        places_(ops_.size() * static_cast<std::size_t>(shown_turns(turns_))) {
     room_ = plan.peak[static_cast<int>(Tier::device)];
     for (const Buffer& buffer : plan.resident) room_ -= buffer.tier == Tier::device ? buffer.bytes * buffer.slots : 0;
     room_ = std::max<Bytes>(0, room_);
@@ -204,8 +198,10 @@ class Places {
 
   StepPart whole() const {
     StepPart part;
-    for (int id = 0; id < count(); ++id)
-      add(part, {.lane = ops_[id].lane, .repeats = repeats_with_micro_batches(ops_[id], plan_), .seconds = seconds_[id]});
+    for (int id = 0; id < count(); ++id) {
+      if (!does_work(id)) continue;
+      add(part, {.lane = op_of(id).lane, .repeats = repeats_with_micro_batches(op_of(id), plan_), .seconds = seconds_of(id)});
+    }
     return part;
   }
 
@@ -242,12 +238,18 @@ class Places {
     Bytes bytes = 1;
   };
 
-  int count() const { return static_cast<int>(ops_.size()); }
+  // Operations of the first turn, of the middle ones, which are taken for one that takes as long as all of them, and of the last.
+  int count() const { return static_cast<int>(places_.size()); }
+  int turn(int id) const { return id / static_cast<int>(ops_.size()); }
+  const Op& op_of(int id) const { return ops_[static_cast<std::size_t>(id) % ops_.size()]; }
+  bool does_work(int id) const { return (op_of(id).when & turn_set(turn(id), shown_turns(turns_), true)) != 0; }
+  int times(int id) const { return turns_ > 2 && turn(id) == 1 ? turns_ - 2 : 1; }
+  double seconds_of(int id) const { return times(id) * seconds_[static_cast<std::size_t>(id) % ops_.size()]; }
   bool waits_for_norm() const { return choices_.update != UpdateTime::in_backward; }
 
   void place_compute() {
     for (int id = 0; id < count(); ++id) {
-      if (ops_[id].lane == Lane::compute) places_[id] = {compute_, compute_ + 1}, ++compute_;
+      if (op_of(id).lane == Lane::compute && does_work(id)) places_[id] = {compute_, compute_ + 1}, ++compute_;
     }
     period_ = compute_ + 1;
   }
@@ -259,16 +261,16 @@ class Places {
   std::vector<Uses> uses() const {
     std::vector<Uses> uses(graph_.blocks.size());
     for (int id = 0; id < count(); ++id) {
-      if (ops_[id].lane != Lane::compute || ops_[id].unit < 0) continue;
-      const Unit& unit = graph_.units[ops_[id].unit];
+      if (op_of(id).lane != Lane::compute || op_of(id).unit < 0) continue;  // of a unit all do work in every turn
+      const Unit& unit = graph_.units[op_of(id).unit];
       const bool looks_up = unit.lookup.rows > 0;
       for (std::size_t i = 0; i < unit.blocks.size(); ++i) {
         // Of what it looks up a unit takes rows, which may have come by themselves, and its backward takes nothing.
-        if (looks_up && i == 0 && (choices_.fetches_rows || ops_[id].kind == OpKind::backward)) continue;
+        if (looks_up && i == 0 && (choices_.fetches_rows || op_of(id).kind == OpKind::backward)) continue;
         int& used = uses[unit.blocks[i]].used;
         if (used < 0) used = places_[id].after;
       }
-      if (ops_[id].kind != OpKind::backward) continue;
+      if (op_of(id).kind != OpKind::backward) continue;
       for (const int block : unit.gradient_blocks) {
         if (looks_up && choices_.fetches_rows && graph_.blocks[block].looked_up) continue;  // its rows are apart
         uses[block].complete = places_[id].after;
@@ -281,21 +283,21 @@ class Places {
     const std::vector<Uses> uses = this->uses();
     int first_used = compute_;
     for (int id = 0; id < count(); ++id) {
-      if (ops_[id].block < 0) continue;
-      const auto [complete, used] = uses[ops_[id].block];
-      if (ops_[id].kind == OpKind::gradient_finish && waits_for_norm() && complete >= 0) {
+      if (op_of(id).block < 0 || !does_work(id)) continue;
+      const auto [complete, used] = uses[op_of(id).block];
+      if (op_of(id).kind == OpKind::gradient_finish && waits_for_norm() && complete >= 0) {
         places_[id] = {complete + 1, compute_};  // its squares are part of the norm
-      } else if (ops_[id].kind == OpKind::update && waits_for_norm() && used >= 0) {
+      } else if (op_of(id).kind == OpKind::update && waits_for_norm() && used >= 0) {
         places_[id] = {0, used};
         first_used = std::min(first_used, used);
-      } else if (ops_[id].kind == OpKind::update && !waits_for_norm() && complete >= 0 && used >= 0) {
+      } else if (op_of(id).kind == OpKind::update && !waits_for_norm() && complete >= 0 && used >= 0) {
         places_[id] = {complete + 1, speculates(choices_) ? period_ : period_ + used};
       }
     }
     if (!waits_for_norm()) return;
     // Compute before all that takes what the norm has scaled may run before the norm.
     for (int id = 0; id < count(); ++id) {
-      if (ops_[id].lane == Lane::compute && places_[id].after < first_used) places_[id] = {};
+      if (op_of(id).lane == Lane::compute && places_[id].after < first_used) places_[id] = {};
     }
   }
 
@@ -304,7 +306,8 @@ class Places {
     const int resident = static_cast<int>(plan_.resident.size());
     std::vector<int> read_by(plan_.step.buffers.size(), -1), made_by(plan_.step.buffers.size(), -1);
     for (int id = 0; id < count(); ++id) {
-      const Op& op = ops_[id];
+      if (!does_work(id)) continue;
+      const Op& op = op_of(id);
       for (const Operand& operand : op.operands) {
         if (operand.buffer < resident) continue;
         const auto buffer = static_cast<std::size_t>(operand.buffer - resident);
@@ -324,25 +327,25 @@ class Places {
   bool is_placed(int id) const { return places_[id].after >= 0; }
   Place place_of_read(int reader) const {
     const Place place = places_[reader];
-    return ops_[reader].lane == Lane::compute ? Place{place.after, place.after} : place;
+    return op_of(reader).lane == Lane::compute ? Place{place.after, place.after} : place;
   }
   Place place_of_write(int maker) const {
     const Place place = places_[maker];
-    return ops_[maker].lane == Lane::compute ? Place{place.before, place.before} : place;
+    return op_of(maker).lane == Lane::compute ? Place{place.before, place.before} : place;
   }
 
   void gather_placed() {
     for (int id = 0; id < count(); ++id) {
       if (!is_placed(id)) continue;
-      const Op& op = ops_[id];
+      const Op& op = op_of(id);
       const bool moves = op.kind == OpKind::read || op.kind == OpKind::write;
       (moves ? moves_ : others_)
           .push_back({.place = places_[id],
                       .lane = op.lane,
                       .is_update = op.kind == OpKind::update,
                       .repeats = repeats_with_micro_batches(op, plan_),
-                      .seconds = seconds_[id],
-                      .bytes = std::max<Bytes>(1, op.bytes)});
+                      .seconds = seconds_of(id),
+                      .bytes = std::max<Bytes>(1, times(id) * op.bytes)});
     }
     const auto worth = [](const Placed& move) { return move.seconds / static_cast<double>(move.bytes); };
     std::ranges::sort(moves_, [&](const Placed& a, const Placed& b) { return worth(a) > worth(b); });
@@ -398,7 +401,8 @@ class Places {
   const std::vector<Op>& ops_;
   const UnitGraph& graph_;
   const std::vector<double> seconds_;
-  std::vector<Place> places_;
+  const int turns_;
+  std::vector<Place> places_;  // turn after turn
   int compute_ = 0, period_ = 0;
   Bytes room_ = 0;
   std::vector<Placed> moves_, others_;  // moves by what a byte that is held is worth

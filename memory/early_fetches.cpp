@@ -19,7 +19,7 @@ std::vector<Bytes> taken_at(const Residencies& residencies, const Plan& plan, co
   for (const Residency& residency : residencies.all()) {
     if (!apartness.is_apart(residency)) continue;
     const Bytes bytes = staged_bytes(list.objects[static_cast<std::size_t>(residency.object)]);
-    taken[static_cast<std::size_t>(residency.fetched ? residency.fetch_at : residency.first.task)] += bytes;
+    taken[static_cast<std::size_t>(residency.is_fetched() ? residency.fetch_at : residency.first.task)] += bytes;
     taken[static_cast<std::size_t>(residency.free_after) + 1] -= bytes;
   }
   std::partial_sum(taken.begin(), taken.end(), taken.begin());
@@ -41,7 +41,7 @@ void fetch_early(Residencies& residencies, const Plan& plan, const TaskList& lis
   Grouped wanted(list.tasks.size(), [&](const auto& add) {
     for (int i = 0; i < std::ssize(all); ++i) {
       const Residency& residency = all[static_cast<std::size_t>(i)];
-      if (residency.fetched && residency.tier == Tier::device && !apartness.is_computed_with(residency.object))
+      if (residency.is_fetched() && residency.tier == Tier::device && !apartness.is_computed_with(residency.object))
         add(residency.first.task, i);
     }
   });

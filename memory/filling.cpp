@@ -53,8 +53,8 @@ constexpr Bytes kRoomNotWorthAPlan = 200;
 // Of the device, what early reads may fill: buffers that come and go leave gaps between them.
 constexpr double kEarlyShares[] = {0.98, 0.9};
 
-// Gradients are added to with each micro-batch: whole sums go to and fro.
-bool gradients_come_back(const Choices& choices) { return choices.order == Order::horizontal && choices.micro_batches > 1; }
+// Gradients are added to in each turn: whole sums go to and fro.
+bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
 
 Tier spill_of(SavedRequest request, Tier spare) {
   return request == SavedRequest::host ? Tier::host : request == SavedRequest::nvme ? Tier::nvme : spare;
@@ -87,9 +87,9 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
   choices.chain = request_.chain;
   choices.update_tier = outline.update_tier;
-  choices.order = outline.order;
   choices.update = outline.update;
   choices.micro_batches = request_.micro_batches;
+  set_group(choices, outline.group, outline.strips);
   choices.clip = request_.clip;
   choices.form = request_.form;
   choices.sharding = request_.sharding;
@@ -215,8 +215,8 @@ std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const 
   Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
-    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.micro_batches);
-    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.micro_batches);
+    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.group);
+    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.group);
   }
   std::reverse(saved.sizes.begin(), saved.sizes.end());
   const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
@@ -248,24 +248,24 @@ std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const 
   return rows;
 }
 
-Bytes Filling::kept_bytes(const UnitGraph& graph, const Outline& outline, int micro_batches) const {
+Bytes Filling::kept_bytes(const UnitGraph& graph, const Outline& outline) const {
   Bytes kept = 0;
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
     if (outline.spare_boundary == Boundary::keep) kept += of_units[unit].boundary;
     if (spare_of(graph.units[unit], outline) == Saved::keep) kept += of_units[unit].saved;
   }
-  return outline.order == Order::vertical ? kept * micro_batches : kept;
+  return kept * outline.group;
 }
 
 Bytes Filling::reserved_bytes(const Outline& outline) const {
   if (!whole_) return 0;
-  return kept_bytes(*whole_->graph, outline, whole_->micro_batches) - kept_bytes(*graphs_.tiled, outline, request_.micro_batches);
+  return kept_bytes(*whole_, outline) - kept_bytes(*graphs_.tiled, outline);
 }
 
 double Filling::share_of_whole() const {
   if (!whole_) return 1;
-  return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->graph->units.size());
+  return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->units.size());
 }
 
 // Of what is on NVMe, what is moved most often for its bytes comes first: weights, to and fro in both passes.
@@ -290,7 +290,7 @@ std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
     const Bytes bytes = (choices.boundary[unit] == Boundary::spill ? of_units[unit].boundary : 0) +
                         (choices.saved[unit] == Saved::spill ? of_units[unit].saved : 0);
-    spilled.sizes.push_back(is_below(choices.spill[unit]) ? bytes * choices.micro_batches : 0);
+    spilled.sizes.push_back(is_below(choices.spill[unit]) ? bytes * choices.group : 0);
   }
   std::vector<Row> rows;
   if (!request_.parameter_tier) rows.push_back(std::move(weights));

@@ -32,7 +32,7 @@ enum class Fill : std::uint8_t {
 // A point of the search but for what rests where.
 struct Outline {
   int graph = 0;
-  Order order = Order::vertical;
+  int group = 1, strips = 1;  // micro-batches that go through all units together, and into how many strips they are cut at most
   UpdateTime update = UpdateTime::after;
   Saved spare = Saved::recompute;  // what happens to saved values that do not stay
   Saved spare_pieces = Saved::recompute;  // the same, of units that would make them again piece by piece: the vocabulary's logits
@@ -51,11 +51,11 @@ struct Outline {
   bool operator==(const Outline&) const = default;
   // Whether the same is computed in the same order and the same activations are kept, but for logits, whenever updates come.
   bool computes_alike(const Outline& other) const {
-    return graph == other.graph && order == other.order && spare == other.spare && spare_boundary == other.spare_boundary;
+    return graph == other.graph && group == other.group && spare == other.spare && spare_boundary == other.spare_boundary;
   }
   // Whether units and updates come in the same order.
   bool ordered_alike(const Outline& other) const {
-    return order == other.order && update == other.update && update_tier == other.update_tier &&
+    return group == other.group && update == other.update && update_tier == other.update_tier &&
            (deferred > 0) == (other.deferred > 0);
   }
   // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
@@ -70,13 +70,6 @@ struct Filled {
   double worth = 1;  // bytes that were dealt out for each that this left
 };
 
-// A model with fewer layers and micro-batches stands for a whole one: what the whole one keeps more of between forward and
-// backward is left free, and as many of its items are dealt out as the sample has.
-struct Whole {
-  const UnitGraph* graph = nullptr;
-  int micro_batches = 1;
-};
-
 // What a plan lacked that did not fit.
 struct Lack {
   Tier tier = Tier::device;
@@ -85,8 +78,9 @@ struct Lack {
 
 class Filling {
  public:
-  // Both are kept and must outlive it. `whole`: what the graphs are a sample of.
-  Filling(const GraphCandidates& graphs, const PlanRequest& request, const std::optional<Whole>& whole = {},
+  // All are kept and must outlive it. `whole`: where graphs of fewer layers stand for it, as many of its items are dealt out as
+  // they have, and what it keeps more of between forward and backward is left free.
+  Filling(const GraphCandidates& graphs, const PlanRequest& request, const UnitGraph* whole = nullptr,
           RunBoth run_both = one_after_the_other)
       : graphs_(graphs), request_(request), whole_(whole), run_both_(std::move(run_both)) {}
 
@@ -98,6 +92,9 @@ class Filling {
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);
 
+  // Packed, without waits, whether it fits or not.
+  Plan build(const Choices& choices);
+
   // Of the plans that did not fit, what the nearest lacked.
   const std::optional<Lack>& least_lack() const { return least_lack_; }
   int plans_built() const { return plans_built_; }
@@ -108,7 +105,6 @@ class Filling {
   // Where rests what has no better place.
   Tier spare_tier() const;
   Choices start(const Outline& outline, Tier spare) const;
-  Plan build(const Choices& choices);
   // Whether the plan of the choices fits in limits_; then it is `plan_`.
   bool accept(const Choices& choices);
   // `plan_` with early reads, if it fits with them.
@@ -150,8 +146,8 @@ class Filling {
   bool deal(Dealing& dealing, Bytes dealt);
   // What to deal out next; nothing: no more.
   std::optional<Bytes> next_deal(Dealing& dealing, bool lacked_again);
-  // Of a unit's values, those that the outline keeps until its backward, in all micro-batches that are under way at once.
-  Bytes kept_bytes(const UnitGraph& graph, const Outline& outline, int micro_batches) const;
+  // Of a unit's values, those that the outline keeps until its backward, in all of a group.
+  Bytes kept_bytes(const UnitGraph& graph, const Outline& outline) const;
   // Of the device, what the whole takes beyond the sample.
   Bytes reserved_bytes(const Outline& outline) const;
   double share_of_whole() const;
@@ -160,7 +156,7 @@ class Filling {
 
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
-  const std::optional<Whole> whole_;
+  const UnitGraph* const whole_;
   const RunBoth run_both_;
   Plan plan_;
   Filled filled_;

@@ -112,7 +112,10 @@ std::array<Pair, 9> pairs_of(const MachineProfile& machine) {
 std::vector<double> seconds_alone(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
   std::vector<double> seconds;
   seconds.reserve(plan.step.ops.size());
-  for (const Op& op : plan.step.ops) seconds.push_back(alone(op, machine, graph, plan.choices.slots == 2) + machine.operation_s);
+  for (const Op& op : plan.step.ops) {
+    const int passes = op.lane == Lane::compute ? op.micro_batches : 1;
+    seconds.push_back(alone(op, machine, graph, plan.choices.slots == 2) + passes * machine.operation_s);
+  }
   return seconds;
 }
 

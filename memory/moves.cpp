@@ -46,8 +46,8 @@ class Issue {
 
   Issued run() {
     const std::size_t tasks = list_.tasks.size();
-    Grouped fetches = by_task([](const Residency& of) { return of.fetched ? of.fetch_at : -1; });
-    Grouped saves = by_task([](const Residency& of) { return of.saved ? of.last_change : -1; });
+    Grouped fetches = by_task([](const Residency& of) { return of.is_fetched() ? of.fetch_at : -1; });
+    Grouped saves = by_task([](const Residency& of) { return of.is_saved() ? of.last_change : -1; });
     issued_.last_op_of.assign(tasks, 0);
     program_.room = std::make_unique<std::pmr::monotonic_buffer_resource>((tasks + all_.size()) * 3 * sizeof(Operand));
     program_.ops.reserve(tasks + all_.size());
@@ -169,9 +169,9 @@ class Issue {
   bool move_together(int a, int b) const {
     const Object &x = object_of(a), &y = object_of(b);
     const Residency &p = at(a), &q = at(b);
-    return x.holds_state && y.holds_state && x.kind != StateKind::weight && y.kind != StateKind::weight &&
-           x.category == y.category && x.block == y.block && x.home == y.home && p.tier == q.tier &&
-           p.first.task == q.first.task && p.last_change == q.last_change;
+    return x.lasts != 0 && y.lasts != 0 && p.fetched_in == q.fetched_in && p.saved_in == q.saved_in &&
+           x.kind != StateKind::weight && y.kind != StateKind::weight && x.category == y.category && x.block == y.block &&
+           x.home == y.home && p.tier == q.tier && p.first.task == q.first.task && p.last_change == q.last_change;
   }
 
   void issue_moves(std::span<const int> moved, bool fetches, const Moment& now) {
@@ -184,10 +184,11 @@ class Issue {
       Op op = with_room({});
       op.kind = fetches ? kind_between(next, here) : kind_between(here, next);
       op.lane = fetches ? lane_between(next, here) : lane_between(here, next);
-      op.condition = (fetches ? first.all_pending : first.change_pending) ? Condition::pending : Condition::always;
+      op.when = fetches ? first.fetched_in : first.saved_in;
       op.block = object.block;
       op.unit = object.unit;
       op.micro_batch = object.micro_batch;
+      if (op.micro_batch >= 0) op.micro_batches = std::min(choices_.strip, choices_.group - op.micro_batch);
       op.operands.reserve(2 * (end - i));
       for (; i < end; ++i) add_move(op, moved[i], fetches, now);
       program_.ops.push_back(std::move(op));
@@ -211,7 +212,7 @@ class Issue {
     issue_moves(saves, false, {task, Moment::Side::after});
     for (const int residency : saves) {
       if (next_of(at(residency)) == object_of(residency).home)
-        changed_[static_cast<std::size_t>(at(residency).object)] |= object_of(residency).holds_state;
+        changed_[static_cast<std::size_t>(at(residency).object)] |= object_of(residency).lasts != 0;
     }
   }
 

@@ -10,13 +10,16 @@
 namespace spillway {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::string_view names[] = {"read",        "write",          "upload",     "download",     "forward",
-                                        "recompute",   "backward",       "loss",       "gradient_add", "gradient_finish",
-                                        "norm",        "update",         "fetch_rows", "update_rows",  "add_rows",
-                                        "finish_rows", "update_touched", "write_rows", "gather",       "reduce"};
+  constexpr std::string_view names[] = {"read",           "write",      "upload",       "download",        "forward",
+                                        "backward",       "loss",       "gradient_add", "gradient_finish", "norm",
+                                        "update",         "fetch_rows", "update_rows",  "add_rows",        "finish_rows",
+                                        "update_touched", "write_rows", "gather",       "reduce"};
   return names[static_cast<int>(kind)];
 }
-std::string_view name_of(Order order) { return order == Order::horizontal ? "horizontal" : "vertical"; }
+std::string order_words(const Choices& choices) {
+  if (choices.group == choices.micro_batches) return "vertical";
+  return choices.group == 1 ? "horizontal" : fmt::format("groups of {}", choices.group);
+}
 std::string_view name_of(UpdateTime update) {
   constexpr std::string_view names[] = {"after", "in-backward", "in-next-forward"};
   return names[static_cast<int>(update)];
@@ -62,7 +65,7 @@ int first_sharing_unit(const UnitGraph& graph) {
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
-  if (choices.sharding.ranks > 1 || has_host(choices.chain)) return false;
+  if (choices.sharding.ranks > 1 || has_host(choices.chain) || turns_of(choices) > 1) return false;
   const bool rows_last = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
   if (!rows_last && !defers_all(choices)) return false;
   bool any = false;
@@ -171,7 +174,7 @@ void check_operands(const Plan& plan, const Program& program, const UnitGraph& g
   for (int id = 0; id < ops; ++id) {
     const Op& op = program.ops[id];
     if (op.unit >= static_cast<std::ptrdiff_t>(units) || op.block >= static_cast<int>(graph.blocks.size()) ||
-        op.micro_batch >= micro_batches) {
+        op.micro_batch + op.micro_batches > micro_batches) {
       refuse(fmt::format("operation {} names unit {}, block {}, micro-batch {}", id, op.unit, op.block, op.micro_batch));
     }
     for (const Operand& operand : op.operands) {
@@ -187,10 +190,10 @@ void check_operands(const Plan& plan, const Program& program, const UnitGraph& g
       }
     }
     for (const Wait& wait : op.waits) {
-      const bool earlier = wait.step == 0 ? wait.op >= 0 && wait.op < id : wait.step == -1 && wait.op >= 0 && wait.op < ops;
+      const bool earlier = wait.turn == 0 ? wait.op >= 0 && wait.op < id : wait.turn == -1 && wait.op >= 0 && wait.op < ops;
       if (!earlier)
         refuse(
-            fmt::format("operation {} waits for operation {} of step {}, which does not come before it", id, wait.op, wait.step));
+            fmt::format("operation {} waits for operation {} of turn {}, which does not come before it", id, wait.op, wait.turn));
     }
   }
 }
@@ -221,7 +224,7 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
     // met, but need not be complete.
     if (before >= 0) absorb(before, op.lane != Lane::nvme_read && op.lane != Lane::nvme_write);
     for (const Wait& wait : op.waits) {
-      const int other = (id / count + wait.step) * count + wait.op;
+      const int other = (id / count + wait.turn) * count + wait.op;
       if (other >= 0) absorb(other, true);
     }
     lane_tail[static_cast<int>(op.lane)] = id;
@@ -249,8 +252,8 @@ void validate(const Plan& plan, const UnitGraph& graph) {
     check_disjoint(plan, program);
     check_waits(plan, program, repeats);
   };
-  check(plan.step, graph.units.size(), plan.choices.micro_batches, true);
-  check(plan.flush, graph.units.size(), plan.choices.micro_batches, false);
+  check(plan.step, graph.units.size(), plan.choices.group, true);
+  check(plan.flush, graph.units.size(), plan.choices.group, false);
   check(plan.evaluate, any, 1, false);
 }
 

@@ -91,8 +91,7 @@ enum class OpKind : std::uint8_t {
   upload,           // host -> device
   download,         // device -> host
   forward,          // operands: values, weights, workspace
-  recompute,        // forward again for the saved values alone
-  backward,         // operands: values, weights, gradients, workspace
+  backward,         // the same and gradients; where saved values are not kept, those of the forward come first: it runs again
   loss,             // sums the micro-batches' losses; a loss that is not finite stops all updates of the step
   gradient_add,     // first gradient += second (a tensor used twice)
   gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16 (see squares_with_update)
@@ -109,10 +108,21 @@ enum class OpKind : std::uint8_t {
 };
 std::string_view name_of(OpKind kind);
 
-enum class Condition : std::uint8_t {
-  always,
-  pending,          // only where the previous step left gradients whose update runs in this one
-};
+// Turns of a step, by what they are. A step of one turn has one that is both the first and the last.
+using TurnSet = std::uint8_t;
+inline constexpr TurnSet kPendingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
+inline constexpr TurnSet kFirstTurn = 2 | kPendingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
+                         kEveryTurn = kFirstTurn | kAfterFirst;
+constexpr TurnSet turn_set(int turn, int turns, bool pending) {
+  const int first = turn > 0 ? 0 : pending ? kFirstTurn : kFirstTurn & ~kPendingTurn;
+  const int last = turn + 1 == turns ? kLastTurn : 0;
+  return static_cast<TurnSet>(first + last > 0 ? first | last : kMiddleTurns);
+}
+// How often a step does what is done in these turns, with updates that wait. A program of one turn has no kAfterFirst.
+constexpr int times_in(TurnSet when, int turns) {
+  if (turns == 1) return 1;
+  return ((when & kFirstTurn) != 0 ? 1 : 0) + ((when & kMiddleTurns) != 0 ? turns - 2 : 0) + ((when & kLastTurn) != 0 ? 1 : 0);
+}
 
 // rows: of a lookup, [n, row_elements], in place of a block's weights; null where another unit has taken them.
 enum class Role : std::uint8_t { value, weights, rows, gradient, workspace, state, nvme, memory, control };
@@ -134,7 +144,7 @@ inline constexpr int kMovesUnderWay = 8;
 
 struct Wait {
   int op = -1;
-  int step = 0;                         // 0: of this step; -1: of the step before
+  int turn = 0;  // 0: of this turn; -1: of the turn before, or of the last one of the step before
 };
 
 // An operation has a few of each, and a plan very many operations: what the scheduler makes lies in Program::room.
@@ -145,8 +155,9 @@ using Waits = std::pmr::vector<Wait>;
 struct OpHead {
   OpKind kind = OpKind::read;
   Lane lane = Lane::compute;
-  Condition condition = Condition::always;
-  int unit = -1, block = -1, micro_batch = -1;
+  TurnSet when = kEveryTurn;
+  int unit = -1, block = -1;
+  int micro_batch = -1, micro_batches = 1;          // the first of the turn's that it is for, and how many
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
   Work work;                            // compute and update lanes
   Bytes bytes = 0;                      // that it moves
@@ -174,24 +185,26 @@ struct Program {
 
 // --- Choices --------------------------------------------------------------------------------------------------------------
 
-enum class Order : std::uint8_t { horizontal, vertical };
+enum class Order : std::uint8_t { horizontal, vertical };  // all units for one micro-batch after the other; for all at once
 enum class UpdateTime : std::uint8_t { after, in_backward, in_next_forward };
 enum class Saved : std::uint8_t { keep, recompute, spill };   // a unit's saved values between its forward and its backward
 enum class Deferred : std::uint8_t { no, yes };
-enum class Boundary : std::uint8_t { keep, spill };           // values that pass from unit to unit, between forward and backward
-std::string_view name_of(Order order);
+enum class Boundary : std::uint8_t { keep, spill };  // values that pass from unit to unit, between forward and backward
 std::string_view name_of(UpdateTime update);
 std::string_view name_of(Saved saved);
 
 struct Choices {
   int graph = 0;                        // index into the candidates given to the planner (head tiled or fused)
   Chain chain = Chain::device_nvme;
-  Order order = Order::vertical;
   UpdateTime update = UpdateTime::after;
   // Where the optimizer runs, host or device: there come gradients and state, and both give the same bits. Without a host between
   // device and NVMe: the device.
   Tier update_tier = Tier::device;
   int micro_batches = 1;
+  // Micro-batches that go through all units together, one turn: a divisor of `micro_batches`. 1 is horizontal order, all of them
+  // are vertical order.
+  int group = 1;
+  int strip = 1;                        // of a group, so many are computed and moved by one operation; the last may be fewer
   bool clip = true;                     // the global norm scales the update
   bool gives_logits = false;            // evaluation is asked for the logits of a row, too
   StateForm form = StateForm::exact;
@@ -225,6 +238,28 @@ struct Choices {
   bool operator==(const Choices&) const = default;
 };
 
+// Turns of a step, and operations that a pass of a unit is in each.
+constexpr int turns_of(const Choices& choices) { return choices.micro_batches / choices.group; }
+constexpr int strips_of(const Choices& choices) { return (choices.group + choices.strip - 1) / choices.strip; }
+// Groups of so many, cut into so many strips at most.
+inline constexpr int kMostStrips = 8;
+inline void set_group(Choices& choices, int group, int most_strips = kMostStrips) {
+  choices.group = group;
+  choices.strip = (group + most_strips - 1) / most_strips;
+}
+inline void set_order(Choices& choices, Order order) {
+  set_group(choices, order == Order::horizontal ? 1 : choices.micro_batches);
+}
+// "horizontal", "vertical", "groups of 8"
+std::string order_words(const Choices& choices);
+// Where an array of a micro-batch's bytes begins in that of a strip: behind those of the ones before it.
+constexpr Bytes strip_stride(Bytes bytes) { return round_up(bytes, 64); }
+
+// Turns whose times are kept: all, or of more than three the first, the third and the last.
+inline constexpr int kShownTurns = 3;
+constexpr int shown_turns(int turns) { return std::min(turns, kShownTurns); }
+constexpr int shown_turn(int index, int turns) { return turns <= kShownTurns ? index : index < 2 ? 2 * index : turns - 1; }
+
 // Whether updates run before the norm is known that scales them: they are taken back, and the step
 // is run again, where it says so.
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
@@ -243,6 +278,12 @@ inline Lane lane_of_updates(const Choices& choices) {
 // Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.
 inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
   return !evaluates && choices.saved[static_cast<std::size_t>(unit)] != Saved::recompute;
+}
+
+// Whether the forward runs again right before the backward, for the saved values alone.
+inline bool recomputes(const UnitGraph& graph, const Choices& choices, int unit) {
+  const Unit& of = graph.units[static_cast<std::size_t>(unit)];
+  return !keeps_saved(choices, unit, false) && !of.saved.empty() && of.saved_piece == 0;
 }
 
 // Whether gradients wait for the next step: all, a block's, any.
@@ -279,9 +320,9 @@ struct TouchedRow {
 
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);
-// Whether these choices may have `fetches_rows`: there are lookups, all their state rests on NVMe, no array of it is smaller than
-// a row's window, a row is whole leaves of the tree of squares, and where rows are updated after their blocks, the state has no
-// second slot for a step that is taken back.
+// Whether these choices may have `fetches_rows`: a step is one turn, there are lookups, all their state rests on NVMe, no array
+// of it is smaller than a row's window, a row is whole leaves of the tree of squares, and where rows are updated after their
+// blocks, the state has no second slot for a step that is taken back.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 // Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
@@ -306,6 +347,8 @@ struct Plan {
   // none or it lives within a step.
   std::vector<std::array<int, kStateKinds>> state_buffer;
   std::vector<int> gradient_buffer;
+  // A block: where the sum of each of its users' gradients is from turn to turn; none where a step is one.
+  std::vector<std::vector<int>> sum_buffer;
   // Buffers of control words, resident on the device tier.
   int loss_buffer = -1;                 // MicroBatchWords [micro_batches]; double: the step's loss
   int norm_buffer = -1;                 // double: sums of squares, as norm_words() says
@@ -314,11 +357,11 @@ struct Plan {
   int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients that wait, each at its token's first place
   int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
   int row_norm_buffer = -1;             // double: sums of squares of the nodes of rows: of all, or of those that a step touches
-  int token_buffer = -1;                // int32 [2, micro_batches, 2, n]: inputs and targets of this step and the next
+  int token_buffer = -1;                // int32 [2, 2, micro_batches, n]: inputs and targets of this step and the next
   int constant_buffer = -1;             // UnitGraph::constant_bytes; -1 where there are none
   int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
-  Program step;                         // one training step
+  Program step;                         // one turn of a training step
   Program flush;                        // applies the updates that wait; empty where none does
   Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head
   std::array<Bytes, kTiers> peak{};     // exact bytes of each tier's arena or store

@@ -17,7 +17,6 @@ const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices)
 
 namespace {
 
-constexpr int kTrialMicroBatches = 4;
 // Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to
 // what the least compute takes is good enough.
 constexpr std::size_t kRefined = 8;
@@ -28,6 +27,8 @@ constexpr std::size_t kWeighing = 3;
 constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
                            Fill::boundary_after_gradients};
+constexpr int kGroups[] = {64, 16, 1};
+constexpr int kPassesOfATurn = 1 << 13, kLeastStrips = 2;
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
@@ -41,12 +42,13 @@ class Search {
  public:
   // `whole`: what the graphs are a sample of.
   Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
-         const std::optional<Whole>& whole = {})
+         const UnitGraph* whole = nullptr)
       : graphs_(graphs),
         machine_(machine),
         request_(request),
         run_both_(run_both),
-        is_sample_(whole.has_value()),
+        is_sample_(whole != nullptr),
+        groups_(whole == nullptr ? groups_of(request) : std::vector<int>()),
         filling_(graphs_, request_, whole, run_both),
         least_compute_s_(least_compute_s()) {}
 
@@ -55,7 +57,7 @@ class Search {
     if (outcome.refusal = refuse(); !outcome.refusal.empty()) return outcome;
     if (request_.goal == Goal::fastest) {
       consider_in_core();
-      if (!best_ && is_large()) {
+      if (!best_ && is_thin()) {
         consider_best_of_trial(Pace::ahead);
         if (!best_) consider_best_of_trial(Pace::tight);
       } else if (!best_) {
@@ -65,9 +67,11 @@ class Search {
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
-      prediction_.bound = StepBound(*best_, graph_of(graphs_, best_->choices), machine_);
+      Plan plan = filling_.build(*best_);
+      derive_waits(plan, run_both_);
+      prediction_.bound = StepBound(plan, graph_of(graphs_, plan.choices), machine_);
       outcome.prediction = std::move(prediction_);
-      outcome.plan = std::move(best_);
+      outcome.plan = std::move(plan);
     } else if (const auto& lack = filling_.least_lack()) {
       outcome.short_tier = lack->tier;
       outcome.needed = lack->needed;
@@ -155,12 +159,6 @@ class Search {
   enum class Pace : std::uint8_t { ahead, tight };
 
   std::vector<Outline> outlines(Pace pace = Pace::ahead) const {
-    std::vector<Order> orders = {Order::vertical};
-    if (request_.order) {
-      orders = {*request_.order};
-    } else if (request_.micro_batches > 1) {
-      orders = {Order::vertical, Order::horizontal};
-    }
     std::vector<UpdateTime> updates;
     if (request_.update) {
       updates = {*request_.update};
@@ -173,10 +171,12 @@ class Search {
     std::vector<Outline> outlines;
     const Saved pieces = pace == Pace::tight ? Saved::recompute : spare_pieces();
     const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();
-    const auto add_all = [&](int graph, Order order, UpdateTime update, Tier update_tier) {
+    const int strips = most_strips();
+    const auto add_all = [&](int graph, int group, UpdateTime update, Tier update_tier) {
       for (const Spare& spare : spares()) {
         outlines.push_back({.graph = graph,
-                            .order = order,
+                            .group = group,
+                            .strips = strips,
                             .update = update,
                             .spare = spare.saved,
                             .spare_pieces = pieces,
@@ -202,13 +202,31 @@ class Search {
       }
     };
     for (const int graph : {1, 0}) {
-      for (const Order order : orders) {
+      for (const int group : groups_) {
         for (const UpdateTime update : updates) {
-          for (const Tier tier : update_tiers()) add_all(graph, order, update, tier);
+          for (const Tier tier : update_tiers()) add_all(graph, group, update, tier);
         }
       }
     }
     return outlines;
+  }
+
+  // All micro-batches at once, so that weights come once for them all; one after the other, so that nothing is kept for others;
+  // and where they are many, groups: what a large one keeps and stages outweighs the weights that it saves.
+  static std::vector<int> groups_of(const PlanRequest& request) {
+    if (request.group) return {*request.group};
+    std::vector<int> groups;
+    for (const int most : kGroups) {
+      int group = std::min(most, request.micro_batches);
+      while (request.micro_batches % group != 0) --group;
+      if (groups.empty() || group < groups.back()) groups.push_back(group);
+    }
+    return groups;
+  }
+
+  // Fewer of a model of many units: its program would be longer than anything that short strips are good for.
+  int most_strips() const {
+    return std::clamp(kPassesOfATurn / static_cast<int>(graphs_.tiled->units.size()), kLeastStrips, kMostStrips);
   }
 
   std::vector<Tier> update_tiers() const {
@@ -291,7 +309,7 @@ class Search {
     ranking_.push_back({seconds, outline, filling_.filled(), false});
     weighed_choices_.emplace_back(plan->choices, seconds);
     if (seconds < best_seconds_) {
-      best_ = std::move(plan);
+      best_ = plan->choices;
       prediction_ = std::move(prediction);
       best_seconds_ = seconds;
     }
@@ -482,7 +500,6 @@ class Search {
   // --- large models ---
 
   bool is_thin() const { return graphs_.thin_tiled != nullptr; }
-  bool is_large() const { return is_thin() || request_.micro_batches > kTrialMicroBatches; }
 
   // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
   // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations
@@ -528,7 +545,7 @@ class Search {
     std::vector<Outline> outlines = this->outlines(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
     const RunBoth by_itself = one_after_the_other;  // two of these run at once
-    Search trial(graphs, machine_, trial_request(), by_itself, Whole{graphs_.tiled, request_.micro_batches});
+    Search trial(graphs, machine_, trial_request(), by_itself, graphs_.tiled);
     for (const Outline& outline : outlines) {
       if (!trial.is_good_enough()) trial.consider(outline);
     }
@@ -539,7 +556,6 @@ class Search {
 
   PlanRequest trial_request() const {
     PlanRequest request = request_;
-    request.micro_batches = std::min(request.micro_batches, kTrialMicroBatches);
     request.evaluates = false;
     return request;
   }
@@ -559,7 +575,7 @@ class Search {
   std::vector<Outline> by_least_device() {
     const GraphCandidates graphs = trial_graphs();
     const PlanRequest request = trial_request();
-    Filling filling(graphs, request);
+    Filling filling(graphs, request, graphs_.tiled);
     std::vector<std::pair<Bytes, Outline>> needs;
     for (const Outline& outline : outlines(Pace::tight)) {
       Outline coarse = outline;  // the size of the pieces hardly matters for the order, and small ones are many
@@ -578,10 +594,11 @@ class Search {
   const PlanRequest request_;
   const RunBoth& run_both_;
   const bool is_sample_;
+  const std::vector<int> groups_;  // that outlines are made of; a sample makes none
   Filling filling_;
   const double least_compute_s_;
   int trial_plans_built_ = 0;
-  std::optional<Plan> best_;
+  std::optional<Choices> best_;  // its plan is built again at the end: a large one is not to be kept beside those that are tried
   Prediction prediction_;  // of the best
   double best_seconds_ = std::numeric_limits<double>::infinity();
   std::size_t spent_before_ = 0;

@@ -33,7 +33,7 @@ struct PlanRequest {
   bool clip = true;
   StateForm form = StateForm::exact;
   Sharding sharding;
-  std::optional<Order> order;
+  std::optional<int> group;  // micro-batches that go through all units together: a divisor of them
   std::optional<UpdateTime> update;
   std::optional<Tier> parameter_tier, optimizer_tier;
   std::optional<Tier> update_tier;  // device, or host where the chain has one

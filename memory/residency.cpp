@@ -56,7 +56,8 @@ int end_of_fetches(const TaskList& list) {
 struct Use {
   Moment when;
   Access access = Access::read;
-  bool pending = false;
+  TurnSet in = kEveryTurn;
+  TurnSet wants = kEveryTurn;  // of these, those in which it takes what is there
 };
 
 // The residencies of one object after the other.
@@ -109,12 +110,14 @@ class Finder {
   // A task may take an object twice.
   void add_use(int index) {
     const Task& task = list_.tasks[static_cast<std::size_t>(index)];
-    Use use{.when = {.task = index}, .pending = task.op.condition == Condition::pending};
+    Use use{.when = {.task = index}, .in = task.op.when, .wants = 0};
     Tier tier = Tier::device;
     bool is_first = true;
     for (const TaskOperand& operand : list_.operands_of(task)) {
       if (operand.object != index_) continue;
       use.access = is_first || use.access == operand.access ? operand.access : Access::update;
+      // What the task itself writes first it does not take.
+      if (operand.access != Access::write && (is_first || use.wants != 0)) use.wants |= use.in & operand.wants;
       tier = operand.at;
       is_first = false;
     }
@@ -138,19 +141,23 @@ class Finder {
       if (found_.size() == first || (!is_home && !joins(found_.back(), use))) begin_residency(tier, use);
       Residency& residency = found_.back();
       residency.last = use.when;
-      residency.all_pending &= use.pending;
+      if (takes_contents_) residency.fetched_in |= use.wants & ~residency.used_in;
+      residency.used_in |= use.in;
       if (use.access == Access::read) continue;
       residency.last_change = use.when.task;
-      residency.change_pending &= use.pending;
+      residency.saved_in |= use.in;  // where anybody wants it: place_moves() says
     }
     int ready_after = -1;  // the task with which all is at the next tier that a fetch may want
     for (std::size_t i = first; i < found_.size(); ++i) {
       Residency& residency = found_[i];
       // A user that is not compute runs late: its buffer must not make the next units wait.
       residency.free_after = is_compute(residency.last) ? residency.last.task : reach_->behind[residency.last.task];
-      if (is_home) continue;
+      if (is_home) {
+        residency.saved_in = 0;
+        continue;
+      }
       place_moves(residency, std::max(ready_after, i > first ? found_[i - 1].last.task : -1), i + 1 < found_.size());
-      if (residency.saved) ready_after = residency.last_change;
+      if (residency.is_saved()) ready_after = residency.last_change;
     }
     if (!is_home) use_next(tier, std::span(found_).subspan(first));
   }
@@ -160,11 +167,11 @@ class Finder {
   }
 
   void begin_residency(Tier tier, const Use& use) {
-    const bool has_contents = object_->holds_state || (first_write_.task >= 0 && first_write_ < use.when);
+    const bool has_contents = object_->lasts != 0 || (first_write_.task >= 0 && first_write_ < use.when);
     SPILLWAY_CHECK(has_contents || use.access != Access::read, "task {} ({}) reads {} before it is written", use.when.task,
                    name_of(list_.tasks[static_cast<std::size_t>(use.when.task)].op.kind), object_->name.text());
     found_.push_back({.object = index_, .tier = tier, .first = use.when, .last = use.when});
-    found_.back().fetched = has_contents && use.access != Access::write && tier != object_->home;
+    takes_contents_ = has_contents && tier != object_->home;
   }
 
   // A use that would be fetched for before the last one is over is served by the same buffer.
@@ -194,14 +201,13 @@ class Finder {
       wanted_elsewhere |= other.when > residency.last;
       if (other.access != Access::read && other.when < residency.first) ready_after = std::max(ready_after, other.when.task);
     }
-    const bool lasts = object_->holds_state || object_->outlives_step;
-    residency.saved = residency.last_change >= 0 && (lasts || has_next || wanted_elsewhere);
+    if (!has_next && !wanted_elsewhere) residency.saved_in &= object_->lasts;
     residency.earliest = ready_after + 1;
     // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
-    if (residency.all_pending && choices_.update == UpdateTime::in_backward)
+    if (residency.used_in == kPendingTurn && choices_.update == UpdateTime::in_backward)
       residency.earliest = std::max(residency.earliest, std::min(fetches_end_, residency.first.task));
     residency.fetch_at = std::max(reach_->ahead[residency.first.task], residency.earliest);
-    if (residency.saved) residency.free_after = std::max(residency.free_after, reach_->behind[residency.last_change]);
+    if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_->behind[residency.last_change]);
   }
 
   // What moves to and from the residencies of a tier are uses of the next towards the home. There they only count where the
@@ -212,8 +218,9 @@ class Finder {
     if (next == object_->home && (object_->home_buffer >= 0 || uses.empty())) return;
     for (const Residency& residency : residencies) {
       using enum Moment::Side;
-      if (residency.fetched) uses.push_back({{residency.fetch_at, before}, Access::read, residency.all_pending});
-      if (residency.saved) uses.push_back({{residency.last_change, after}, Access::write, residency.change_pending});
+      const TurnSet fetched = residency.fetched_in, saved = residency.saved_in;
+      if (fetched != 0) uses.push_back({{residency.fetch_at, before}, Access::read, fetched, fetched});
+      if (saved != 0) uses.push_back({{residency.last_change, after}, Access::write, saved, 0});
     }
     std::ranges::stable_sort(uses, {}, &Use::when);
     ++tiers_used_;
@@ -233,6 +240,7 @@ class Finder {
   std::array<std::vector<Use>, kTiers> uses_;
   std::vector<TaskUse> by_tasks_;
   int tiers_used_ = 0;
+  bool takes_contents_ = false;  // the residency that was begun last: what it does not write comes from elsewhere
   Moment first_write_;
   std::vector<Use> unseen_;  // of the tier that is looked at
 };

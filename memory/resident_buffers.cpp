@@ -37,6 +37,23 @@ void add_common_buffers(const UnitGraph& graph, Plan& plan) {
     plan.constant_buffer = add_resident(plan, {"constants"}, Category::staging, Tier::device, graph.constant_bytes, 1);
 }
 
+// What is summed from turn to turn: by each of a block's users for itself, but where the waiting gradient is the sum.
+void add_sums(const UnitGraph& graph, Plan& plan) {
+  if (turns_of(plan.choices) == 1) return;
+  plan.sum_buffer.resize(graph.blocks.size());
+  const bool waits_as_is = plan.choices.form != StateForm::compact && !plan.choices.sharding.shards_gradients();
+  for (const Unit& unit : graph.units) {
+    for (const int block : unit.gradient_blocks) {
+      std::vector<int>& sums = plan.sum_buffer[block];
+      const bool is_there = sums.empty() && waits_as_is && plan.gradient_buffer[block] >= 0;
+      const ParameterBlock& of = graph.blocks[block];
+      sums.push_back(is_there ? -1
+                              : add_resident(plan, {of.name, sums.empty() ? ".gradient" : ".gradient_of_second_use"},
+                                             Category::gradients, plan.choices.gradient_tier[block], 4 * of.elements, 1));
+    }
+  }
+}
+
 }  // namespace
 
 void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
@@ -82,6 +99,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
                   plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
                   gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, graph.blocks[block]), 1));
   }
+  add_sums(graph, plan);
 }
 
 void add_inference_buffers(const UnitGraph& graph, Plan& plan) {

@@ -16,6 +16,7 @@ Program compile(const Plan& plan, const TaskList& list, Bytes early_room = 0) {
   Issued issued = issue(plan, list, residencies);
   if (early_room > 0) {
     fetch_early(residencies, plan, list, issued, early_room);
+    issued = {};  // two at once would be the most that planning a large model needs memory for
     issued = issue(plan, list, residencies);
   }
   return std::move(issued.program);

@@ -11,7 +11,7 @@ namespace spillway {
 struct Prediction {
   Timeline timeline;                        // of one step among equal ones
   double step_s = 0;
-  PerLane busy_s{};                         // work of the lane at its own rate
+  PerLane busy_s{};                         // work of the lane at its own rate, in all turns
   StepBound bound;                          // no schedule of the plan's choices is faster; of predict()
 };
 

@@ -1,5 +1,7 @@
 // The first pass of the schedule: what is computed, in which order, on which objects. The order alone fixes the numbers;
 // where objects are and when they move is for the passes after it (residency.h, moves.h), and cannot change them.
+// Who writes which tasks: forward and backward task_list.cpp, updates update_tasks.h, rows of lookups row_tasks.h, collectives
+// network_tasks.h, all by means of task_writer.h.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +12,7 @@
 
 namespace spillway {
 
-// Something that tasks touch: an array of a block's state, a gradient sum, an activation of one micro-batch.
+// Something that tasks touch: an array of a block's state, a gradient sum, an activation of a strip of micro-batches.
 struct Object {
   BufferName name;
   Category category = Category::staging;         // where it rests
@@ -19,8 +21,7 @@ struct Object {
   Tier home = Tier::device;
   Bytes bytes = 0;
   int block = -1, unit = -1, micro_batch = -1;
-  bool holds_state = false;                      // has contents before the program starts, and must keep its changes
-  bool outlives_step = false;                    // written in one step, read in the next
+  TurnSet lasts = 0;                             // turns after which the next one, or the next step, wants its contents
   int home_buffer = -1;                          // resident buffer where it rests; -1: it lives within a program
   Bytes home_begin = 0;                          // within home_buffer
 };
@@ -30,6 +31,7 @@ struct TaskOperand {
   Access access = Access::read;
   StateKind kind = StateKind::weight;
   Tier at = Tier::device;                        // where the task wants it
+  TurnSet wants = kEveryTurn;                    // an update: the turns in which it takes what is there; else it writes
   int object = -1;                               // -1 with bytes: scratch; -1 without: null
   Bytes begin = 0, bytes = 0;
 };

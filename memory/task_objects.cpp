@@ -12,7 +12,7 @@ TaskObjects::TaskObjects(const UnitGraph& graph, const Plan& plan, Purpose purpo
   reduced_object_.assign(graph.blocks.size(), -1);
   rounded_object_.assign(graph.blocks.size(), -1);
   gradient_objects_.resize(graph.blocks.size());
-  value_object_.assign(graph.values.size() * static_cast<std::size_t>(choices_.micro_batches), -1);
+  value_object_.assign(graph.values.size() * static_cast<std::size_t>(strips_of(choices_)), -1);
   resident_object_.assign(plan.resident.size(), -1);
   producer_.assign(graph.values.size(), -1);
   for (int unit = static_cast<int>(graph.units.size()) - 1; unit >= 0; --unit) {
@@ -38,7 +38,7 @@ int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64
                 .home = tier,
                 .bytes = elements * each,
                 .block = block,
-                .holds_state = true};
+                .lasts = kEveryTurn};
   object.home_buffer = resident;
   object.home_begin = begin * each;
   return add(std::move(object));
@@ -60,6 +60,7 @@ int TaskObjects::gradient(int block, int use) {
                   .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
                   .bytes = graph_.blocks[block].elements * 4, .block = block};
     if (waits_as_is) place_waiting_gradient(block, object);
+    place_sum(block, objects.size(), object);
     objects.push_back(add(std::move(object)));
   }
   return objects[use];
@@ -94,12 +95,19 @@ int TaskObjects::waiting_gradient(int block) {
 void TaskObjects::place_waiting_gradient(int block, Object& object) const {
   const int resident = plan_.gradient_buffer[block];
   if (resident < 0) return;
-  object.outlives_step = object.holds_state = true;  // written by the step before
+  object.lasts = kEveryTurn;  // written by the step before
   object.home_buffer = resident;
 }
 
-int TaskObjects::value(int index, int mb) {
-  int& object = value_object_[static_cast<std::size_t>(index) * choices_.micro_batches + mb];
+// The next turn goes on with the sum of this one, but after the last it is used up.
+void TaskObjects::place_sum(int block, std::size_t use, Object& object) const {
+  if (plan_.sum_buffer.empty() || object.home_buffer >= 0) return;
+  object.lasts = kEveryTurn & ~kLastTurn;
+  object.home_buffer = plan_.sum_buffer[block][use];
+}
+
+int TaskObjects::value(int index, const Strip& strip) {
+  int& object = value_object_[static_cast<std::size_t>(index * strips_of(choices_) + strip.first / choices_.strip)];
   if (object >= 0) return object;
   const int producer = producer_[index];
   Tier home = Tier::device;
@@ -108,10 +116,16 @@ int TaskObjects::value(int index, int mb) {
     if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill)
       home = spill_tier(choices_, producer);
   }
-  object = add({.name = {graph_.values[index].name}, .category = Category::activations, .staged_category = Category::staging,
-                       .home = home, .bytes = graph_.values[index].bytes, .unit = producer, .micro_batch = mb});
+  const Bytes bytes = graph_.values[index].bytes;
+  object = add({.name = {graph_.values[index].name},
+                .category = Category::activations,
+                .staged_category = Category::staging,
+                .home = home,
+                .bytes = strip.count == 1 ? bytes : strip.count * strip_stride(bytes),
+                .unit = producer,
+                .micro_batch = strip.first});
   if (graph_.values[index].lasts) {
-    objects_.back().holds_state = true;
+    objects_.back().lasts = kEveryTurn;
     objects_.back().home_buffer = plan_.value_buffer[index];
   }
   return object;
@@ -123,7 +137,7 @@ int TaskObjects::resident(int buffer) {
     object = add({.name = plan_.resident[buffer].name,
                   .home = plan_.resident[buffer].tier,
                   .bytes = plan_.resident[buffer].bytes,
-                  .holds_state = true,
+                  .lasts = kEveryTurn,
                   .home_buffer = buffer});
   }
   return object;

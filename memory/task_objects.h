@@ -11,6 +11,11 @@ namespace spillway {
 
 enum class Purpose : std::uint8_t { training, evaluation };
 
+// Micro-batches of a turn: `count` of them from `first` on.
+struct Strip {
+  int first = 0, count = 1;
+};
+
 class TaskObjects {
  public:
   // All must outlive this; objects are added to `objects`, and named by their index there.
@@ -26,11 +31,12 @@ class TaskObjects {
   int reduced_gradient(int block);
   // The gradient as it waits for its update: the sum itself, or its bf16 rounding in compact form.
   int waiting_gradient(int block);
-  int value(int index, int micro_batch);
+  int value(int index, const Strip& strip);
   int resident(int buffer);  // all of a resident buffer, where it rests
 
  private:
   void place_waiting_gradient(int block, Object& object) const;
+  void place_sum(int block, std::size_t use, Object& object) const;
 
   const UnitGraph& graph_;
   const Plan& plan_;

@@ -10,7 +10,7 @@ struct Span {
 };
 
 struct Timeline {
-  std::vector<Span> spans;                  // one an operation of Plan::step
+  std::vector<Span> spans;  // one an operation of Plan::step, turn after turn of those that are kept: shown_turns()
   double origin_s = 0;                      // when the step began, by a clock that goes on from step to step; 0 where predicted
 };
 

@@ -74,6 +74,12 @@ struct Work {
   }
 };
 
+// Of so many micro-batches.
+constexpr Work scaled(Work work, int micro_batches) {
+  for (double* of : {&work.gemm_flops, &work.attention_flops, &work.bytes, &work.repeated_flops}) *of *= micro_batches;
+  return work;
+}
+
 enum class ForwardRole : std::uint8_t {
   computes,              // runs in the forward
   merged_into_backward,  // nothing to do in the forward: backward computes loss and gradient at once

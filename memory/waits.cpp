@@ -27,7 +27,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
   std::vector<Lane> lanes;  // of each operation: close together, they are asked for often
   lanes.reserve(program.ops.size());
   for (const Op& op : program.ops) lanes.push_back(op.lane);
-  // Twice around: the second time sees what the step before has touched.
+  // Twice around: the second time sees what the turn before has touched, which may be the last of the step before.
   for (int id = 0; id < count * rounds; ++id) {
     const int round = id < count ? 0 : 1;
     Op& op = program.ops[id - round * count];

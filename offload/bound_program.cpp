@@ -105,7 +105,7 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
       Memory& memory = memories[static_cast<std::size_t>(operand.buffer)];
       if (BoundSegment* const read = std::exchange(memory.read, nullptr); read != nullptr && op.kind == OpKind::update) {
         memory.checked_by_update = true;
-        read->checked_by = op.condition == Condition::pending ? CheckedBy::pending_update : CheckedBy::update;
+        read->checked_by_update = op.when;
       }
       if (op.kind == OpKind::update && operand.role == Role::state)
         bound[id]->checks[static_cast<std::size_t>(operand.kind)] = memory.checked_by_update;
@@ -126,14 +126,33 @@ bool changes_state(const Plan& plan, const Op& op) {
   });
 }
 
-bool is_pass(OpKind kind) { return kind == OpKind::forward || kind == OpKind::recompute || kind == OpKind::backward; }
-
 // `keeps`: the unit's saved values have places, or it makes them in one piece.
 Pass pass_of(OpKind kind, bool keeps, bool takes_rows) {
-  if (kind == OpKind::recompute) return Pass::recompute;
   if (kind == OpKind::backward) return keeps ? Pass::backward : Pass::backward_in_pieces;
   if (takes_rows) return Pass::forward_of_rows;
   return keeps ? Pass::forward : Pass::forward_in_pieces;
+}
+
+void bind_pass(const Plan& plan, const UnitGraph& graph, const UnitCode& code, bool evaluates, BoundOp& bound) {
+  const Op& op = *bound.op;
+  const Unit& unit = graph.units[static_cast<std::size_t>(op.unit)];
+  const bool keeps = keeps_saved(plan.choices, op.unit, evaluates);
+  bound.calls = &code[pass_of(op.kind, keeps || unit.saved_piece == 0, bound.takes_rows)];
+  if (op.kind == OpKind::backward && recomputes(graph, plan.choices, op.unit)) {
+    bound.calls_before = &code[Pass::recompute];
+    bound.values_before = unit.forward.size();
+  }
+  // What is of no use beyond a call lies where it does for all micro-batches.
+  const auto add_strides = [&](const std::vector<ValueUse>& uses) {
+    for (const ValueUse& use : uses) {
+      const Bytes bytes = graph.values[static_cast<std::size_t>(use.value)].bytes;
+      bound.strides.push_back(unit.saves(use.value) && !keeps ? 0 : strip_stride(bytes));
+    }
+  };
+  if (bound.calls_before != nullptr) add_strides(unit.forward);
+  add_strides(op.kind == OpKind::backward ? unit.backward : unit.forward);
+  if (bound.takes_rows)
+    bound.rows_stride = graph.rows * unit.lookup.row_elements * bytes_per_element(plan.choices.form, StateKind::weight);
 }
 
 }  // namespace
@@ -150,13 +169,10 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     BoundOp& made = bound.lanes[static_cast<int>(op.lane)].emplace_back();
     made.op = &op;
     made.id = static_cast<int>(id);
-    for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.step < 0});
+    for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.turn < 0});
     bind_operands(plan, program, memory, made);
     bind_moves(plan, program, memory, made);
-    if (op.unit >= 0 && op.lane == Lane::compute && is_pass(op.kind)) {
-      const bool keeps = keeps_saved(plan.choices, op.unit, evaluates) || graph.units[op.unit].saved_piece == 0;
-      made.calls = &(*units.at(op.unit))[pass_of(op.kind, keeps, made.takes_rows)];
-    }
+    if (op.kind == OpKind::forward || op.kind == OpKind::backward) bind_pass(plan, graph, *units.at(op.unit), evaluates, made);
     if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows)
       made.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data());
     if (op.kind == OpKind::update || changes_state(plan, op)) bound.settled[static_cast<std::size_t>(op.lane)] = place[id];

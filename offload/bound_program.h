@@ -18,12 +18,9 @@ namespace spillway {
 
 struct BoundWait {
   Lane lane;
-  std::uint32_t place;  // operations of the lane that must be complete, counted from the beginning of the run
-  bool step_before;     // place counts from the beginning of the run before
+  std::uint32_t place;  // operations of the lane that must be complete, counted from the beginning of the turn
+  bool turn_before;     // place counts from the beginning of the turn before
 };
-
-// Who sees that the state that was read is what had been written: the update, where that is the first to take it.
-enum class CheckedBy : std::uint8_t { lane, update, pending_update };
 
 struct BoundSegment {
   Bytes nvme_offset[2];  // by slot
@@ -33,7 +30,8 @@ struct BoundSegment {
   Slot slot;
   std::byte* memory;
   Bytes bytes;
-  CheckedBy checked_by = CheckedBy::lane;  // read
+  // Of what is read: the turns in which the update, the first to take it, sees that it is what had been written; else the lane.
+  TurnSet checked_by_update = 0;
 };
 
 struct BoundCopy {
@@ -46,13 +44,17 @@ struct BoundOp {
   const Op* op = nullptr;
   int id = 0;
   std::vector<BoundWait> waits;
-  // forward, recompute, backward
+  // forward, backward
   const CallList* calls = nullptr;
-  std::vector<std::byte*> values;
+  const CallList* calls_before = nullptr;  // the forward again, for the saved values; null: none
+  std::vector<std::byte*> values;          // of the forward that goes before, then of the pass
+  std::vector<Bytes> strides;              // of each: where it is for the next micro-batch of the strip
+  std::size_t values_before = 0;
   std::vector<const std::byte*> weights;
   std::vector<float*> gradients;
   std::byte* workspace = nullptr;
   bool takes_rows = false;  // its lookup, in place of the first block's weights
+  Bytes rows_stride = 0;
   // read, write
   std::vector<BoundSegment> segments;
   std::unique_ptr<BoundRows> rows;  // fetch_rows, write_rows
@@ -71,11 +73,11 @@ struct BoundOp {
 struct BoundProgram {
   std::array<std::vector<BoundOp>, kLanes> lanes;
   int operations = 0;
-  LaneCounts settled;                  // operations that are complete when all state is updated, and where it rests
+  LaneCounts settled;                  // operations of a turn that are complete when all state is updated, and where it rests
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 
-// All must outlive the result. `evaluates`: the program is a forward of one micro-batch.
+// All must outlive the result. `graph` is that of the units. `evaluates`: the program is a forward of one micro-batch.
 BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
                           const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates);
 

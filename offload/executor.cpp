@@ -33,13 +33,15 @@ struct Executor::Impl {
     fill_constants();
     bound_step = bind_program(plan, graph, plan.step, memory, given.model->code, false);
     bound_flush = bind_program(plan, graph, plan.flush, memory, given.model->code, false);
-    if (given.evaluation) bound_evaluate = bind_program(plan, graph, plan.evaluate, memory, given.evaluation->code, true);
-    if (given.one_row) bound_one_row = bind_program(plan, graph, plan.evaluate, memory, given.one_row->code, true);
+    if (given.evaluation)
+      bound_evaluate = bind_program(plan, given.evaluation->graph, plan.evaluate, memory, given.evaluation->code, true);
+    if (given.one_row) bound_one_row = bind_program(plan, given.one_row->graph, plan.evaluate, memory, given.one_row->code, true);
     const std::span<std::byte> arena = memory.beside_nvme();
     if (given.store) {
       StoreChannelOptions channel{.registered = std::span(&arena, 1)};
       // Rows are fetched one by one, each of a few arrays.
-      if (plan.choices.fetches_rows) channel.max_segments = std::max(channel.max_segments, 8 * static_cast<int>(graph.rows));
+      if (plan.choices.fetches_rows)
+        channel.max_segments = std::max(channel.max_segments, 8 * plan.choices.strip * static_cast<int>(graph.rows));
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
     }
@@ -63,7 +65,8 @@ struct Executor::Impl {
                                       .committer = committer ? &*committer : nullptr,
                                       .updates_held = &updates_held,
                                       .chain = plan.choices.chain},
-                   std::max({plan.step.ops.size(), plan.flush.ops.size(), plan.evaluate.ops.size()}));
+                   std::max({plan.step.ops.size() * static_cast<std::size_t>(shown_turns(turns_of(plan.choices))),
+                             plan.flush.ops.size(), plan.evaluate.ops.size()}));
   }
 
   void fill_constants() {
@@ -79,7 +82,8 @@ struct Executor::Impl {
     const std::span<std::int32_t> tokens = std::span(filled).first(static_cast<std::size_t>(graph.rows)),
                                   targets = std::span(filled).subspan(static_cast<std::size_t>(graph.rows));
     fill(micro_batch, tokens.first(rows), targets.first(rows));
-    memory.copy_in(Tier::device, operations.tokens_offset(token_slot, micro_batch), std::as_bytes(std::span(filled)));
+    memory.copy_in(Tier::device, operations.tokens_offset(token_slot, micro_batch), std::as_bytes(tokens));
+    memory.copy_in(Tier::device, operations.targets_offset(token_slot, micro_batch), std::as_bytes(targets));
   }
 
   // Where the next update goes: beside the state that can be gone back to; over what cannot.
@@ -97,7 +101,8 @@ struct Executor::Impl {
     if (!committer || holds.load() > 0 || step % options.durability->interval != 0) return;
     LaneCounts settled = run.program->settled;
     for (std::size_t lane = 0; lane < settled.size(); ++lane) {
-      if (settled[lane]) *settled[lane] += run.base[lane];
+      const auto before = static_cast<std::size_t>(run.update_turn) * run.program->lanes[lane].size();
+      if (settled[lane]) *settled[lane] += run.base[lane] + static_cast<std::uint32_t>(before);
     }
     schedule_commit({.step = step, .slot = run.slot_after, .settled = settled, .run = run.updates_of});
   }
@@ -113,6 +118,7 @@ struct Executor::Impl {
     run.settings = run.update_settings = settings;
     run.known_factor.reset();
     run.evaluates = run.speculates = run.pending = false;
+    run.turns = 1, run.update_turn = 0;
     run.logits.reset();
     run.updates_of = run.number;
     run.slot_before = run.slot_after = slot;
@@ -130,6 +136,7 @@ struct Executor::Impl {
     run.pending = defers_any(plan.choices) && update_waits;
     if (defers_any(plan.choices)) run.update_settings = waiting_settings;
     if (defers_all(plan.choices) && run.pending) run.updates_of = waiting_run;
+    go_through_turns(run);
     if (updates_in(run)) run.slot_after = slot_to_write();
     run.token_slot = run.index;
     slot = run.slot_after;
@@ -141,11 +148,18 @@ struct Executor::Impl {
     return run;
   }
 
+  // A step's run: updates are at its end, but those of the step before at its beginning.
+  void go_through_turns(Run& run) const {
+    run.turns = turns_of(plan.choices);
+    run.update_turn = defers_all(plan.choices) ? 0 : run.turns - 1;
+  }
+
   // Where the norm of a speculative step says otherwise: the old slots still hold the state, so the step runs once more with the
   // factor known.
   Run& run_again(const Run& first, double factor) {
     runner->check_idle("a speculative step");
     Run& run = next_run(first.settings);
+    go_through_turns(run);
     run.known_factor = factor;
     run.slot_before = first.slot_before;
     run.slot_after = first.slot_after;
@@ -154,16 +168,20 @@ struct Executor::Impl {
     return runner->wait_for_oldest();
   }
 
+  std::size_t shown_spans() const {
+    return static_cast<std::size_t>(shown_turns(turns_of(plan.choices))) * static_cast<std::size_t>(bound_step.operations);
+  }
+
   // When the run's last operation ended, not when its lanes' threads came round to say so.
   double end_of(const Run& run) const {
     double end_s = run.submitted_s;
-    for (int id = 0; id < bound_step.operations; ++id) end_s = std::max(end_s, run.spans[id].end_s);
+    for (std::size_t i = 0; i < shown_spans(); ++i) end_s = std::max(end_s, run.spans[i].end_s);
     return end_s;
   }
 
   Timeline timeline_of(const Run& run) const {
     Timeline timeline;
-    timeline.spans.assign(run.spans.begin(), run.spans.begin() + bound_step.operations);
+    timeline.spans.assign(run.spans.begin(), run.spans.begin() + static_cast<std::ptrdiff_t>(shown_spans()));
     double origin = timeline.spans.empty() ? 0 : timeline.spans.front().begin_s;
     for (const Span& span : timeline.spans) origin = std::min(origin, span.begin_s);
     for (Span& span : timeline.spans) span.begin_s -= origin, span.end_s -= origin;

@@ -61,7 +61,7 @@ BoundRows::BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std
     homes.clear();
     arrays_.push_back(std::move(array));
   }
-  segments_.resize(arrays_.size() * static_cast<std::size_t>(graph.rows));
+  segments_.resize(arrays_.size() * static_cast<std::size_t>(op.micro_batches * graph.rows));
 }
 
 std::span<const IoSegment> BoundRows::segments(std::span<const std::int32_t> tokens, int slot) {

@@ -47,12 +47,13 @@ class FetchedRows {
   std::int64_t row_elements_ = 0;
 };
 
-// A fetch_rows or write_rows operation with its addresses: of each array [n] windows, one a token, in the order of the tokens.
+// A fetch_rows or write_rows operation with its addresses: of each array a window for each token of its strip, in the order of
+// the tokens.
 class BoundRows {
  public:
   BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std::byte* device);
 
-  // What to move for these tokens [n], of state in slot `slot` where it has two; valid until the next call.
+  // What to move for these tokens [strip, n], of state in slot `slot` where it has two; valid until the next call.
   std::span<const IoSegment> segments(std::span<const std::int32_t> tokens, int slot);
 
  private:

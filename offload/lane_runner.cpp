@@ -19,12 +19,20 @@ std::vector<Lane> lanes_of(Chain chain) {
 }
 
 // A wait on the run before means something only where that was of the same program.
-bool applies(const Run& run, const BoundWait& wait) { return !wait.step_before || run.follows; }
+bool applies(const Run& run, int turn, const BoundWait& wait) { return !wait.turn_before || turn > 0 || run.follows; }
 
-std::uint32_t target(const Run& run, const BoundWait& wait) {
+std::uint32_t target(const Run& run, int turn, const BoundWait& wait) {
   const int lane = static_cast<int>(wait.lane);
   const auto length = static_cast<std::uint32_t>(run.program->lanes[lane].size());
-  return run.base[lane] + wait.place - (wait.step_before ? length : 0);
+  return run.base[lane] + static_cast<std::uint32_t>(turn) * length + wait.place - (wait.turn_before ? length : 0);
+}
+
+// Where an operation's span goes; the times of other turns go nowhere.
+Span* span_of(Run& run, int turn, int id) {
+  for (int shown = 0; shown < shown_turns(run.turns); ++shown) {
+    if (shown_turn(shown, run.turns) == turn) return &run.spans[static_cast<std::size_t>(shown * run.program->operations + id)];
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -33,7 +41,7 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     : operations_(operations), around_(around), lanes_(lanes_of(around.chain)), runtime_(Runtime::make_cpu()) {
   for (Run& run : runs_) {
     run.index = static_cast<int>(&run - runs_.data());
-    run.spans.resize(most_operations);
+    run.spans.resize(most_operations);  // of all shown turns
   }
   for (const Lane lane : lanes_) {
     auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
@@ -62,7 +70,8 @@ void LaneRunner::begin(Run& run, const BoundProgram& program) {
   run.follows = last_program_ == &program;
   last_program_ = &program;
   run.base = total_;
-  for (int lane = 0; lane < kLanes; ++lane) total_[lane] += static_cast<std::uint32_t>(program.lanes[lane].size());
+  for (int lane = 0; lane < kLanes; ++lane)
+    total_[lane] += static_cast<std::uint32_t>(program.lanes[lane].size() * static_cast<std::size_t>(run.turns));
   run.stopped.clear();
   run.is_stopped.store(false);
   run.loss = run.grad_norm = 0;
@@ -123,41 +132,44 @@ void LaneRunner::run_lane(Run& run, Lane lane) {
 }
 
 void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
-  for (const BoundOp& op : ops) {
-    wait_until_ready(run, op);
-    Span& span = run.spans[op.id];
-    span.begin_s = seconds_now();
-    hold(run, op);
-    try {
-      if (!skipped(run, op)) {
-        if (op.op->kind == OpKind::update) wait_until_state_may_change(run);
-        std::string reason = operations_.execute(run, op);
-        if (!reason.empty()) stop(run, std::move(reason));
+  for (int turn = 0; turn < run.turns; ++turn) {
+    for (const BoundOp& op : ops) {
+      wait_until_ready(run, turn, op);
+      Span* const span = span_of(run, turn, op.id);
+      if (span != nullptr) span->begin_s = seconds_now();
+      hold(run, op);
+      try {
+        if (!skipped(run, turn, op)) {
+          if (op.op->kind == OpKind::update) wait_until_state_may_change(run);
+          std::string reason = operations_.execute(run, turn, op);
+          if (!reason.empty()) stop(run, std::move(reason));
+        }
+      } catch (...) {
+        fail(std::current_exception());
       }
-    } catch (...) {
-      fail(std::current_exception());
+      if (span != nullptr) span->end_s = seconds_now();
+      note_peak(run, lane, op);
+      release(run, op);
+      progress_.complete(lane);
     }
-    span.end_s = seconds_now();
-    note_peak(run, lane, op);
-    release(run, op);
-    progress_.complete(lane);
   }
 }
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
   const bool reads = lane == Lane::nvme_read;
-  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write,
-                 run.pending);
+  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write);
   Bytes& moved = reads ? run.nvme_read_bytes : run.nvme_written_bytes;
+  const int count = static_cast<int>(ops.size());
   const auto complete_oldest = [&] {
-    const int index = moves.oldest();
+    const BoundOp& op = ops[static_cast<std::size_t>(moves.oldest() % count)];
+    const int turn = moves.oldest() / count;
     try {
-      if (moves.finish_oldest()) moved += ops[index].op->bytes;
+      if (moves.finish_oldest()) moved += op.op->bytes;
     } catch (...) {
       fail(std::current_exception());
     }
-    run.spans[ops[index].id].end_s = seconds_now();
-    release(run, ops[index]);
+    if (Span* const span = span_of(run, turn, op.id); span != nullptr) span->end_s = seconds_now();
+    release(run, op);
     progress_.complete(lane);
   };
   const auto oldest_completes_soon = [&] {
@@ -167,37 +179,38 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
       return true;  // finishing it says why
     }
   };
-  for (int index = 0; index < static_cast<int>(ops.size()); ++index) {
-    const BoundOp& op = ops[index];
+  for (int index = 0; index < run.turns * count; ++index) {
+    const BoundOp& op = ops[static_cast<std::size_t>(index % count)];
+    const int turn = index / count;
     // Where the next operation must wait, what is under way is seen to: it may be what others, and so it, wait for. But as soon
     // as the next may start, it does: a drive with little to do at a time is slow.
-    while (moves.under_way() > 0 && (moves.full() || !ready(run, op))) {
+    while (moves.under_way() > 0 && (moves.full() || !ready(run, turn, op))) {
       if (moves.full() || oldest_completes_soon()) complete_oldest();
     }
-    wait_until_ready(run, op);
-    run.spans[op.id].begin_s = seconds_now();
+    wait_until_ready(run, turn, op);
+    if (Span* const span = span_of(run, turn, op.id); span != nullptr) span->begin_s = seconds_now();
     note_peak(run, lane, op);
     hold(run, op);
     try {
-      const auto tokens = op.rows ? operations_.tokens(run.token_slot, op.op->micro_batch) : std::span<const std::int32_t>();
-      moves.start(index, op, run.slot_before, run.slot_after, skipped(run, op), tokens);
+      const auto tokens = op.rows ? operations_.tokens(run.token_slot, turn, *op.op) : std::span<const std::int32_t>();
+      moves.start(index, op, run, turn, skipped(run, turn, op), tokens);
     } catch (...) {
       fail(std::current_exception());
-      moves.start(index, op, 0, 0, true, {});
+      moves.start(index, op, run, turn, true, {});
     }
   }
   while (moves.under_way() > 0) complete_oldest();
 }
 
-bool LaneRunner::ready(const Run& run, const BoundOp& op) const {
+bool LaneRunner::ready(const Run& run, int turn, const BoundOp& op) const {
   return std::all_of(op.waits.begin(), op.waits.end(), [&](const BoundWait& wait) {
-    return !applies(run, wait) || progress_.reached(wait.lane, target(run, wait));
+    return !applies(run, turn, wait) || progress_.reached(wait.lane, target(run, turn, wait));
   });
 }
 
-void LaneRunner::wait_until_ready(const Run& run, const BoundOp& op) const {
+void LaneRunner::wait_until_ready(const Run& run, int turn, const BoundOp& op) const {
   for (const BoundWait& wait : op.waits) {
-    if (applies(run, wait)) progress_.wait(wait.lane, target(run, wait));
+    if (applies(run, turn, wait)) progress_.wait(wait.lane, target(run, turn, wait));
   }
 }
 
@@ -206,10 +219,9 @@ void LaneRunner::wait_until_state_may_change(const Run& run) const {
   for (int held = around_.updates_held->load(); held > 0; held = around_.updates_held->load()) around_.updates_held->wait(held);
 }
 
-bool LaneRunner::skipped(const Run& run, const BoundOp& op) const {
+bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
   // The run that was stopped goes on, and its updates change nothing (operations.h); those behind it do not.
-  return failed_.load(std::memory_order_acquire) || (op.op->condition == Condition::pending && !run.pending) ||
-         is_void(run.number - 1);
+  return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || is_void(run.number - 1);
 }
 
 void LaneRunner::hold([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {

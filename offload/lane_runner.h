@@ -1,6 +1,6 @@
-// Takes runs through their programs: each lane's thread takes the lane's operations in order, starts each when what it waits for
-// is complete, and records when it began and ended. Up to two runs may be under way: one runs its tail while the next begins.
-// Not here: what an operation does (operations.h), what a step is (executor.h).
+// Takes runs through their programs, turn after turn: each lane's thread takes the lane's operations in order, starts each when
+// what it waits for is complete, and records when it began and ended. Up to two runs may be under way: one runs its tail while
+// the next begins. Not here: what an operation does (operations.h), what a step is (executor.h).
 #pragma once
 
 #include <array>
@@ -68,10 +68,10 @@ class LaneRunner {
   void run_lane(Run& run, Lane lane);
   void run_operations(Run& run, Lane lane, const std::vector<BoundOp>& ops);
   void run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops);
-  bool ready(const Run& run, const BoundOp& op) const;
-  void wait_until_ready(const Run& run, const BoundOp& op) const;
+  bool ready(const Run& run, int turn, const BoundOp& op) const;
+  void wait_until_ready(const Run& run, int turn, const BoundOp& op) const;
   void wait_until_state_may_change(const Run& run) const;
-  bool skipped(const Run& run, const BoundOp& op) const;
+  bool skipped(const Run& run, int turn, const BoundOp& op) const;
   // Whether a run, or one before it, was stopped. What came before the one that stopped is good, however late it is.
   bool is_void(std::int64_t run) const { return stopped_run_.load(std::memory_order_acquire) <= run; }
   static void hold(const Run& run, const BoundOp& op);

@@ -13,30 +13,36 @@
 #include "memory/plan.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
+#include "offload/run.h"
 #include "offload/state_extents.h"
 
 namespace spillway {
 
 class NvmeLane {
  public:
-  // `channel` may be null where every operation is skipped, `extents` where content is not checked. `pending`: whether updates
-  // with Condition::pending do their work.
-  NvmeLane(StoreChannel* channel, const StateExtents* extents, IoDirection direction, bool pending)
-      : channel_(channel), extents_(extents), direction_(direction), pending_(pending) {}
+  // `channel` may be null where every operation is skipped, `extents` where content is not checked.
+  NvmeLane(StoreChannel* channel, const StateExtents* extents, IoDirection direction)
+      : channel_(channel), extents_(extents), direction_(direction) {}
 
   int under_way() const noexcept { return count_; }
   bool full() const noexcept { return count_ == kMovesUnderWay; }
   // Index, as given to start(), of the operation that finish_oldest() completes.
   int oldest() const noexcept { return entries_[first_].index; }
 
-  // A skipped operation moves nothing and keeps its place in the order. `tokens` are those of the micro-batch of an operation on
-  // rows. Rows are parts of extents and are not checked; their blocks are, when the same step reads them whole.
-  void start(int index, const BoundOp& op, int slot_before, int slot_after, bool skip, std::span<const std::int32_t> tokens) {
+  // Of a run's turn. A skipped operation moves nothing and keeps its place in the order. `tokens` are those of the micro-batches
+  // of an operation on rows. Rows are parts of extents and are not checked; their blocks are, when the same step reads them
+  // whole.
+  void start(int index, const BoundOp& op, const Run& run, int turn, bool skip, std::span<const std::int32_t> tokens) {
     SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
                    op.segments.size());
-    Entry entry{.index = index, .op = &op, .slot_before = slot_before, .slot_after = slot_after, .skipped = skip};
+    Entry entry{.index = index,
+                .op = &op,
+                .turn = run.set_of(turn),
+                .slot_before = run.slot_before_in(turn),
+                .slot_after = run.slot_after_in(turn),
+                .skipped = skip};
     if (!skip && op.rows) {
-      entry.ticket = channel_->start(direction_, op.rows->segments(tokens, slot_before));
+      entry.ticket = channel_->start(direction_, op.rows->segments(tokens, entry.slot_before));
     } else if (!skip) {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;
@@ -71,6 +77,7 @@ class NvmeLane {
   struct Entry {
     int index = 0;
     const BoundOp* op = nullptr;
+    TurnSet turn = kEveryTurn;
     int slot_before = 0, slot_after = 0;
     bool skipped = false;
     IoTicket ticket{};
@@ -80,7 +87,7 @@ class NvmeLane {
   // Extent by extent, so that what else is under way is seen to in between.
   void check(const Entry& entry) const {
     for (const BoundSegment& segment : entry.op->segments) {
-      if (segment.checked_by == CheckedBy::update || (segment.checked_by == CheckedBy::pending_update && pending_)) continue;
+      if ((segment.checked_by_update & entry.turn) != 0) continue;
       const Bytes extent = extents_->extent_bytes(segment.buffer);
       for (Bytes at = 0; extent > 0 && at < segment.bytes; at += extent) {
         const Bytes bytes = std::min(extent, segment.bytes - at);
@@ -94,7 +101,6 @@ class NvmeLane {
   StoreChannel* channel_;
   const StateExtents* extents_;
   IoDirection direction_;
-  bool pending_;
   std::array<Entry, kMovesUnderWay> entries_{};
   int first_ = 0, count_ = 0;
 };

@@ -23,26 +23,30 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Backend& backen
 
 void Operations::note_tokens(int token_slot) {
   if (!plan_.choices.fetches_rows) return;
-  for (int mb = 0; mb < plan_.choices.micro_batches; ++mb) row_ops_.note_tokens(token_slot, mb, tokens(token_slot, mb));
+  row_ops_.note_tokens(token_slot, tokens(token_slot, 0, {.micro_batch = 0, .micro_batches = plan_.choices.micro_batches}));
 }
 
 Bytes Operations::tokens_offset(int token_slot, int micro_batch) const {
-  const std::int64_t before = static_cast<std::int64_t>(token_slot) * plan_.choices.micro_batches + micro_batch;
-  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset + before * graph_.token_bytes;
+  const Bytes step = plan_.choices.micro_batches * graph_.token_bytes;
+  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset + token_slot * step +
+         micro_batch * graph_.token_bytes / 2;
 }
 
-std::span<std::int32_t> Operations::tokens(int token_slot, int micro_batch) const {
-  return {reinterpret_cast<std::int32_t*>(device_ + tokens_offset(token_slot, micro_batch)),
-          static_cast<std::size_t>(graph_.rows)};
+Bytes Operations::targets_offset(int token_slot, int micro_batch) const {
+  return tokens_offset(token_slot, micro_batch + plan_.choices.micro_batches);
 }
 
-std::string Operations::execute(Run& run, const BoundOp& bound) {
+std::span<const std::int32_t> Operations::tokens(int token_slot, int turn, const OpHead& op) const {
+  return {reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(token_slot, first_micro_batch(turn, op))),
+          static_cast<std::size_t>(op.micro_batches * graph_.rows)};
+}
+
+std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
   switch (op.kind) {
     case OpKind::forward:
-    case OpKind::recompute:
     case OpKind::backward:
-      compute(run, bound);
+      compute(run, turn, bound);
       return {};
     case OpKind::loss:
       return sum_losses(run);
@@ -59,10 +63,10 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
     case OpKind::norm:
       return take_norm(run);
     case OpKind::update:
-      if (update(run, bound)) return {};
+      if (update(run, turn, bound)) return {};
       return gradient_not_finite(op.block);
     case OpKind::update_rows:
-      update_rows(run, bound);
+      update_rows(run, turn, bound);
       return {};
     case OpKind::add_rows:
       row_ops_.add_rows(bound, run.token_slot);
@@ -88,22 +92,34 @@ std::string Operations::execute(Run& run, const BoundOp& bound) {
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op.kind), name_of(op.lane));
 }
 
-void Operations::compute(const Run& run, const BoundOp& bound) const {
+void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
-  MicroBatchWords& words_of_batch = words()[op.micro_batch];
-  words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
-  words_of_batch.position = run.logits ? run.logits->position : 0;
-  words_of_batch.logits_row = run.logits ? run.logits->row : 0;
-  backend_.run(*bound.calls, {.values = bound.values,
-                              .weights = bound.weights,
-                              .gradients = bound.gradients,
-                              .workspace = bound.workspace,
-                              .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
-                              .tokens = tokens(run.token_slot, op.micro_batch).data(),
-                              .targets = tokens(run.token_slot, op.micro_batch).data() + graph_.rows,
-                              .words = &words_of_batch,
-                              .logits = run.logits ? reinterpret_cast<float*>(device_ + logits_offset()) : nullptr,
-                              .first_micro_batch = op.micro_batch == 0});
+  values_ = bound.values;
+  weights_ = bound.weights;
+  for (int i = 0; i < op.micro_batches; ++i) {
+    const int micro_batch = first_micro_batch(turn, op) + i;
+    MicroBatchWords& words_of_batch = words()[micro_batch];
+    words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
+    words_of_batch.position = run.logits ? run.logits->position : 0;
+    words_of_batch.logits_row = run.logits ? run.logits->row : 0;
+    PassMemory memory = {.values = std::span(values_).first(bound.values_before),
+                         .weights = weights_,
+                         .gradients = bound.gradients,
+                         .workspace = bound.workspace,
+                         .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
+                         .tokens = reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(run.token_slot, micro_batch)),
+                         .targets = reinterpret_cast<const std::int32_t*>(device_ + targets_offset(run.token_slot, micro_batch)),
+                         .words = &words_of_batch,
+                         .logits = run.logits ? reinterpret_cast<float*>(device_ + logits_offset()) : nullptr,
+                         .first_micro_batch = micro_batch == 0};
+    if (bound.calls_before != nullptr) backend_.run(*bound.calls_before, memory);
+    memory.values = std::span(values_).subspan(bound.values_before);
+    backend_.run(*bound.calls, memory);
+    for (std::size_t value = 0; value < values_.size(); ++value) {
+      if (values_[value] != nullptr) values_[value] += bound.strides[value];
+    }
+    if (bound.takes_rows && weights_[0] != nullptr) weights_[0] += bound.rows_stride;
+  }
 }
 
 std::string Operations::sum_losses(Run& run) const {
@@ -148,12 +164,12 @@ std::string Operations::gradient_not_finite(int block) const {
   return fmt::format("a gradient of {} is not finite", graph_.blocks[block].name);
 }
 
-bool Operations::update(Run& run, const BoundOp& bound) {
+bool Operations::update(Run& run, int turn, const BoundOp& bound) {
   if (run.is_stopped.load(std::memory_order_acquire)) return true;
-  const bool waited = bound.op->condition == Condition::pending;
+  const bool waited = bound.op->when == kPendingTurn;
   if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
   const StepSettings& step = waited ? run.update_settings : run.settings;
-  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before, run.slot_after, step.step);
+  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.step);
   TouchedRows apart;
   if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
     apart = bound.values.empty() ? row_ops_.touched(run.token_slot) : row_ops_.waiting(bound);
@@ -172,8 +188,8 @@ void Operations::update_touched(Run& run, const BoundOp& bound) const {
   row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings, factor()));
 }
 
-void Operations::update_rows(const Run& run, const BoundOp& bound) const {
-  const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, bound.op->micro_batch);
+void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) const {
+  const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, turn, *bound.op);
   if (run.pending && defers_all(plan_.choices)) {
     row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings, factor()));
   } else {

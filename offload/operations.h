@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "memory/parallel.h"
 #include "memory/plan.h"
@@ -28,11 +29,13 @@ class Operations {
   // Before a step whose tokens are in place begins.
   void note_tokens(int token_slot);
   // Why the run must stop, where its loss or a gradient came out not finite; else empty.
-  std::string execute(Run& run, const BoundOp& bound);
+  std::string execute(Run& run, int turn, const BoundOp& bound);
 
-  // int32 [n] of the device, and behind them as many targets.
+  // Of the device: int32 [n] of a micro-batch of the step, those of the next behind them; and its targets.
   Bytes tokens_offset(int token_slot, int micro_batch) const;
-  std::span<std::int32_t> tokens(int token_slot, int micro_batch) const;
+  Bytes targets_offset(int token_slot, int micro_batch) const;
+  // The inputs of all micro-batches that an operation is for.
+  std::span<const std::int32_t> tokens(int token_slot, int turn, const OpHead& op) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
   // By which the gradients of the last run that took their norm are to be scaled.
   double clip_factor() const { return factor()[1]; }
@@ -42,15 +45,16 @@ class Operations {
   MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
   double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
-  void compute(const Run& run, const BoundOp& bound) const;
+  void compute(const Run& run, int turn, const BoundOp& bound);
+  int first_micro_batch(int turn, const OpHead& op) const { return turn * plan_.choices.group + op.micro_batch; }  // of the step
   std::string sum_losses(Run& run) const;
   std::string take_norm(Run& run);
   // `factor`: of the clipping of what is applied.
   UpdateSettings settings_of(const Run& run, const StepSettings& step, const double* factor) const;
-  bool update(Run& run, const BoundOp& bound);  // false: a gradient of the block is not finite
+  bool update(Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
   void update_touched(Run& run, const BoundOp& bound) const;
-  void update_rows(const Run& run, const BoundOp& bound) const;
+  void update_rows(const Run& run, int turn, const BoundOp& bound) const;
 
   const Plan& plan_;
   const UnitGraph& graph_;
@@ -60,6 +64,9 @@ class Operations {
   UpdateHashes* const hashes_;
   OptimizerOps optimizer_;
   RowOps row_ops_;
+  // Of the compute lane's operation: addresses for the micro-batch of its strip that it is at.
+  std::vector<std::byte*> values_;
+  std::vector<const std::byte*> weights_;
 };
 
 }  // namespace spillway

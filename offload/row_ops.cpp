@@ -17,16 +17,14 @@ RowOps::RowOps(const UnitGraph& graph, const Choices& choices, const OptimizerOp
   row_nodes_ = rows_.row_elements() / node_;
 }
 
-void RowOps::note_tokens(int slot, int micro_batch, std::span<const std::int32_t> tokens) {
+void RowOps::note_tokens(int slot, std::span<const std::int32_t> tokens) {
   auto& places = places_[static_cast<std::size_t>(slot)];
-  if (places.empty()) return;
-  auto place = static_cast<std::int32_t>(micro_batch * graph_.rows);
+  std::int32_t place = 0;
   for (const std::int32_t token : tokens) {
     std::int32_t& first = first_place_[static_cast<std::size_t>(token)];
     if (first < 0) first = place;
     places[static_cast<std::size_t>(place++)] = {token, first};
   }
-  if (place != static_cast<std::int32_t>(places.size())) return;
   auto& touched = touched_[static_cast<std::size_t>(slot)];
   touched.clear();
   for (std::int32_t i = 0; i < place; ++i) {
@@ -122,14 +120,18 @@ void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int
 }  // namespace
 
 void RowOps::add_rows(const BoundOp& op, int slot) const {
-  const std::int64_t H = rows_.row_elements(), begin = op.op->micro_batch * graph_.rows;
+  const std::int64_t H = rows_.row_elements();
   auto* sums = reinterpret_cast<float*>(op.gradient[0]);
-  if (graph_.dtype == DType::float32) {
-    add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const float*>(op.values[0]),
-               rows_.any_lookup(), sums);
-  } else {
-    add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const BFloat16*>(op.values[0]),
-               rows_.any_lookup(), sums);
+  for (int i = 0; i < op.op->micro_batches; ++i) {
+    const std::byte* gradient = op.values[0] + i * strip_stride(graph_.rows * H * size_of(graph_.dtype));
+    const std::int64_t begin = (op.op->micro_batch + i) * graph_.rows;
+    if (graph_.dtype == DType::float32) {
+      add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const float*>(gradient),
+                 rows_.any_lookup(), sums);
+    } else {
+      add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const BFloat16*>(gradient),
+                 rows_.any_lookup(), sums);
+    }
   }
 }
 

@@ -24,9 +24,9 @@ class RowOps {
   // `optimizer` must outlive this.
   RowOps(const UnitGraph& graph, const Choices& choices, const OptimizerOps& optimizer);
 
-  // The tokens [n] of a micro-batch of the step in `slot`, in their order; before anything of the step runs.
-  void note_tokens(int slot, int micro_batch, std::span<const std::int32_t> tokens);
-  // The weights [n,H] of fetched rows: as they are, or as the update that waits will leave them.
+  // The tokens [N] of the step in `slot`; before anything of the step runs.
+  void note_tokens(int slot, std::span<const std::int32_t> tokens);
+  // The weights [tokens,H] of fetched rows: as they are, or as the update that waits will leave them.
   void copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const;
   void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const;
   // Of a block's gradient, complete but for what lookups add: the rows that the step touches, and the sums of squares of all

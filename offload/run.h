@@ -1,4 +1,4 @@
-// One passage through a program: what it is told, and what it finds out.
+// A step or another passage through a program, in as many turns as it takes: what it is told, and what it finds out.
 // Not here: how its lanes go through it (lane_runner.h).
 #pragma once
 
@@ -23,8 +23,10 @@ struct Run {
   bool evaluates = false;               // the loss alone, which may then be of any value
   std::optional<LogitsRequest> logits;  // wanted of an evaluation
   bool follows = false;                 // the run before was of the same program: waits on it mean something
-  bool pending = false;                 // operations with Condition::pending do their work
+  int turns = 1;                        // that it goes through the program
+  bool pending = false;                 // a step before left gradients: operations of kPendingTurn do their work
   int slot_before = 0, slot_after = 0;  // of two-slot state
+  int update_turn = 0;                  // that goes from the one slot to the other
   int token_slot = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
   StepSettings settings;                     // of this run's forward and backward
@@ -35,13 +37,17 @@ struct Run {
 
   std::atomic<int> lanes_left{0};
   std::atomic<bool> updates_done{false};
-  std::vector<Span> spans;
+  std::vector<Span> spans;  // [shown_turns(turns), operations]
   double submitted_s = 0;  // since the runner was made, as spans are
   double loss = 0, grad_norm = 0, loss_sum = 0;
   Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;      // each written by its lane alone
   std::array<std::array<Bytes, kTiers>, kLanes> peaks{};  // highest byte touched, the same
   std::string stopped;                  // why nothing of it counts: see StepOutcome; read once the run is complete
   std::atomic<bool> is_stopped{false};  // the same, for lanes that are still at it
+
+  TurnSet set_of(int turn) const { return turn_set(turn, turns, pending); }
+  int slot_before_in(int turn) const { return turn <= update_turn ? slot_before : slot_after; }
+  int slot_after_in(int turn) const { return turn < update_turn ? slot_before : slot_after; }
 };
 
 }  // namespace spillway

@@ -131,14 +131,17 @@ DriveRates rates_of(const DriveWork& work) {
 DriveWatch::DriveWatch(const Plan& plan, const MachineProfile& machine)
     : plan_(plan), beside_{machine.read_beside_compute, machine.write_beside_compute} {
   for (const Op& op : plan.step.ops) {
-    if (op.lane == Lane::nvme_read) read_bytes_ += op.bytes;
-    if (op.lane == Lane::nvme_write) written_bytes_ += op.bytes;
+    const Bytes bytes = times_in(op.when, turns_of(plan.choices)) * op.bytes;
+    if (op.lane == Lane::nvme_read) read_bytes_ += bytes;
+    if (op.lane == Lane::nvme_write) written_bytes_ += bytes;
   }
 }
 
 std::optional<SeenDrive> DriveWatch::observe(const Timeline& timeline, Bytes read, Bytes written) {
   const bool first = lanes_.reads.empty() && lanes_.writes.empty() && lanes_.compute.empty();
-  if (read_bytes_ + written_bytes_ == 0) return std::nullopt;
+  const int turns = turns_of(plan_.choices);
+  // Of more turns the times of some are not kept.
+  if (read_bytes_ + written_bytes_ == 0 || turns > kShownTurns) return std::nullopt;
   // What overlaps the step before is of both; no step overlaps more than one.
   if (!first) take_until(timeline.origin_s);
   if (read != read_bytes_ || written != written_bytes_) {
@@ -147,12 +150,14 @@ std::optional<SeenDrive> DriveWatch::observe(const Timeline& timeline, Bytes rea
   }
   if (first) taken_s_ = timeline.origin_s;
   const std::vector<Op>& ops = plan_.step.ops;
-  for (std::size_t id = 0; id < ops.size(); ++id) {
-    const Span span = {timeline.origin_s + timeline.spans[id].begin_s, timeline.origin_s + timeline.spans[id].end_s};
-    const DriveMove move = {span.begin_s, span.end_s, ops[id].bytes, ops[id].small_requests > 0};
-    if (ops[id].lane == Lane::nvme_read) lanes_.reads.push_back(move);
-    if (ops[id].lane == Lane::nvme_write) lanes_.writes.push_back(move);
-    if (ops[id].lane == Lane::compute) lanes_.compute.push_back(span);
+  for (std::size_t i = 0; i < timeline.spans.size(); ++i) {
+    const Op& op = ops[i % ops.size()];
+    if ((op.when & turn_set(static_cast<int>(i / ops.size()), turns, true)) == 0) continue;
+    const Span span = {timeline.origin_s + timeline.spans[i].begin_s, timeline.origin_s + timeline.spans[i].end_s};
+    const DriveMove move = {span.begin_s, span.end_s, op.bytes, op.small_requests > 0};
+    if (op.lane == Lane::nvme_read) lanes_.reads.push_back(move);
+    if (op.lane == Lane::nvme_write) lanes_.writes.push_back(move);
+    if (op.lane == Lane::compute) lanes_.compute.push_back(span);
   }
   if (unsaid_s_ < kApart_s) return std::nullopt;
   std::optional<SeenDrive> worth = seen();

@@ -130,6 +130,19 @@ json choice_json(E value) {
   return nullptr;
 }
 
+// A word, or how many micro-batches go through all units together.
+void set_order(MemoryOptions& memory, const FlagValue& value) {
+  const std::string text = value.text();
+  const bool is_number =
+      !text.empty() && text.size() <= 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  if (!is_number || std::stoll(text) == 0) return set_choice(memory.order, value);
+  memory.order = OrderChoice::groups;
+  memory.order_group = std::stoll(text);
+}
+json order_json(const MemoryOptions& memory) {
+  return memory.order == OrderChoice::groups ? json(fmt::format("{}", memory.order_group)) : choice_json(memory.order);
+}
+
 template <typename T>
 json optional_json(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
@@ -346,8 +359,9 @@ std::vector<Flag> make_table() {
       "update-on", names_of<UpdateOnChoice>("|"), F::text, "where the optimizer runs; this version: not apart from the device",
       SET { set_choice(o.memory.update_on, v); }, GET { return choice_json(o.memory.update_on); });
   add(
-      "order", names_of<OrderChoice>("|"), F::text, "horizontal: micro-batch by micro-batch; vertical: unit by unit",
-      SET { set_choice(o.memory.order, v); }, GET { return choice_json(o.memory.order); });
+      "order", names_of<OrderChoice>("|") + "|N", F::text,
+      "horizontal: micro-batch by micro-batch; vertical: unit by unit, each for all of them; N: for groups of so many",
+      SET { set_order(o.memory, v); }, GET { return order_json(o.memory); });
   add(
       "update", names_of<UpdateChoice>("|"), F::text, "when weights are updated; none of them changes the result",
       SET { set_choice(o.memory.update, v); }, GET { return choice_json(o.memory.update); });

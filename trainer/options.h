@@ -29,7 +29,7 @@ enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class TierChoice : std::uint8_t { automatic, device, host, nvme };
 enum class ActivationChoice : std::uint8_t { automatic, device, recompute, host, nvme };
 enum class UpdateOnChoice : std::uint8_t { automatic, host, device };
-enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical };
+enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
 enum class UpdateChoice : std::uint8_t { automatic, after, in_backward, in_next_forward };
 enum class DurabilityChoice : std::uint8_t { automatic, step, checkpoint };
 enum class CollectivesChoice : std::uint8_t { automatic, threads, mpi, nccl };
@@ -99,6 +99,7 @@ struct MemoryOptions {
   ActivationChoice activation_tier = ActivationChoice::automatic;
   UpdateOnChoice update_on = UpdateOnChoice::automatic;
   OrderChoice order = OrderChoice::automatic;
+  std::int64_t order_group = 0;  // of OrderChoice::groups: micro-batches of each
   UpdateChoice update = UpdateChoice::automatic;
   DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
   std::int64_t durability_interval = 0;                       // steps from one durable one to the next; 0: found from the plan

@@ -7,7 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "memory/plan.h"
 #include "trainer/page/assets.h"
+#include "trainer/quantity.h"
 
 namespace spillway {
 namespace {
@@ -52,6 +54,13 @@ std::string html_page(const nlohmann::ordered_json& data) {
       "<noscript>This page draws itself with a script.</noscript>\n<div id=\"tip\"></div>\n"
       "<script type=\"application/json\" id=\"data\">{}</script>\n<script>\n{}</script>\n</body>\n</html>\n",
       page_style(), text, page_script());
+}
+
+std::string words_of_turns(int turns) {
+  return turns <= kShownTurns
+             ? ""
+             : fmt::format(" Of the step's {} turns the first, the third and the last are shown: the others are as the third.",
+                           with_commas(turns));
 }
 
 nlohmann::ordered_json timeline_data(std::span<const ShownOperation> operations, std::span<const TimelineMark> marks,

@@ -26,6 +26,9 @@ struct ShownOperation {
   std::optional<Span> recorded;
 };
 
+// Which of so many turns a timeline shows, where that is not all of them.
+std::string words_of_turns(int turns);
+
 // A moment of the timeline with a word.
 struct TimelineMark {
   double at_s = 0;

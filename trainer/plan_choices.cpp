@@ -122,13 +122,18 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
     parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX),
                                   graph.parameters));
   }
-  choices.order = fields.one_of<Order>("order", {{"horizontal", Order::horizontal}, {"vertical", Order::vertical}});
   choices.update = fields.one_of<UpdateTime>(
       "update",
       {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
   choices.form = fields.one_of<StateForm>(
       "state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
   choices.micro_batches = static_cast<int>(fields.integer("micro_batches", 1, 1 << 20));
+  choices.group = static_cast<int>(fields.integer("group", 1, choices.micro_batches));
+  if (choices.micro_batches % choices.group != 0)
+    fields.refuse("group", fmt::format("is no divisor of {}", choices.micro_batches));
+  choices.strip = static_cast<int>(fields.integer("strip", 1, choices.group));
+  if (strips_of(choices) > kMostStrips)
+    fields.refuse("strip", fmt::format("makes {} strips, more than {}", strips_of(choices), kMostStrips));
   if (!fields.at("clip").is_boolean()) fields.refuse("clip", "is not true or false");
   choices.clip = fields.at("clip").get<bool>();
   choices.slots = static_cast<int>(fields.integer("slots", 1, 2));
@@ -150,6 +155,9 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.fetches_rows = fields.at("fetches_rows").get<bool>();
   if (choices.fetches_rows && !may_fetch_rows(graph, choices))
     fields.refuse("fetches_rows", "is true, but the other choices do not let rows be fetched");
+  if (fields.at("order") != order_words(choices))
+    fields.refuse("order", fmt::format("is {}, which is not what group {} is called: {}", fields.at("order").dump(),
+                                       choices.group, order_words(choices)));
   refuse_what_cannot_wait(choices, graph, fields);
   refuse_what_cannot_be_taken_back(choices, fields);
   return choices;

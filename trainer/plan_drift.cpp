@@ -30,21 +30,21 @@ std::optional<std::string> PlanDrift::observe(double step_s, const Timeline& tim
 std::string PlanDrift::message(double step_s, const Timeline& timeline) const {
   const std::vector<Op>& ops = plan_.step.ops;
   std::vector<Lane> lanes;
-  for (const Op& op : ops) lanes.push_back(op.lane);
+  for (std::size_t i = 0; i < timeline.spans.size(); ++i) lanes.push_back(ops[i % ops.size()].lane);
   const std::vector<double> planned = lane_seconds(lanes, prediction_.timeline.spans),
                             recorded = lane_seconds(lanes, timeline.spans);
   std::array<double, kLanes> planned_busy{}, busy{};
-  for (std::size_t id = 0; id < ops.size(); ++id) {
-    planned_busy[static_cast<int>(ops[id].lane)] += planned[id];
-    busy[static_cast<int>(ops[id].lane)] += recorded[id];
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    planned_busy[static_cast<int>(lanes[i])] += planned[i];
+    busy[static_cast<int>(lanes[i])] += recorded[i];
   }
   int lane = 0;
   for (int l = 1; l < kLanes; ++l) {
     if (busy[l] - planned_busy[l] > busy[lane] - planned_busy[lane]) lane = l;
   }
-  std::vector<std::size_t> worst(ops.size());
+  std::vector<std::size_t> worst(lanes.size());
   std::iota(worst.begin(), worst.end(), std::size_t{0});
-  std::erase_if(worst, [&](std::size_t id) { return static_cast<int>(ops[id].lane) != lane; });
+  std::erase_if(worst, [&](std::size_t id) { return static_cast<int>(lanes[id]) != lane; });
   std::ranges::stable_sort(worst, std::ranges::greater(), [&](std::size_t id) { return recorded[id] - planned[id]; });
   worst.resize(std::min<std::size_t>(worst.size(), 3));
   std::string text =
@@ -53,7 +53,7 @@ std::string PlanDrift::message(double step_s, const Timeline& timeline) const {
                   name_of(static_cast<Lane>(lane)), rounded_seconds(busy[lane]), rounded_seconds(planned_busy[lane]));
   std::string_view gap = "; operations ";
   for (const std::size_t id : worst) {
-    const Op& op = ops[id];
+    const Op& op = ops[id % ops.size()];
     const std::string of = op.unit >= 0    ? " " + graph_.units[op.unit].name
                            : op.block >= 0 ? " " + graph_.blocks[op.block].name
                                            : "";

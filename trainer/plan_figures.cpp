@@ -53,11 +53,12 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   figures.model_flops_utilization = figures.flops_per_token * figures.tokens_per_s / ranks / figures.best_matrix_flops;
   PerLane work{};
   for (const Op& op : plan.step.ops) {
-    work[static_cast<int>(op.lane)] += op.lane == Lane::compute  ? flops_of(op.work)
-                                       : op.lane == Lane::update ? op.work.bytes
-                                                                 : static_cast<double>(op.bytes);
-    if (op.lane == Lane::nvme_read) figures.nvme_read_bytes += op.bytes;
-    if (op.lane == Lane::nvme_write) figures.nvme_written_bytes += op.bytes;
+    const int times = times_in(op.when, turns_of(plan.choices));
+    work[static_cast<int>(op.lane)] += times * (op.lane == Lane::compute  ? flops_of(op.work)
+                                                : op.lane == Lane::update ? op.work.bytes
+                                                                          : static_cast<double>(op.bytes));
+    if (op.lane == Lane::nvme_read) figures.nvme_read_bytes += times * op.bytes;
+    if (op.lane == Lane::nvme_write) figures.nvme_written_bytes += times * op.bytes;
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     const double busy = prediction.busy_s[lane];

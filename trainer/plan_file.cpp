@@ -19,6 +19,7 @@
 #include "trainer/host.h"
 #include "trainer/json_place.h"
 #include "trainer/plan_choices.h"
+#include "trainer/plan_columns.h"
 #include "trainer/plan_figures.h"
 #include "trainer/plan_flags.h"
 #include "trainer/profile_file.h"
@@ -64,9 +65,11 @@ void add_chain(Json& json, const Choices& choices) {
 
 Json choices_json(const Choices& choices) {
   Json json = {{"graph", choices.graph == 0 ? "tiled" : "fused"},
-               {"order", name_of(choices.order)},
+               {"order", order_words(choices)},
                {"update", name_of(choices.update)},
                {"micro_batches", choices.micro_batches},
+               {"group", choices.group},
+               {"strip", choices.strip},
                {"clip", choices.clip},
                {"state", form_name(choices.form)},
                {"slots", choices.slots},
@@ -112,50 +115,6 @@ Json lanes_json(const PlanFigures& figures) {
   }
   return lanes;
 }
-
-// What an operation is; its times, which follow from the machine, are not part of it.
-Json operation_json(const Plan& plan, const UnitGraph& graph, std::size_t id) {
-  const Op& op = plan.step.ops[id];
-  Json made = {{"id", id}, {"kind", name_of(op.kind)}, {"lane", name_of(op.lane)}};
-  if (op.unit >= 0) made["unit"] = graph.units[op.unit].name;
-  if (op.block >= 0) made["block"] = graph.blocks[op.block].name;
-  if (op.micro_batch >= 0) made["micro_batch"] = op.micro_batch;
-  if (op.bytes > 0) made["bytes"] = op.bytes;
-  if (op.condition == Condition::pending) made["condition"] = "pending";
-  Json waits = Json::array(), buffers = Json::array();
-  for (const Wait& wait : op.waits) waits.push_back({wait.op, wait.step});
-  for (const Operand& operand : op.operands) {
-    if (operand.buffer < 0) continue;
-    const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
-    buffers.push_back({{"name", buffer.name.text()},
-                       {"tier", name_of(buffer.tier)},
-                       {"offset", buffer.offset + operand.begin},
-                       {"bytes", operand.bytes}});
-  }
-  made["waits"] = std::move(waits);
-  made["buffers"] = std::move(buffers);
-  return made;
-}
-
-// Long lists go to the text an entry a line: as a tree, those of a large model would take gigabytes, and most of the time.
-class Listed {
- public:
-  // `json`: the text of an object, to which lists are added.
-  explicit Listed(const Json& json) : text_(json.dump(1)) { text_.resize(text_.size() - 2); }  // "\n}"
-
-  void add(std::string_view key, std::size_t count, const std::function<Json(std::size_t)>& entry) {
-    text_ += fmt::format(",\n \"{}\": [", key);
-    for (std::size_t i = 0; i < count; ++i) {
-      text_ += i == 0 ? "\n  " : ",\n  ";
-      text_ += entry(i).dump();
-    }
-    text_ += count == 0 ? "]" : "\n ]";
-  }
-  std::string text() && { return std::move(text_) + "\n}\n"; }
-
- private:
-  std::string text_;
-};
 
 // What of the tiers is used when, which is for those who draw it: no part of what a plan is made of.
 Json resident_json(const StepUse& use) {
@@ -278,52 +237,38 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   json["choices"] = choices_json(plan.choices);
   const StepUse use = step_use(plan);
   json["resident"] = resident_json(use);
-  Listed listed(json);
-  listed.add("ops", plan.step.ops.size(), [&](std::size_t id) {
-    Json made = operation_json(plan, graph, id);
-    made["begin_s"] = prediction.timeline.spans[id].begin_s;
-    made["end_s"] = prediction.timeline.spans[id].end_s;
-    return made;
-  });
-  listed.add("buffers", use.buffers.size(), [&](std::size_t i) {
-    const BufferUse& buffer = use.buffers[i];
-    return Json{
-        {"tier", name_of(buffer.tier)}, {"category", name_of(buffer.category)}, {"bytes", buffer.bytes}, {"ops", buffer.ops}};
-  });
-  return std::move(listed).text();
+  std::string text = json.dump(1);
+  text.resize(text.size() - 2);  // "\n}"
+  return text +
+         fmt::format(",\n \"ops\": {},\n \"buffers\": {}\n}}\n", operations_text(plan, graph, &prediction), buffers_text(use));
 }
 
 namespace {
 
 std::string_view kind_of(Chain chain) { return has_host(chain) ? "with memory of its own" : "that shares the host's memory"; }
 
-// The first entry of `found` that is not as in `made`.
-void refuse_difference(const nlohmann::json& found, const nlohmann::json& made, const JsonPlace& place) {
-  if (made.is_object()) {
-    for (const auto& [key, value] : made.items())
-      refuse_difference(found.is_object() && found.contains(key) ? found[key] : nlohmann::json(), value, place.at(key));
-    return;
-  }
-  if (made.is_array() && found.is_array() && found.size() == made.size()) {
-    for (std::size_t i = 0; i < made.size(); ++i) refuse_difference(found[i], made[i], place.at(i));
-    return;
-  }
-  if (found != made) place.refuse(fmt::format("is {}, but these choices make it {}", shown(found), shown(made)));
-}
-
 // A plan runs as it is compiled, whatever a file says of its operations; a file that says otherwise is not run at all.
 void refuse_other_operations(const nlohmann::json& json, const std::string& file, const Plan& plan, const UnitGraph& graph) {
-  const JsonPlace whole(json, file, kPlanWasEdited), ops = whole.at("ops");
-  const std::size_t count = plan.step.ops.size();
-  for (std::size_t id = 0; id < std::min(ops.size(), count); ++id) {
-    const JsonPlace place = ops.at(id);
-    const nlohmann::json made = operation_json(plan, graph, id);
-    refuse_difference(json["ops"][id], made, place);
-    for (const std::string_view key : {"unit", "block", "micro_batch", "bytes", "condition"}) {
-      if (place.has(key) && !made.contains(key)) place.at(key).refuse("is there, but these choices make none");
+  const JsonPlace ops = JsonPlace(json, file, kPlanWasEdited).at("ops");
+  const auto columns = nlohmann::ordered_json::parse(operations_text(plan, graph, nullptr));
+  for (const auto& [key, made] : columns.items()) {
+    if (key == "digest") continue;  // it says less than any of the others
+    const JsonPlace column = ops.at(key);
+    const nlohmann::json& found = json["ops"][key];
+    if (!made.is_array() && found != made)
+      column.refuse(fmt::format("is {}, but these choices make it {}", shown(found), made.dump()));
+    if (!made.is_array()) continue;
+    const std::size_t entries = column.size();
+    for (std::size_t i = 0; i < std::min(entries, made.size()); ++i) {
+      if (found[i] == nlohmann::json(made[i])) continue;
+      column.at(i).refuse(fmt::format("is {}, but these choices make it {}", shown(found[i]), made[i].dump()));
     }
+    if (entries != made.size()) column.refuse(fmt::format("has {} entries, but these choices make {}", entries, made.size()));
   }
-  if (ops.size() != count) ops.refuse(fmt::format("has {} entries, but these choices make {} operations", ops.size(), count));
+  const JsonPlace digest = ops.at("digest");
+  if (const std::string made = columns["digest"].get<std::string>(); digest.text() != made)
+    digest.refuse(fmt::format("is {}, but that of these choices is {}: places of buffers, or what operations touch, differ",
+                              shown(json["ops"]["digest"]), made));
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.log = {};
   if (!run.outcome.plan) return options;
   const Choices& choices = run.outcome.plan->choices;
-  options.memory.order = choices.order == Order::horizontal ? OrderChoice::horizontal : OrderChoice::vertical;
+  const bool all = choices.group == choices.micro_batches, one = choices.group == 1;
+  options.memory.order = all ? OrderChoice::vertical : one ? OrderChoice::horizontal : OrderChoice::groups;
+  options.memory.order_group = all || one ? 0 : choices.group;
   options.memory.update = choices.update == UpdateTime::after         ? UpdateChoice::after
                           : choices.update == UpdateTime::in_backward ? UpdateChoice::in_backward
                                                                       : UpdateChoice::in_next_forward;

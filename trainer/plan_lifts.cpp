@@ -43,7 +43,7 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   PlanRequest asked = run.request;
   const Patience& patience = *std::ranges::lower_bound(kPatience, run.outcome.plan->step.ops.size(), {}, &Patience::operations);
   asked.effort = patience.effort;
-  asked.order = choices.order;
+  asked.group = choices.group;
   asked.update = choices.update;
   std::vector<Alternative> alternatives;
   const auto add = [&](Lift lift) -> Alternative& {

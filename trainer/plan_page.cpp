@@ -59,23 +59,27 @@ Json tiers_of(const PlannedRun& run) {
 Json timeline_of(const PlannedRun& run, const UnitGraph& graph) {
   const Plan& plan = *run.outcome.plan;
   std::vector<ShownOperation> operations;
-  for (std::size_t id = 0; id < plan.step.ops.size(); ++id) {
-    const Op& op = plan.step.ops[id];
+  const std::vector<Span>& spans = run.outcome.prediction.timeline.spans;
+  const int turns = turns_of(plan.choices);
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const Op& op = plan.step.ops[i % plan.step.ops.size()];
+    const int turn = shown_turn(static_cast<int>(i / plan.step.ops.size()), turns);
     const std::string_view of = op.unit >= 0    ? std::string_view(graph.units[op.unit].name)
                                 : op.block >= 0 ? std::string_view(graph.blocks[op.block].name)
                                                 : std::string_view();
     operations.push_back({.kind = name_of(op.kind),
                           .lane = name_of(op.lane),
                           .of = of,
-                          .micro_batch = op.micro_batch,
+                          .micro_batch = op.micro_batch < 0 ? -1 : turn * plan.choices.group + op.micro_batch,
                           .bytes = op.bytes,
-                          .planned = run.outcome.prediction.timeline.spans[id],
+                          .planned = spans[i],
                           .recorded = std::nullopt});
   }
   return timeline_data(operations, std::array{TimelineMark{run.outcome.prediction.step_s, "one step's time"}},
                        "The operations of one step among equal ones, as predicted. What runs past one step's time runs beside "
                        "the next step's beginning. "
-                       "Point at an operation; drag to move; turn the wheel with Ctrl or Shift to look closer.");
+                       "Point at an operation; drag to move; turn the wheel with Ctrl or Shift to look closer." +
+                           words_of_turns(turns));
 }
 
 Json lanes_table(const PlanFigures& figures) {

@@ -64,7 +64,7 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   const Prediction& prediction = run.outcome.prediction;
   const UnitGraph& graph = model.of(plan).graph;
   std::string text = fmt::format("{} parameters, {}; {} order, update {}\n", graph.parameters,
-                                 counted(model.pool().threads(), "thread"), name_of(choices.order), update_words(choices));
+                                 counted(model.pool().threads(), "thread"), order_words(choices), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
                       where(choices.optimizer_tier), activations(choices));
   const std::array<Bytes, kTiers> budgets = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
@@ -123,7 +123,7 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
           {"machine", fmt::format("{}; {}{}", shown_name(run.machine.name), counted(run.machine.threads, "thread"),
                                   has_devices(run.measured) ? "; planned; not yet run by this version" : "")},
           {"choices",
-           fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", name_of(choices.order),
+           fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", order_words(choices),
                        update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
 }
 

@@ -258,6 +258,24 @@ void refuse_known_machine(const RunOptions& options) {
                    "spillway plan takes the names of machines; without --profile this machine is measured.");
 }
 
+// Micro-batches that go through all units together, where the flags say.
+std::optional<int> group_of(const RunOptions& options, int micro_batches) {
+  switch (options.memory.order) {
+    case OrderChoice::automatic:
+      return std::nullopt;
+    case OrderChoice::horizontal:
+      return 1;
+    case OrderChoice::vertical:
+      return micro_batches;
+    case OrderChoice::groups:
+      break;
+  }
+  if (micro_batches % options.memory.order_group == 0) return static_cast<int>(options.memory.order_group);
+  throw InputError(fmt::format("--order {}: the {} of a step are no multiple of it", options.memory.order_group,
+                               counted(micro_batches, "micro-batch", "micro-batches")),
+                   "Give a divisor of --global-batch-size / --micro-batch-size, or horizontal, vertical or auto.");
+}
+
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   PlanRequest request;
   request.budgets = budgets;
@@ -276,9 +294,7 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   } else {
     request.form = options.precision.state == StateChoice::compact ? StateForm::compact : StateForm::exact;
   }
-  if (options.memory.order != OrderChoice::automatic) {
-    request.order = options.memory.order == OrderChoice::horizontal ? Order::horizontal : Order::vertical;
-  }
+  request.group = group_of(options, request.micro_batches);
   switch (options.memory.update) {
     case UpdateChoice::automatic:
       break;

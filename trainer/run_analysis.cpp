@@ -39,7 +39,7 @@ std::vector<Stall> stalls(const RunRecord& run) {
       double latest = free_at;  // what was over before compute was free held nothing up
       for (const Wait& wait : operation.waits) {
         const double end_s = run.operations[static_cast<std::size_t>(wait.op)].recorded.end_s;
-        if (wait.step == 0 && end_s > latest) latest = end_s, stall.waited_for = wait.op;
+        if (wait.turn == 0 && end_s > latest) latest = end_s, stall.waited_for = wait.op;
       }
       found.push_back(stall);
     }

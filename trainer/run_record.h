@@ -16,13 +16,14 @@
 
 namespace spillway {
 
-// An operation of the plan; its id is its place in the list.
+// An operation of the plan, in one turn.
 struct RecordedOperation {
+  int id = 0;            // in the plan
   std::string kind, of;  // `of`: its unit or block; may be empty
   Lane lane = Lane::compute;
   int micro_batch = -1;
   Bytes bytes = 0;
-  std::vector<Wait> waits;
+  std::vector<Wait> waits;  // `op` is the place in RunRecord::operations
   Span planned;
   Span recorded;  // of a run that was timed
 };
@@ -36,7 +37,8 @@ struct RunRecord {
   Lane binding_lane = Lane::compute;
   std::array<Bytes, kTiers> budget{}, planned_peak{};
   Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // a step
-  std::vector<RecordedOperation> operations;
+  int turns = 1;                                            // of a step
+  std::vector<RecordedOperation> operations;                // of each turn whose times are kept
   std::optional<StepUse> use;              // nothing where the plan is of a version that did not say it
   std::optional<std::int64_t> timed_step;  // nothing where the run has not saved a timeline yet
   std::vector<StepRecord> log;             // at least one step

@@ -72,7 +72,7 @@ Json curves_of(const RunRecord& run) {
 
 std::string name_of_operation(const RunRecord& run, int id) {
   const RecordedOperation& operation = run.operations[static_cast<std::size_t>(id)];
-  return fmt::format("{} {}{}{}", id, operation.kind, operation.of.empty() ? "" : " " + operation.of,
+  return fmt::format("{} {}{}{}", operation.id, operation.kind, operation.of.empty() ? "" : " " + operation.of,
                      operation.micro_batch >= 0 ? fmt::format(", micro-batch {}", operation.micro_batch) : "");
 }
 
@@ -157,7 +157,8 @@ Json timeline_of(const RunRecord& run) {
                      : "The plan alone: the run has not saved a timeline yet (it does with its first checkpoint). ";
   const std::array marks = {TimelineMark{run.planned_step_s, "planned step"}};
   return timeline_data(operations, marks,
-                       note + "Point at an operation; drag to move; turn the wheel with Ctrl or Shift to look closer.");
+                       note + "Point at an operation; drag to move; turn the wheel with Ctrl or Shift to look closer." +
+                           words_of_turns(run.turns));
 }
 
 // Planned above recorded, on one scale of time: the shorter of the two ends early.

@@ -16,7 +16,7 @@ struct Change {
 
 // When the bytes of a buffer of the step are in use: from the beginning of the first operation that touches it to the end of the
 // last.
-Span lifetime(const BufferUse& buffer, std::span<const Span> spans) {
+Span lifetime(const BufferUse& buffer, std::span<const Span> spans /* of a turn */) {
   Span life{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
   for (const int op : buffer.ops) {
     const Span& ran = spans[static_cast<std::size_t>(op)];
@@ -34,12 +34,20 @@ StepUse step_use(const Plan& plan) {
     use.resident[static_cast<int>(buffer.tier)][static_cast<int>(buffer.category)] += buffer.bytes * buffer.slots;
   for (const Buffer& buffer : plan.step.buffers)
     use.buffers.push_back({.tier = buffer.tier, .category = buffer.category, .bytes = buffer.bytes * buffer.slots, .ops = {}});
+  use.operations = plan.step.ops.size();
   const int resident = static_cast<int>(plan.resident.size());
+  // Whoever is the first to touch a buffer writes it, and the others wait for that; those of a lane end in order.
+  const auto note = [&](std::vector<int>& ops, int id) {
+    const auto lane_of = [&](int op) { return plan.step.ops[static_cast<std::size_t>(op)].lane; };
+    const auto of_lane =
+        std::find_if(ops.begin() + (ops.empty() ? 0 : 1), ops.end(), [&](int op) { return lane_of(op) == lane_of(id); });
+    if (of_lane != ops.end()) ops.erase(of_lane);
+    if (ops.empty() || ops.front() != id) ops.push_back(id);
+  };
   for (int id = 0; id < static_cast<int>(plan.step.ops.size()); ++id) {
     for (const Operand& operand : plan.step.ops[static_cast<std::size_t>(id)].operands) {
       if (operand.buffer < resident) continue;
-      std::vector<int>& ops = use.buffers[static_cast<std::size_t>(operand.buffer - resident)].ops;
-      if (ops.empty() || ops.back() != id) ops.push_back(id);
+      note(use.buffers[static_cast<std::size_t>(operand.buffer - resident)].ops, id);
     }
   }
   std::erase_if(use.buffers, [](const BufferUse& buffer) { return buffer.ops.empty(); });
@@ -51,10 +59,9 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
   std::array<Bytes, kCategories> level = use.resident[static_cast<int>(tier)];  // of this step alone
   std::array<Bytes, kCategories> of_step_before{};
   std::vector<Change> changes;
-  for (const BufferUse& buffer : use.buffers) {
-    if (buffer.tier != tier) continue;
-    const Span life = lifetime(buffer, spans);
-    if (!(life.end_s > life.begin_s)) continue;
+  const auto take = [&](const BufferUse& buffer, std::span<const Span> turn) {
+    const Span life = lifetime(buffer, turn);
+    if (!(life.end_s > life.begin_s)) return;
     const int category = static_cast<int>(buffer.category);
     // A span of several steps' length covers all of each but its beginning and its end, folded into one step.
     const double within = std::fmod(life.begin_s, step_s), begin = within < 0 ? within + step_s : within;
@@ -63,6 +70,11 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
     changes.push_back({begin, buffer.bytes, category, begins_later});
     changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category, begins_later || end > step_s});
     if (end > step_s) of_step_before[static_cast<std::size_t>(category)] += buffer.bytes;
+  };
+  for (std::size_t first = 0; first < spans.size(); first += use.operations) {
+    for (const BufferUse& buffer : use.buffers) {
+      if (buffer.tier == tier) take(buffer, spans.subspan(first, use.operations));
+    }
   }
   // Moments that folding has rounded apart are one.
   const double moment_s = step_s * 1e-9;

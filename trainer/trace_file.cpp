@@ -23,12 +23,12 @@ class Process {
     events_.push_back({{"ph", "M"}, {"pid", id_}, {"tid", 0}, {"name", "process_sort_index"}, {"args", {{"sort_index", id_}}}});
   }
 
-  void add(int id, const RecordedOperation& operation, const Span& span) {
+  void add(const RecordedOperation& operation, const Span& span) {
     // Whole nanoseconds, so that an end and a beginning at the same moment stay in order.
     const std::int64_t begin_ns = std::llround(span.begin_s * 1e9), end_ns = std::llround(span.end_s * 1e9);
     if (end_ns <= begin_ns) return;  // was skipped
     const int thread = thread_for(operation.lane, begin_ns, end_ns);
-    Json arguments = {{"operation", id}};
+    Json arguments = {{"operation", operation.id}};
     if (!operation.of.empty()) arguments["of"] = operation.of;
     if (operation.micro_batch >= 0) arguments["micro_batch"] = operation.micro_batch;
     if (operation.bytes > 0) arguments["bytes"] = operation.bytes;
@@ -74,7 +74,7 @@ void add_process(Json& events, int id, const std::string& name, const RunRecord&
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   std::ranges::stable_sort(order, {}, [&](int i) { return (run.operations[static_cast<std::size_t>(i)].*when).begin_s; });
   for (const int i : order)
-    process.add(i, run.operations[static_cast<std::size_t>(i)], run.operations[static_cast<std::size_t>(i)].*when);
+    process.add(run.operations[static_cast<std::size_t>(i)], run.operations[static_cast<std::size_t>(i)].*when);
 }
 
 }  // namespace

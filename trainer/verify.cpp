@@ -34,7 +34,7 @@ std::string words_of(const Plan& plan) {
   return fmt::format(
       "order {}, update {}, of {} {} weights and {} optimizer states on nvme, of {} {} recomputed and {} spilled; "
       "device {}, nvme {}",
-      name_of(c.order), name_of(c.update), counted(std::ssize(c.weight_tier), "block"), count_of(c.weight_tier, Tier::nvme),
+      order_words(c), name_of(c.update), counted(std::ssize(c.weight_tier), "block"), count_of(c.weight_tier, Tier::nvme),
       count_of(c.optimizer_tier, Tier::nvme), counted(std::ssize(c.saved), "unit"), count_of(c.saved, Saved::recompute),
       count_of(c.saved, Saved::spill), rounded_size(plan.peak[static_cast<int>(Tier::device)]),
       rounded_size(plan.peak[static_cast<int>(Tier::nvme)]));
@@ -49,7 +49,7 @@ std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& 
   roomy.memory.device_memory.reset();
   PlanRequest in_core = given.request;
   in_core.budgets = {.device = std::max(budgets_for(roomy).device, given.request.budgets.device), .host = 0, .nvme = 0};
-  in_core.order = Order::horizontal;
+  in_core.group = 1;
   in_core.update = UpdateTime::after;
   in_core.chain = Chain::device_nvme;
   in_core.update_tier.reset();
@@ -58,16 +58,16 @@ std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& 
   in_core.durability = Durability::automatic;
   std::vector<PlanRequest> rivals = {in_core};
   PlanRequest other = in_core;
-  other.order = Order::vertical;
+  other.group = other.micro_batches;
   other.update = UpdateTime::in_next_forward;
   other.activations = SavedRequest::recompute;
   rivals.push_back(other);
   const UpdateTime update = plan.choices.update == UpdateTime::after ? UpdateTime::in_next_forward : UpdateTime::after;
-  const Order order = plan.choices.order == Order::vertical ? Order::horizontal : Order::vertical;
+  const int group = plan.choices.group == 1 ? plan.choices.micro_batches : 1;
   for (const bool reordered : {true, false}) {
     for (const bool updated : {true, false}) {
       PlanRequest within = given.request;
-      if (reordered) within.order = order;
+      if (reordered) within.group = group;
       if (updated) within.update = update;
       within.activations = SavedRequest::automatic;
       if (reordered || updated) rivals.push_back(within);
@@ -219,7 +219,7 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   const auto note = [&](std::string_view what, const auto& x, const auto& y) {
     if (x != y) found.push_back(fmt::format("{}: {}, {}", what, x, y));
   };
-  if (a.micro_batches > 1) note("order", name_of(a.order), name_of(b.order));  // of one micro-batch both are the same
+  note("order", order_words(a), order_words(b));
   note("update", name_of(a.update), name_of(b.update));
   note("blocks updated in the next forward instead", count_of(a.deferred, Deferred::yes), count_of(b.deferred, Deferred::yes));
   note("rows fetched ahead", a.fetches_rows, b.fetches_rows);

@@ -560,17 +560,17 @@ class Refusals(CommandTest):
                 self.expect_any(self.flags(save=self.fresh(), plan=file), (2,), "edited.json")
         # What the operations do follows from the choices; a file that says otherwise is refused by the first entry that differs.
         ops = plan["ops"]
-        waiting = next(i for i, op in enumerate(ops) if op["waits"])
-        moving = next(i for i, op in enumerate(ops) if op["kind"] == "read")
-        other = ops[moving]["buffers"][1]["offset"] + 4096
+        waiting = next(i for i, waits in enumerate(ops["waits"]) if waits)
+        count = ops["count"]
         for path, value, entry in (
-                (["ops"], None, "ops is missing"), (["ops"], {}, "ops is an object"), (["ops"], ops[:-1], f"ops has {len(ops) - 1}"),
-                (["ops"], [*ops, ops[-1]], f"ops has {len(ops) + 1}"), (["ops", 3, "kind"], "levitate", "ops[3].kind"), (["ops", 3, "kind"], None, "ops[3].kind is missing"),
-                (["ops", 2], "read", "ops[2]"), (["ops", 4, "lane"], "nvme_write", "ops[4].lane"), (["ops", 5, "id"], 77, "ops[5].id"),
-                (["ops", moving, "buffers", 1, "offset"], other, f"ops[{moving}].buffers[1].offset"),  # where something else lies
-                (["ops", moving, "buffers", 0, "bytes"], 1 << 40, f"ops[{moving}].buffers[0].bytes"), (["ops", moving, "buffers"], [], f"ops[{moving}].buffers"),
-                (["ops", waiting, "waits"], [[len(ops) - 1, 0]], f"ops[{waiting}].waits"),  # a circle: that one waits for this
-                (["ops", waiting, "waits"], [], f"ops[{waiting}].waits"), (["ops", 0, "micro_batch"], 99, "ops[0].micro_batch"),
+                (["ops"], None, "ops is missing"), (["ops"], [], "ops is []"), (["ops", "of"], ops["of"][:-1], f"ops.of has {count - 1}"),
+                (["ops", "of"], [*ops["of"], 0], f"ops.of has {count + 1}"), (["ops", "count"], count + 1, "ops.count"), (["ops", "turns"], 99, "ops.turns"),
+                (["ops", "class", 3], "levitate", "ops.class[3]"), (["ops", "class"], None, "ops.class is missing"), (["ops", "class", 4], 99, "ops.class[4]"),
+                (["ops", "classes", 0, "lane"], "motorway", "ops.classes[0]"), (["ops", "classes", 0, "bytes"], 1 << 40, "ops.classes[0]"),
+                (["ops", "digest"], "xxh3:0123456789abcdef", "ops.digest"), (["ops", "digest"], 7, "ops.digest"), (["ops", "digest"], None, "ops.digest is missing"),
+                (["ops", "waits", waiting], [1], f"ops.waits[{waiting}]"), (["ops", "waits", waiting], [], f"ops.waits[{waiting}]"),
+                (["ops", "waits", waiting], "all", f"ops.waits[{waiting}]"), (["ops", "micro_batch", 0], 99, "ops.micro_batch[0]"),
+                (["choices", "group"], 3, "choices.group"), (["choices", "group"], 0, "choices.group"), (["choices", "strip"], 99, "choices.strip"),
                 (["model", "parameters"], 7, "model.parameters"), (["model"], None, "model is missing")):
             with self.subTest(path=path, value=str(value)[:60]):
                 file.write_text(json.dumps(edited(path, value)))

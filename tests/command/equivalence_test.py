@@ -45,7 +45,7 @@ class Equivalence(CommandTest):
 
     def check_offloaded(self, run, reference):
         self.assertNotEqual(run.choices(), reference.choices())
-        self.assertNotEqual(len(run.plan["ops"]), len(reference.plan["ops"]))
+        self.assertNotEqual(run.plan["ops"]["count"], reference.plan["ops"]["count"])
         planned = run.plan["nvme_per_step"]
         self.assertGreater(planned["read_bytes"], 0)
         for record in run.log[1:]:  # the first has no update of a step before to make
@@ -67,7 +67,7 @@ class Equivalence(CommandTest):
                 self.assertIn(wanted, [SAVED[value] for value, _ in choices["saved"]])
                 self.check_same(run, reference)
                 self.check_offloaded(run, reference)
-                programs.add(str([(op["kind"], op.get("unit"), op.get("micro_batch"), op["buffers"]) for op in run.plan["ops"]]))
+                programs.add(run.plan["ops"]["digest"])
         self.assertEqual(len(programs), len(ORDERS) * len(UPDATES) * len(ACTIVATIONS), "some of these plans were one and the same")
 
     def test_schedules_exact(self):

@@ -11,10 +11,14 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from plan_operations import operations  # noqa: E402, F401: for the tests
 
 PROGRAM = os.environ.get("SPILLWAY", "")
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"

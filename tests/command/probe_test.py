@@ -4,7 +4,7 @@ import os
 import pathlib
 import unittest
 
-from harness import DATA, MIB, SANITIZED, CommandTest, Golden, arguments, run
+from harness import DATA, MIB, SANITIZED, CommandTest, Golden, arguments, operations, run
 
 MINUTE = r"^\d{4}-\d\d-\d\dT\d\d:\d\dZ$"
 RATES = ("nvme_read_bytes", "nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes")
@@ -14,7 +14,7 @@ def busy_share(trained):
     """Of the last step, the share in which anything moved."""
     spans = json.loads((trained.path / "timeline.json").read_text())["spans"]
     busy, until = 0, 0
-    for begin, end in sorted(span for op, span in zip(trained.plan["ops"], spans) if op["lane"].startswith("nvme")):
+    for begin, end in sorted(span for op, span in zip(operations(trained.plan), spans) if op["lane"].startswith("nvme")):
         busy += max(0, end - max(begin, until))
         until = max(until, end)
     return busy / max(end for _, end in spans)

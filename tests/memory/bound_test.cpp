@@ -84,7 +84,7 @@ void expect_obeyed(const Plan& plan, const UnitGraph& graph, const MachineProfil
 }
 
 std::string words_of(const Choices& choices) {
-  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, rows {}, lookahead {}", name_of(choices.order),
+  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, rows {}, lookahead {}", order_words(choices),
                      name_of(choices.update), choices.clip, choices.slots, choices.micro_batches, choices.fetches_rows,
                      choices.lookahead);
 }
@@ -93,9 +93,9 @@ std::string words_of(const Choices& choices) {
 Choices drawn(const UnitGraph& graph, std::mt19937& random) {
   const auto one_of = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
   Choices choices = toy_choices(graph, Tier::device);
-  choices.order = one_of(2) == 0 ? Order::vertical : Order::horizontal;
   choices.update = static_cast<UpdateTime>(one_of(3));
   choices.micro_batches = 1 + one_of(4);
+  set_order(choices, one_of(2) == 0 ? Order::vertical : Order::horizontal);
   choices.clip = one_of(2) == 0;
   choices.slots = 1 + one_of(2);
   choices.form = one_of(3) == 0 ? StateForm::compact : StateForm::exact;

@@ -128,8 +128,8 @@ class ByteOrder {
       const std::size_t round = id / ops.size();
       const Op& op = ops[id % ops.size()];
       for (const Wait& wait : op.waits) {
-        if (wait.step < 0 && round == 0) continue;  // what was before the first round is not looked at
-        at_start[id].add(at_end[(wait.step < 0 ? round - 1 : round) * ops.size() + static_cast<std::size_t>(wait.op)]);
+        if (wait.turn < 0 && round == 0) continue;  // what was before the first round is not looked at
+        at_start[id].add(at_end[(wait.turn < 0 ? round - 1 : round) * ops.size() + static_cast<std::size_t>(wait.op)]);
       }
       auto& before = last[static_cast<std::size_t>(op.lane)];
       const bool overlaps = op.lane == Lane::nvme_read || op.lane == Lane::nvme_write;

@@ -48,10 +48,12 @@ Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   Choices choices = toy_choices(graph, Tier::nvme);
   choices.chain = Chain::device_host_nvme;
   choices.update_tier = any(Tier::host, Tier::device);
-  choices.order = any(Order::horizontal, Order::vertical);
   choices.update = any(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward);
   choices.clip = choices.update != UpdateTime::in_backward;
-  choices.micro_batches = any(1, 2, 3);
+  choices.micro_batches = any(1, 2, 3, 4, 6);
+  choices.group = any(1, 2, choices.micro_batches);
+  if (choices.micro_batches % choices.group != 0) choices.group = 1;
+  choices.strip = 1 + static_cast<int>(random() % static_cast<unsigned>(choices.group));
   choices.lookahead = any(0, 1, 2, 4);
   choices.update_spread = any(0, 1, 2);
   choices.slots = any(1, 2);
@@ -113,7 +115,7 @@ TEST(Chain, EveryOperationFindsWhatTheLastOneWrote) {
     for (const Op& op : plan.step.ops) ++moved[static_cast<std::size_t>(op.lane)];
   }
   for (const Lane lane : {Lane::upload, Lane::download, Lane::nvme_read, Lane::nvme_write})
-    EXPECT_GT(moved[static_cast<std::size_t>(lane)], 5000) << name_of(lane);
+    EXPECT_GT(moved[static_cast<std::size_t>(lane)], 4000) << name_of(lane);
 }
 
 // The same where NVMe is the device's neighbour, in the combinations that have been there before.

@@ -17,7 +17,7 @@ inline std::string name_of_case(const Choices& c, bool tied, bool fused) {
   return fmt::format(
       "{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {} "
       "deferred {} early room {}",
-      name_of(c.order), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form),
+      order_words(c), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form),
       c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows,
       std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes), c.early_room);
 }
@@ -42,9 +42,9 @@ void for_every_choice(Visit&& visit, int layers = 4) {
               for (const int micro_batches : {1, 3}) {
                 for (const int lookahead : {0, 1, 3}) {
                   Choices choices = toy_choices(graph, tier);
-                  choices.order = order;
                   choices.update = update;
                   choices.micro_batches = micro_batches;
+                  set_order(choices, order);
                   choices.lookahead = lookahead;
                   choices.update_spread = (lookahead + 1) / 2;
                   choices.slots = lookahead == 1 ? 2 : 1;

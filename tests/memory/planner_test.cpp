@@ -57,16 +57,16 @@ TEST(Planner, StaysWithinEveryBudgetThatItAccepts) {
 
 TEST(Planner, KeepsToWhatIsForced) {
   const Graphs graphs;
-  for (const Order order : {Order::horizontal, Order::vertical}) {
+  for (const int group : {1, 2}) {
     for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_next_forward}) {
       PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB}, .micro_batches = 2};
-      request.order = order;
+      request.group = group;
       request.update = update;
       request.optimizer_tier = Tier::nvme;
       request.activations = SavedRequest::recompute;
       const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
       ASSERT_TRUE(outcome.plan);
-      EXPECT_EQ(outcome.plan->choices.order, order);
+      EXPECT_EQ(outcome.plan->choices.group, group);
       EXPECT_EQ(outcome.plan->choices.update, update);
       for (const Tier tier : outcome.plan->choices.optimizer_tier) EXPECT_EQ(tier, Tier::nvme);
       for (const Saved saved : outcome.plan->choices.saved) EXPECT_EQ(saved, Saved::recompute);

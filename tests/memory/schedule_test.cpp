@@ -28,15 +28,14 @@ TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
     std::vector<std::string> steps;
     for (const Op& op : plan.step.ops) {
       if (op.unit >= 0 && graph.units[op.unit].lookup.rows > 0) continue;
-      if (op.lane == Lane::compute && op.kind != OpKind::recompute)
-        steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
+      if (op.lane == Lane::compute) steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
     }
     return steps;
   };
   for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
     Choices in_core = toy_choices(graph, Tier::device);
-    in_core.order = choices.order;
     in_core.micro_batches = choices.micro_batches;
+    set_group(in_core, choices.group);
     ASSERT_EQ(arithmetic(compiled(graph, choices), graph), arithmetic(compiled(graph, in_core), graph));
   });
 }
@@ -87,7 +86,7 @@ TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
           writes_own |= first == op.block;
         }
       }
-      if (op.kind != OpKind::update || op.condition == Condition::pending || !squares_with_update(graph, choices, op.block)) {
+      if (op.kind != OpKind::update || op.when == kPendingTurn || !squares_with_update(graph, choices, op.block)) {
         ASSERT_FALSE(touches_open);
         continue;
       }
@@ -152,7 +151,6 @@ TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
     Bytes moved = 0;
     for (const Op& op : plan.step.ops) {
       if (op.unit != head) continue;
-      EXPECT_NE(op.kind, OpKind::recompute);
       for (const Operand& operand : op.operands) {
         if (operand.role == Role::nvme && operand.bytes == graph.values[unit.saved.front()].bytes) moved += operand.bytes;
       }
@@ -213,7 +211,7 @@ TEST(Validate, RefusesTheSameOfAFlushAndOfAnEvaluation) {
       EXPECT_THROW(validate(bad, graph), Error);
     };
     refused([](Plan&, Program& bad) { bad.ops.back().block = 1000; });
-    refused([](Plan& plan, Program& bad) { bad.ops.back().micro_batch = plan.choices.micro_batches; });
+    refused([](Plan& plan, Program& bad) { bad.ops.back().micro_batch = plan.choices.group; });
     refused([](Plan&, Program& bad) { bad.ops.back().waits.push_back({static_cast<int>(bad.ops.size()) - 1, 0}); });
     refused([](Plan&, Program& bad) { bad.ops.front().operands.front().bytes += kGiB; });
     refused([](Plan&, Program& bad) { bad.buffers.front().offset += 64; });

@@ -36,7 +36,7 @@ TEST(Sharding, MovesTwoParametersAStepAndThreeWhereWeightsAreSharded) {
       Choices choices = toy_choices(graph, Tier::device);
       choices.micro_batches = micro_batches;
       choices.update = update;
-      choices.order = Order::vertical;
+      set_order(choices, Order::vertical);
       choices.lookahead = 0;
       choices.sharding = {.ranks = 4, .group = 4, .stage = 0};
       EXPECT_EQ(traffic_of(compiled(graph, choices)).reduced, 2 * parameters);  // everybody has the whole sum: two halves
@@ -86,15 +86,15 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
               for (const int lookahead : {0, 2}) {
                 Choices choices = toy_choices(graph, tier);
                 choices.sharding = {.ranks = 6, .group = lookahead == 0 ? 6 : 3, .stage = stage};
-                choices.order = order;
                 choices.update = update;
                 choices.micro_batches = 2;
+                set_order(choices, order);
                 choices.lookahead = lookahead;
                 choices.form = lookahead == 0 ? StateForm::exact : StateForm::compact;
                 choices.update_chunk = 16 * 1024;
                 const Plan plan = compiled(graph, choices);
                 EXPECT_NO_THROW(validate(plan, graph))
-                    << tied << fused << stage << name_of(order) << name_of(update) << name_of(tier) << lookahead;
+                    << tied << fused << stage << order_words(choices) << name_of(update) << name_of(tier) << lookahead;
               }
             }
           }

@@ -30,11 +30,13 @@ class SymbolicRun {
 
   void step() {
     const bool updates = !defers_all(plan_.choices) || waits_;
-    run(plan_.step, waits_, updates);
+    const int turns = turns_of(plan_.choices), update_turn = defers_all(plan_.choices) ? 0 : turns - 1;
+    for (turn_ = 0; turn_ < turns; ++turn_) run(plan_.step, turn_set(turn_, turns, waits_), updates && turn_ == update_turn);
+    turn_ = 0;
     waits_ = defers_any(plan_.choices);
   }
   void flush() {
-    if (waits_) run(plan_.flush, true, true);
+    if (waits_) run(plan_.flush, kEveryTurn, true);
     waits_ = false;
   }
 
@@ -78,10 +80,10 @@ class SymbolicRun {
     return at(buffer, slot, operand.begin);
   }
 
-  void run(const Program& program, bool pending, bool updates) {
+  void run(const Program& program, TurnSet turn, bool updates) {
     slot_after_ = two_slots_ && updates ? 1 - slot_ : slot_;
     for (const Op& op : program.ops) {
-      if (op.condition == Condition::pending && !pending) continue;
+      if ((op.when & turn) == 0) continue;
       if (op.lane == Lane::nvme_read || op.lane == Lane::nvme_write || op.lane == Lane::upload || op.lane == Lane::download) {
         move(program, op);
       } else {
@@ -98,20 +100,21 @@ class SymbolicRun {
     }
   }
 
-  // A second forward computes what the first one did.
-  static std::uint64_t name_of_work(const Op& op) {
-    const OpKind kind = op.kind == OpKind::recompute ? OpKind::forward : op.kind;
-    std::uint64_t name = hash_of(static_cast<std::uint64_t>(kind), static_cast<std::uint64_t>(op.unit + 1));
+  int first_micro_batch(const Op& op) const { return turn_ * plan_.choices.group + op.micro_batch; }
+  std::uint64_t name_of_work(const Op& op) const {
+    std::uint64_t name = hash_of(static_cast<std::uint64_t>(op.kind), static_cast<std::uint64_t>(op.unit + 1));
     name = hash_of(name, static_cast<std::uint64_t>(op.block + 1));
-    return hash_of(name, static_cast<std::uint64_t>(op.micro_batch + 1));
+    return op.micro_batch < 0 ? name : hash_of(name, static_cast<std::uint64_t>(first_micro_batch(op) + 1));
   }
 
   // What is updated is part of itself alone.
   void compute(const Program& program, const Op& op) {
     std::uint64_t inputs = name_of_work(op);
-    for (const Operand& operand : op.operands) {
-      if (operand.buffer < 0 || operand.access != Access::read) continue;
-      inputs = hash_bytes(inputs, at(program, operand), static_cast<std::size_t>(operand.bytes));
+    for (auto operand = op.operands.begin(); operand != op.operands.end(); ++operand) {
+      if (operand->buffer < 0 || operand->access != Access::read) continue;
+      const auto is_same = [&](const Operand& other) { return other.buffer == operand->buffer && other.access == Access::write; };
+      if (std::any_of(op.operands.begin(), operand, is_same)) continue;  // made by the operation itself
+      inputs = hash_bytes(inputs, at(program, *operand), static_cast<std::size_t>(operand->bytes));
     }
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const Operand& operand = op.operands[i];
@@ -119,7 +122,9 @@ class SymbolicRun {
       std::uint8_t* data = at(program, operand);
       const auto bytes = static_cast<std::size_t>(operand.bytes);
       std::uint64_t content = hash_of(inputs, i);
-      if (operand.access == Access::update) content = hash_bytes(content, data, bytes);
+      // The first turn's first strip begins the sums that the others go on with.
+      const bool begins = op.kind == OpKind::backward && operand.role == Role::gradient && first_micro_batch(op) == 0;
+      if (operand.access == Access::update && !begins) content = hash_bytes(content, data, bytes);
       fill(content, data, bytes);
     }
   }
@@ -128,7 +133,7 @@ class SymbolicRun {
   const UnitGraph& graph_;
   std::array<std::vector<std::uint8_t>, kTiers> bytes_;
   bool two_slots_ = false, waits_ = false;
-  int slot_ = 0, slot_after_ = 0;
+  int slot_ = 0, slot_after_ = 0, turn_ = 0;
 };
 
 }  // namespace spillway

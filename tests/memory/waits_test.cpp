@@ -76,10 +76,12 @@ Choices mixed_choices(const UnitGraph& graph, std::uint64_t seed) {
     return values[random() % values.size()];
   };
   Choices choices = toy_choices(graph, Tier::nvme);
-  choices.order = any(Order::horizontal, Order::vertical);
   choices.update = any(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward);
   choices.clip = choices.update != UpdateTime::in_backward;
-  choices.micro_batches = any(1, 2, 3);
+  choices.micro_batches = any(1, 2, 3, 4, 6);
+  choices.group = any(1, 2, choices.micro_batches);
+  if (choices.micro_batches % choices.group != 0) choices.group = 1;
+  choices.strip = 1 + static_cast<int>(random() % static_cast<unsigned>(choices.group));
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
   choices.slots = any(1, 2);
   choices.lookahead = any(0, 1, 2, 4);

@@ -15,7 +15,7 @@ class DeferredBlocks : public ::testing::TestWithParam<bool> {
  protected:
   Choices choices(Tier tier) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, false, tier);
-    choices.order = Order::vertical;
+    set_order(choices, Order::vertical);
     choices.slots = 1;
     if (tier == Tier::device) return choices;
     choices.update = UpdateTime::in_backward;
@@ -38,7 +38,7 @@ TEST_P(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
   for (const Op& op : plan.step.ops) {
     if (op.kind != OpKind::update) continue;
     const bool before_loss = &op < &*loss;
-    EXPECT_EQ(op.condition == Condition::pending, before_loss);
+    EXPECT_EQ(op.when == kPendingTurn, before_loss);
     ++(before_loss ? in_forward : in_backward)[static_cast<std::size_t>(op.block)];
   }
   for (const Op& op : plan.flush.ops) flushed[static_cast<std::size_t>(op.block)] += op.kind == OpKind::update ? 1 : 0;

@@ -59,7 +59,7 @@ class Durability : public ::testing::Test {
 
   Plan plan_for(const Case& of) const {
     Choices choices = uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::nvme);
-    choices.order = Order::vertical;
+    set_order(choices, Order::vertical);
     choices.update = of.update;
     choices.weight_tier.assign(choices.weight_tier.size(), of.weights);
     choices.optimizer_tier.assign(choices.optimizer_tier.size(), of.optimizer);

@@ -14,7 +14,7 @@ class EarlyReads : public ::testing::TestWithParam<UpdateTime> {
   // early_room: as much as the plan without early reads needs, and half as much again.
   Choices choices(Tier tier, bool early = true) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, false, tier);
-    choices.order = Order::vertical;
+    set_order(choices, Order::vertical);
     choices.slots = 1;
     if (tier == Tier::device) return choices;
     choices.update = GetParam();

@@ -66,7 +66,7 @@ class ExecutorTest : public ::testing::Test {
   Choices choices(Tier tier, UpdateTime update = UpdateTime::after, bool clip = true) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, clip, tier);
     choices.update = update;
-    choices.order = Order::vertical;
+    set_order(choices, Order::vertical);
     return choices;
   }
 
@@ -150,7 +150,7 @@ TEST_F(ExecutorTest, TheTimelineFollowsThePlan) {
     for (std::size_t id = 0; id < ops.size(); ++id) {
       EXPECT_LE(spans[id].begin_s, spans[id].end_s);
       for (const Wait& wait : ops[id].waits) {
-        if (wait.step < 0) continue;
+        if (wait.turn < 0) continue;
         EXPECT_GE(spans[id].begin_s, spans[wait.op].end_s) << "operation " << id << " waits for " << wait.op;
       }
       double& end = lane_end[static_cast<int>(ops[id].lane)];

@@ -43,7 +43,7 @@ class FetchedRowsTraining : public ::testing::TestWithParam<std::tuple<std::stri
   Choices choices(Tier tier) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, clip_, tier);
     choices.update = tier == Tier::device ? UpdateTime::after : update_;
-    choices.order = Order::vertical;
+    set_order(choices, Order::vertical);
     choices.slots = 1;
     choices.fetches_rows = tier == Tier::nvme;
     return choices;

@@ -42,6 +42,7 @@ class RowSquares : public testing::TestWithParam<Case> {
   RowSquares() : graph_(graph_of(H_, tied_)) {
     choices_.fetches_rows = true;
     choices_.micro_batches = 2;
+    set_order(choices_, Order::vertical);
     choices_.form = form_;
     std::uniform_int_distribution<std::int32_t> tokens(0, 2 * kTileRows - 1);
     for (std::int32_t& token : tokens_) token = tokens(random_);
@@ -91,7 +92,7 @@ class RowSquares : public testing::TestWithParam<Case> {
   std::vector<double> by_rows(int threads) {
     OptimizerOps optimizer(graph_, form_, threads);
     RowOps rows(graph_, choices_, optimizer);
-    for (int mb = 0; mb < 2; ++mb) rows.note_tokens(0, mb, std::span(tokens_).subspan(mb * kTokens, kTokens));
+    rows.note_tokens(0, tokens_);
     // What an operation finds there is what another left.
     const std::int64_t row_nodes = H_ / row_node(H_);
     std::vector<double> squares(static_cast<std::size_t>((tied_ ? 2 * kTileRows : 2 * kTokens) * row_nodes), -1),

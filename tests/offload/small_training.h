@@ -240,7 +240,6 @@ inline Plan plan_of(const SmallModel& model, const Choices& choices, bool evalua
 inline Choices uniform_choices(const SmallModel& model, int graph, StateForm form, int micro_batches, bool clip, Tier tier) {
   Choices choices;
   choices.graph = graph;
-  choices.order = Order::horizontal;
   choices.micro_batches = micro_batches;
   choices.clip = clip;
   choices.form = form;

@@ -37,6 +37,7 @@ class StoppedRuns : public ::testing::Test {
   // still writes.
   Plan plan_for(const Case& of, int slots) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, of.clip, Tier::device);
+    set_order(choices, Order::vertical);
     choices.update = of.update;
     choices.slots = slots;
     choices.optimizer_tier.assign(choices.optimizer_tier.size(), Tier::nvme);

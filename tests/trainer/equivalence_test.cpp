@@ -103,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
 Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& random) {
   const auto one_of = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const auto tier = [&] { return one_of(2) == 0 ? Tier::device : Tier::nvme; };
-  choices.order = one_of(2) == 0 ? Order::horizontal : Order::vertical;
+  choices.group = one_of(2) == 0 ? 1 : choices.micro_batches;
+  choices.strip = 1 + one_of(choices.group);
   choices.update = static_cast<UpdateTime>(one_of(3));
   choices.slots = 1 + one_of(2);
   choices.lookahead = one_of(6);
@@ -143,11 +144,12 @@ TEST_P(Equivalence, RowsFetchedAhead) {
   for (const bool clip : {true, false}) {
     const Result in_core = reference(*small, clip);
     for (const UpdateTime update : {UpdateTime::in_backward, UpdateTime::in_next_forward}) {
-      for (const Order order : {Order::horizontal, Order::vertical}) {
+      for (const int strip : {1, kMicroBatches}) {
         for (const int spread : {0, 1}) {
           Choices fetching = choices(*small, spread, Tier::nvme, clip);
           fetching.update = update;
-          fetching.order = order;
+          set_order(fetching, Order::vertical);
+          fetching.strip = strip;
           fetching.update_spread = spread;
           fetching.slots = update == UpdateTime::in_next_forward ? 1 + spread : 1;
           fetching.fetches_rows = true;
@@ -155,14 +157,15 @@ TEST_P(Equivalence, RowsFetchedAhead) {
             EXPECT_FALSE(may_fetch_rows(graph_of(small->graphs(), fetching), fetching));  // a step could not be taken back
             continue;
           }
-          SCOPED_TRACE(fmt::format("clipping {}, update {}, {} order, spread {}", clip, name_of(update), name_of(order), spread));
+          SCOPED_TRACE(fmt::format("clipping {}, update {}, strips of {}, spread {}", clip, name_of(update), strip, spread));
           const Plan plan = plan_of(*small, fetching);
           const auto of_kind = [&](OpKind kind) {
             return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return op.kind == kind; });
           };
-          EXPECT_EQ(of_kind(OpKind::update_rows), kMicroBatches);
-          EXPECT_EQ(of_kind(OpKind::fetch_rows), 2 * kMicroBatches);
-          EXPECT_EQ(of_kind(OpKind::write_rows), update == UpdateTime::in_backward ? 2 * kMicroBatches : 0);
+          const int strips = kMicroBatches / strip;
+          EXPECT_EQ(of_kind(OpKind::update_rows), strips);
+          EXPECT_EQ(of_kind(OpKind::fetch_rows), 2 * strips);
+          EXPECT_EQ(of_kind(OpKind::write_rows), update == UpdateTime::in_backward ? 2 * strips : 0);
           expect_same(train(*small, plan), in_core);
         }
       }
@@ -184,7 +187,7 @@ TEST_P(Equivalence, RandomPlacements) {
       const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
       EXPECT_GT(plan.peak[static_cast<int>(Tier::nvme)], 0);
       SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}, fetches rows: {}",
-                               name_of(plan.choices.order), name_of(plan.choices.update), plan.choices.slots,
+                               order_words(plan.choices), name_of(plan.choices.update), plan.choices.slots,
                                plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows) +
                    fmt::format(", defers {} blocks", std::ranges::count(plan.choices.deferred, Deferred::yes)));
       expect_same(train(*small, plan), in_core);
@@ -236,7 +239,7 @@ TEST_P(Equivalence, PrefetchDepths) {
                         .micro_batches = kMicroBatches,
                         .clip = true,
                         .form = GetParam().form,
-                        .order = Order::vertical,
+                        .group = kMicroBatches,
                         .parameter_tier = Tier::nvme,
                         .optimizer_tier = Tier::nvme,
                         .activations = SavedRequest::nvme,
@@ -295,14 +298,13 @@ TEST_P(Equivalence, Queues) {
 TEST_P(Equivalence, TightestBudgets) {
   const auto small = model();
   const Result in_core = reference(*small);
-  for (const std::optional<Order> order :
-       {std::optional<Order>(), std::optional(Order::horizontal), std::optional(Order::vertical)}) {
+  for (const std::optional<int> group : {std::optional<int>(), std::optional(1), std::optional(kMicroBatches)}) {
     for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
       PlanRequest request{.budgets = {.nvme = kGiB},
                           .micro_batches = kMicroBatches,
                           .clip = true,
                           .form = GetParam().form,
-                          .order = order,
+                          .group = group,
                           .update = update};
       if (update == UpdateTime::in_backward) request.parameter_tier = request.optimizer_tier = Tier::nvme;
       // The smallest budget that a plan is found for.

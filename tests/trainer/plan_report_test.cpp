@@ -142,7 +142,7 @@ TEST_F(PlanReport, TheTableHasHundredColumns) {
 
 // A step of 10 s: a buffer is in use from 8.5 s to 2.5 s of the next step, another one from 2.2 s to 5.5 s.
 TEST(TierPictureTest, WhatTheStepBeforeStillUsedMakesRoom) {
-  StepUse use;
+  StepUse use{.operations = 2};
   const int device = static_cast<int>(Tier::device), staging = static_cast<int>(Category::staging);
   use.resident[device][static_cast<int>(Category::parameters)] = 5;
   use.buffers = {{.bytes = 30, .ops = {0}}, {.bytes = 20, .ops = {1}}};
@@ -155,7 +155,7 @@ TEST(TierPictureTest, WhatTheStepBeforeStillUsedMakesRoom) {
 
 TEST_F(PlanReport, WhatBeginsAfterTheStepIsOverIsOfTheStepBefore) {
   constexpr auto staging = static_cast<int>(Category::staging);
-  StepUse use;
+  StepUse use{.operations = 2};
   use.buffers = {{.bytes = 30, .ops = {0}}, {.bytes = 20, .ops = {1}}};
   const std::vector<Span> spans = {{11.5, 13.5}, {2.2, 5.5}};
   const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[staging]; };

@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from plan_operations import operations  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build/bench"
 MIB = 1 << 20
@@ -244,9 +247,11 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
         run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"), steps, warm_up, timeout_s,
                      threads, with_timeline, least_s)
         run.plan = json.loads((saved / "plan.json").read_text())
-        operations = run.plan.pop("ops", None)
         if with_timeline:
-            run.operations, run.spans = operations, json.loads((saved / "timeline.json").read_text())["spans"]
+            shown = range(len(run.plan["ops"]["shown_turns"]))
+            run.operations = [operation for turn in shown for operation in operations(run.plan, turn)]
+            run.spans = json.loads((saved / "timeline.json").read_text())["spans"]
+        run.plan.pop("ops")
         return run
 
 

@@ -91,7 +91,7 @@ def compare(comparison, shape):
         if plan is None:
             refused += 1
         else:  # the same operations are the same plan, whatever flags led to it
-            plans.setdefault(json.dumps(plan["ops"]), (forced, plan["predicted"]["step_s"]))
+            plans.setdefault(plan["ops"]["digest"], (forced, plan["predicted"]["step_s"]))
     others = []
     for forced, predicted_s in plans.values():
         run = comparison.run(shape, forced, comparison.arguments.first_steps)

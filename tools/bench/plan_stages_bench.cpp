@@ -52,9 +52,9 @@ class Model {
 
 Choices choices_of(const UnitGraph& graph, const Outline& outline) {
   Choices choices;
-  choices.order = outline.order;
   choices.update = outline.update;
   choices.micro_batches = kMicroBatches;
+  set_order(choices, outline.order);
   choices.clip = false;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     tiers->assign(graph.blocks.size(), Tier::nvme);

@@ -1,0 +1,211 @@
+#include "memory/row_tasks.h"
+
+#include <algorithm>
+
+#include "memory/resident_buffers.h"
+
+namespace spillway {
+
+std::vector<Strip> strips_of_turn(const Choices& choices) {
+  std::vector<Strip> strips;
+  for (int first = 0; first < choices.group; first += choices.strip)
+    strips.push_back({first, std::min(choices.strip, choices.group - first)});
+  return strips;
+}
+
+RowTasks::RowTasks(TaskWriter& to, UpdateTasks& updates) : to_(to), updates_(updates), strips_(strips_of_turn(to.choices)) {
+  if (!are_fetched()) return;
+  for (int unit = 0; unit < to.units(); ++unit) {
+    if (to.graph.units[unit].lookup.rows > 0) lookups_.push_back(unit);
+  }
+  touched_at_ = std::max(lookups_.back(), std::min(lookups_.back() + to.choices.lookahead, first_sharing_unit(to.graph) - 1));
+  rows_object_.assign(strips_.size(), -1);
+}
+
+void RowTasks::fetch(const Strip& strip) {
+  const Choices& choices = to_.choices;
+  const std::int64_t rows = strip.count * to_.graph.rows;
+  const auto rows_of = [&](std::string_view name, Bytes bytes_of_row) {
+    return to_.objects().add({.name = {"rows", name}, .bytes = rows * bytes_of_row, .micro_batch = strip.first});
+  };
+  std::array<int, kStateKinds> fetched{-1, -1, -1, -1};
+  const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, std::string_view name, const auto& home) {
+    for (const int unit : lookups_) to_.at_rest(task, Role::nvme, Access::read, home(block_of(unit))).kind = kind;
+    const int object = rows_of(name, row_window(row_elements() * each));
+    to_.use(task, role, Access::write, object).kind = kind;
+    task.op.bytes += to_.object(object).bytes;
+    task.op.small_requests += rows;
+    return object;
+  };
+  int gradient = -1;
+  for (const TurnSet when : {kEveryTurn, kPendingTurn}) {
+    if (when == kPendingTurn && !defers_all(choices)) break;  // no update waits
+    Task& task = to_.add(OpKind::fetch_rows, Lane::nvme_read);
+    task.op.when = when;
+    task.op.micro_batch = strip.first, task.op.micro_batches = strip.count;
+    for (const StateKind kind : kKinds) {
+      const Bytes each = bytes_per_element(choices.form, kind);
+      if (each == 0 || (kind == StateKind::weight) != (when == kEveryTurn)) continue;
+      fetched[static_cast<int>(kind)] = fetch(task, kind, Role::memory, each, name_of_kind(kind),
+                                              [&](int block) { return to_.plan.state_buffer[block][static_cast<int>(kind)]; });
+    }
+    if (when == kEveryTurn || !is_tied(block_of(lookups_.front()))) continue;
+    gradient = fetch(task, StateKind::weight, Role::gradient, gradient_bytes_per_element(choices.form), ".gradient",
+                     [&](int block) { return to_.plan.gradient_buffer[block]; });
+  }
+  Task& task = to_.add(OpKind::update_rows, Lane::update);
+  task.op.micro_batch = strip.first, task.op.micro_batches = strip.count;
+  task.op.work.bytes =
+      static_cast<double>(rows * row_elements() * (gradient_bytes_per_element(choices.form) + bytes_per_element(choices.form)));
+  for (const StateKind kind : kKinds) {
+    const int object = fetched[static_cast<int>(kind)];
+    if (object >= 0) to_.use(task, Role::state, Access::update, object).kind = kind;
+  }
+  if (gradient >= 0) to_.use(task, Role::gradient, Access::read, gradient);
+  const int taken = rows_of(".lookup", row_elements() * bytes_per_element(choices.form, StateKind::weight));
+  to_.use(task, Role::value, Access::write, taken);
+  if (defers_all(choices)) {
+    to_.at_rest(task, Role::value, Access::read, to_.plan.row_gradient_buffer);
+    to_.at_rest(task, Role::value, Access::read, to_.plan.touched_buffer);
+    updates_.read_settled_loss(task);
+  }
+  rows_object_[index(strip)] = taken;
+}
+
+int RowTasks::take(const Strip& strip) { return std::exchange(rows_object_[index(strip)], -1); }
+
+int RowTasks::sums(int& object, std::string_view name) {
+  if (object < 0) {
+    object = to_.objects().add({.name = {"rows", name},
+                                .category = Category::gradients,
+                                .staged_category = Category::gradients,
+                                .bytes = step_rows() * row_elements() * static_cast<Bytes>(sizeof(float))});
+  }
+  return object;
+}
+
+void RowTasks::add(const Strip& strip) {
+  const Unit& lookup = to_.graph.units[lookups_.front()];
+  Task& task = to_.add(OpKind::add_rows, Lane::update);
+  task.op.micro_batch = strip.first, task.op.micro_batches = strip.count;
+  task.op.work.bytes = 10.0 * static_cast<double>(strip.count * to_.graph.rows * row_elements());
+  to_.use(task, Role::value, Access::read, to_.objects().value(lookup.backward.front().value, strip));
+  to_.use(task, Role::gradient, strip.first == 0 ? Access::write : Access::update, sums(by_lookups_object_, ".gradient"));
+}
+
+void RowTasks::before_backward(int unit) {
+  if (are_fetched() && !defers_all(to_.choices) && unit == touched_at_) fetch_touched();
+}
+
+void RowTasks::after_backward(int unit) {
+  if (!are_fetched()) return;
+  const bool defers = defers_all(to_.choices);
+  if (unit == to_.units() - 1 && !defers) {
+    // The gradients of these are known: they are zero but for rows that follow. Their updates go evenly beside all of the
+    // backward.
+    for (const int lookup : lookups_) {
+      if (!is_tied(block_of(lookup))) updates_.queue_late(block_of(lookup), kEveryTurn, to_.phase + unit - touched_at_);
+    }
+  }
+  for (const int block : to_.graph.units[unit].gradient_blocks) {
+    if (!is_apart(block)) continue;
+    if (to_.graph.units[unit].lookup.rows == 0) {
+      finish_apart(block);
+      if (!defers) updates_.queue(block, kEveryTurn, to_.phase);
+    } else if (unit == lookups_.front()) {
+      finish();
+      if (!defers) update_touched();
+    }
+  }
+}
+
+// The head has added all that it will to a tied block: with what the lookups add, rows that the step's tokens touch follow later.
+void RowTasks::finish_apart(int block) {
+  const bool rounds = to_.choices.form == StateForm::compact;
+  const bool first = by_head_object_ < 0;
+  const auto looks_up = [&](int unit) { return block_of(unit) == block; };
+  const RowLookup& lookup = to_.graph.units[*std::ranges::find_if(lookups_, looks_up)].lookup;
+  const int rows = sums(by_head_object_, ".whole_gradient"), sum = to_.objects().gradient(block, 0),
+            waiting = to_.objects().waiting_gradient(block);
+  Task& task = to_.add(OpKind::gradient_finish, Lane::update);
+  task.op.block = block;
+  task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(to_.graph.blocks[block].elements);
+  to_.use(task, Role::gradient, Access::read, sum);
+  if (rounds) to_.use(task, Role::gradient, Access::write, waiting);
+  to_.use(task, Role::value, first ? Access::write : Access::update, rows);
+  const Bytes row_bytes = row_elements() / row_node(row_elements()) * static_cast<Bytes>(sizeof(double));
+  to_.at_rest(task, Role::value, Access::write, to_.plan.row_norm_buffer, lookup.first * row_bytes, lookup.rows * row_bytes);
+}
+
+// The gradients of the touched rows, and the blocks' sums of squares with them. What the next step takes rests, the rest does
+// not.
+void RowTasks::finish() {
+  Task& task = to_.add(OpKind::finish_rows, Lane::update);
+  task.op.work.bytes = 20.0 * static_cast<double>(step_rows() * row_elements());
+  to_.use(task, Role::gradient, Access::update, by_lookups_object_);
+  if (by_head_object_ >= 0) to_.use(task, Role::gradient, Access::read, by_head_object_);
+  to_.at_rest(task, Role::value, by_head_object_ >= 0 ? Access::update : Access::write, to_.plan.row_norm_buffer);
+  if (defers_all(to_.choices)) {
+    to_.at_rest(task, Role::value, Access::write, to_.plan.row_gradient_buffer);
+    to_.at_rest(task, Role::value, Access::write, to_.plan.touched_buffer);
+  } else {
+    touched_gradient_object_ =
+        to_.objects().add({.name = {"rows", ".rounded_gradient"},
+                           .category = Category::gradients,
+                           .staged_category = Category::gradients,
+                           .bytes = step_rows() * row_elements() * gradient_bytes_per_element(to_.choices.form)});
+    to_.use(task, Role::value, Access::write, touched_gradient_object_);
+  }
+  for (const int unit : lookups_) updates_.write_squares(task, block_of(unit));
+}
+
+// Where blocks have been updated without the rows that the step touches: these are read once that is written, so that what lies
+// beside them in their windows is as it will stay.
+void RowTasks::fetch_touched() {
+  updates_.issue_looked_up();
+  for (const StateKind kind : kKinds) {
+    const Bytes each = bytes_per_element(to_.choices.form, kind);
+    touched_object_[static_cast<int>(kind)] =
+        each == 0
+            ? -1
+            : to_.objects().add(
+                  {.name = {"rows", name_of_kind(kind)}, .kind = kind, .bytes = step_rows() * row_window(row_elements() * each)});
+  }
+  for (const Strip& strip : strips_) move_touched(OpKind::fetch_rows, strip, kKinds);
+}
+
+void RowTasks::move_touched(OpKind kind, const Strip& strip, std::span<const StateKind> kinds) {
+  const bool reads = kind == OpKind::fetch_rows;
+  Task& task = to_.add(kind, reads ? Lane::nvme_read : Lane::nvme_write);
+  task.op.micro_batch = strip.first, task.op.micro_batches = strip.count;
+  for (const StateKind of : kinds) {
+    const int object = touched_object_[static_cast<int>(of)];
+    if (object < 0) continue;
+    for (const int unit : lookups_) {
+      const int home = to_.plan.state_buffer[block_of(unit)][static_cast<int>(of)];
+      to_.at_rest(task, Role::nvme, reads ? Access::read : Access::write, home).kind = of;
+    }
+    const Bytes each = to_.object(object).bytes / to_.choices.micro_batches, bytes = strip.count * each;
+    to_.use(task, Role::memory, reads ? Access::write : Access::read, object, strip.first * each, bytes);
+    task.op.bytes += bytes;
+    task.op.small_requests += strip.count * to_.graph.rows;
+  }
+}
+
+void RowTasks::update_touched() {
+  Task& task = to_.add(OpKind::update_touched, Lane::update);
+  const Choices& choices = to_.choices;
+  task.op.work.bytes = static_cast<double>(step_rows() * row_elements() *
+                                           (gradient_bytes_per_element(choices.form) + 2 * bytes_per_element(choices.form)));
+  for (const int object : touched_object_) {
+    if (object >= 0) to_.use(task, Role::state, Access::update, object);
+  }
+  to_.use(task, Role::value, Access::read, touched_gradient_object_);
+  updates_.read_settled_loss(task);
+  // The next step begins with the rows' weights, and need not wait for the rest.
+  for (const auto kinds : {std::span(kKinds).first(1), std::span(kKinds).subspan(1)}) {
+    for (const Strip& strip : strips_) move_touched(OpKind::write_rows, strip, kinds);
+  }
+}
+
+}  // namespace spillway
