@@ -31,6 +31,7 @@ struct Case {
   bool clip = true;
   std::int64_t interval = 1;
   StateForm form = StateForm::exact;
+  Order order = Order::vertical;
 };
 
 std::vector<Case> cases() {
@@ -43,7 +44,10 @@ std::vector<Case> cases() {
           {"weights on the device, every second step", Tier::device, Tier::nvme, UpdateTime::in_backward, false, 2},
           {"all on the device", Tier::device, Tier::device, UpdateTime::after},
           {"every third step", Tier::nvme, Tier::nvme, UpdateTime::in_next_forward, true, 3},
-          {"every second step, compact", Tier::nvme, Tier::nvme, UpdateTime::after, true, 2, StateForm::compact}};
+          {"every second step, compact", Tier::nvme, Tier::nvme, UpdateTime::after, true, 2, StateForm::compact},
+          {.name = "after, in turns", .order = Order::horizontal},
+          {.name = "in next forward, in turns", .update = UpdateTime::in_next_forward, .order = Order::horizontal},
+          {.name = "taken back, in turns", .update = UpdateTime::in_backward, .order = Order::horizontal}};
 }
 
 class Durability : public ::testing::Test {
@@ -59,7 +63,7 @@ class Durability : public ::testing::Test {
 
   Plan plan_for(const Case& of) const {
     Choices choices = uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::nvme);
-    set_order(choices, Order::vertical);
+    set_order(choices, of.order);
     choices.update = of.update;
     choices.weight_tier.assign(choices.weight_tier.size(), of.weights);
     choices.optimizer_tier.assign(choices.optimizer_tier.size(), of.optimizer);

@@ -173,6 +173,36 @@ TEST_P(Equivalence, RowsFetchedAhead) {
   }
 }
 
+// However micro-batches are grouped into turns and cut into strips, on any tier, whenever updates run: also where a step is taken
+// back, and rows are fetched.
+TEST_P(Equivalence, TurnsAndStrips) {
+  const auto small = model();
+  constexpr int micro_batches = 6;
+  const auto grouped = [&](Tier tier, UpdateTime update, bool clip, int group, int strip) {
+    Choices choices = uniform_choices(*small, 1, GetParam().form, micro_batches, clip, tier);
+    choices.update = update;
+    choices.group = group;
+    choices.strip = strip;
+    choices.saved.assign(choices.saved.size(), tier == Tier::device ? Saved::recompute : Saved::spill);
+    choices.fetches_rows = may_fetch_rows(graph_of(small->graphs(), choices), choices);
+    return choices;
+  };
+  for (const bool clip : {true, false}) {
+    clip_ = clip ? 1 : 0;
+    const Result one_by_one = train(*small, plan_of(*small, grouped(Tier::device, UpdateTime::after, clip, micro_batches, 1)));
+    for (const Tier tier : {Tier::device, Tier::nvme}) {
+      for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+        if (tier == Tier::device && speculates(update, clip)) continue;
+        for (const auto& [group, strip] : {std::pair{1, 1}, {2, 1}, {2, 2}, {3, 2}, {6, 2}, {6, 4}, {6, 6}}) {
+          SCOPED_TRACE(fmt::format("clipping {}, {}, update {}, groups of {}, strips of {}", clip, name_of(tier), name_of(update),
+                                   group, strip));
+          expect_same(train(*small, plan_of(*small, grouped(tier, update, clip, group, strip))), one_by_one);
+        }
+      }
+    }
+  }
+}
+
 // SPILLWAY_TRIALS=N tries more of them.
 TEST_P(Equivalence, RandomPlacements) {
   const auto small = model();
