@@ -47,7 +47,7 @@ std::array<Resting, 5> order_of(Fill fill) {
 
 // Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
 // worth another.
-constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5;
+constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 600'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
 // Of the device, what early reads may fill: buffers that come and go leave gaps between them.
@@ -89,7 +89,7 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   choices.update_tier = outline.update_tier;
   choices.update = outline.update;
   choices.micro_batches = request_.micro_batches;
-  set_group(choices, outline.group, outline.strips);
+  set_group(choices, outline.group, whole_ == nullptr ? outline.strips : std::min(outline.strips, kStripsOfASample));
   choices.clip = request_.clip;
   choices.form = request_.form;
   choices.sharding = request_.sharding;

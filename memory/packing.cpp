@@ -71,7 +71,9 @@ class Uses {
       if (program.buffers[i].first_op >= 0) touched.push_back(i);
     }
     by_end_ = sorted(touched, program.ops.size(), [&](int i) { return program.buffers[i].last_op; });
-    // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it.
+    // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it; of those that
+    // also end together the largest, as the others find room more easily.
+    std::ranges::stable_sort(touched, std::ranges::greater(), [&](int i) { return program.buffers[i].bytes; });
     const int last = static_cast<int>(program.ops.size()) - 1;
     by_begin_ = sorted(touched, program.ops.size(), [&](int i) { return last - program.buffers[i].last_op; });
     by_begin_ = sorted(by_begin_, program.ops.size(), [&](int i) { return program.buffers[i].first_op; });

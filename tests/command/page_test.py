@@ -12,7 +12,7 @@ from pictures import KEEP_TEXTS, LANE_HEIGHT, LANE_RIGHT, LANE_TOP, Canvas, Lane
 DATA_OF_A_PAGE = re.compile(r'(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
 CURVE_LEFT, CURVE_RIGHT = 64, 12
 TIER_LEFT, TIER_RIGHT, TIER_BOTTOM = 70, 8, 24
-HUES = {"forward": "--c0", "backward": "--c3", "recompute": "--c4", "update": "--c2", "read": "--c6", "write": "--c5"}
+HUES = {"forward": "--c0", "backward": "--c3", "update": "--c2", "read": "--c6", "write": "--c5"}
 
 
 def size(count):

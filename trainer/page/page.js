@@ -187,7 +187,7 @@ function tierPictures(tiers) {
   }
 }
 
-const kKindHues = {forward: '--c0', backward: '--c3', recompute: '--c4', update: '--c2', read: '--c6', write: '--c5'};
+const kKindHues = {forward: '--c0', backward: '--c3', update: '--c2', read: '--c6', write: '--c5'};
 const kPlainHue = '--c7';
 
 // Operations of a lane may overlap (several requests are under way): each goes to the first track that is free.
