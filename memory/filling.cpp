@@ -48,7 +48,7 @@ std::array<Resting, 5> order_of(Fill fill) {
 // Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
 // worth another.
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
-constexpr std::size_t kOperationsOfAFilling = 600'000;
+constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
 // Of the device, what early reads may fill: buffers that come and go leave gaps between them.
 constexpr double kEarlyShares[] = {0.98, 0.9};
@@ -115,11 +115,11 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
 
 Plan Filling::build(const Choices& choices) {
   ++plans_built_;
-  Plan plan = build_schedule(graph_of(graphs_, choices), choices, run_both_);
+  Plan plan = build_schedule(graph_of(graphs_, choices), choices);
   if (request_.evaluates) plan.evaluate = build_evaluation(*graphs_.tiled, plan);
   pack(plan);
   const std::size_t passes = choices.early_room > 0 ? 2 : 1;
-  operations_built_ += passes * (plan.step.ops.size() + plan.flush.ops.size());
+  operations_built_ += passes * plan.step.ops.size();
   return plan;
 }
 

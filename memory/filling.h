@@ -80,9 +80,8 @@ class Filling {
  public:
   // All are kept and must outlive it. `whole`: where graphs of fewer layers stand for it, as many of its items are dealt out as
   // they have, and what it keeps more of between forward and backward is left free.
-  Filling(const GraphCandidates& graphs, const PlanRequest& request, const UnitGraph* whole = nullptr,
-          RunBoth run_both = one_after_the_other)
-      : graphs_(graphs), request_(request), whole_(whole), run_both_(std::move(run_both)) {}
+  Filling(const GraphCandidates& graphs, const PlanRequest& request, const UnitGraph* whole = nullptr)
+      : graphs_(graphs), request_(request), whole_(whole) {}
 
   // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
   std::optional<Plan> in_core(const Outline& outline);
@@ -157,7 +156,6 @@ class Filling {
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
   const UnitGraph* const whole_;
-  const RunBoth run_both_;
   Plan plan_;
   Filled filled_;
   std::array<Bytes, kTiers> limits_{};

@@ -179,7 +179,7 @@ std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
 
 void pack(Plan& plan) {
   std::vector<std::pair<Program*, Uses>> programs;
-  for (Program* program : {&plan.step, &plan.flush, &plan.evaluate}) programs.emplace_back(program, *program);
+  for (Program* program : {&plan.step, &plan.evaluate}) programs.emplace_back(program, *program);
   for (int t = 0; t < kTiers; ++t) {
     const Tier tier = static_cast<Tier>(t);
     Bytes base = 0;

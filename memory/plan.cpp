@@ -253,7 +253,6 @@ void validate(const Plan& plan, const UnitGraph& graph) {
     check_waits(plan, program, repeats);
   };
   check(plan.step, graph.units.size(), plan.choices.group, true);
-  check(plan.flush, graph.units.size(), plan.choices.group, false);
   check(plan.evaluate, any, 1, false);
 }
 

@@ -113,6 +113,8 @@ using TurnSet = std::uint8_t;
 inline constexpr TurnSet kPendingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
 inline constexpr TurnSet kFirstTurn = 2 | kPendingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
                          kEveryTurn = kFirstTurn | kAfterFirst;
+// Nor is it of a step: the program is gone through for the updates that wait alone, and nothing else does any work.
+inline constexpr TurnSet kFlush = 16, kWaitingUpdates = kPendingTurn | kFlush, kAlways = kEveryTurn | kFlush;
 constexpr TurnSet turn_set(int turn, int turns, bool pending) {
   const int first = turn > 0 ? 0 : pending ? kFirstTurn : kFirstTurn & ~kPendingTurn;
   const int last = turn + 1 == turns ? kLastTurn : 0;
@@ -362,7 +364,6 @@ struct Plan {
   int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
   Program step;                         // one turn of a training step
-  Program flush;                        // applies the updates that wait; empty where none does
   Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head
   std::array<Bytes, kTiers> peak{};     // exact bytes of each tier's arena or store
   std::array<std::array<Bytes, kCategories>, kTiers> at_rest{};  // of `peak`, by category at the moment of the peak

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kRefined = 8;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
-constexpr std::size_t kSpent = 1'700'000, kSpentOnSample = 900'000;
+constexpr std::size_t kSpent = 1'300'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
 constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
@@ -49,7 +49,7 @@ class Search {
         run_both_(run_both),
         is_sample_(whole != nullptr),
         groups_(whole == nullptr ? groups_of(request) : std::vector<int>()),
-        filling_(graphs_, request_, whole, run_both),
+        filling_(graphs_, request_, whole),
         least_compute_s_(least_compute_s()) {}
 
   PlanOutcome run() {
@@ -68,7 +68,7 @@ class Search {
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
       Plan plan = filling_.build(*best_);
-      derive_waits(plan, run_both_);
+      derive_waits(plan);
       prediction_.bound = StepBound(plan, graph_of(graphs_, plan.choices), machine_);
       outcome.prediction = std::move(prediction_);
       outcome.plan = std::move(plan);
@@ -302,7 +302,7 @@ class Search {
       return same->second;
     }
     weighed_ += plan->step.ops.size();
-    derive_waits(*plan, run_both_);
+    derive_waits(*plan);
     Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
     double seconds = prediction.step_s;
     if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;

@@ -57,7 +57,7 @@ struct Use {
   Moment when;
   Access access = Access::read;
   TurnSet in = kEveryTurn;
-  TurnSet wants = kEveryTurn;  // of these, those in which it takes what is there
+  TurnSet wants = kAlways;  // of these, those in which it takes what is there
 };
 
 // The residencies of one object after the other.
@@ -204,7 +204,7 @@ class Finder {
     if (!has_next && !wanted_elsewhere) residency.saved_in &= object_->lasts;
     residency.earliest = ready_after + 1;
     // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
-    if (residency.used_in == kPendingTurn && choices_.update == UpdateTime::in_backward)
+    if ((residency.used_in & kEveryTurn) == kPendingTurn && choices_.update == UpdateTime::in_backward)
       residency.earliest = std::max(residency.earliest, std::min(fetches_end_, residency.first.task));
     residency.fetch_at = std::max(reach_->ahead[residency.first.task], residency.earliest);
     if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_->behind[residency.last_change]);

@@ -24,17 +24,12 @@ Program compile(const Plan& plan, const TaskList& list, Bytes early_room = 0) {
 
 }  // namespace
 
-Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBoth& run_both) {
+Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
   SPILLWAY_CHECK(!choices.fetches_rows || may_fetch_rows(graph, choices), "rows of lookups cannot be fetched in this plan");
   Plan plan;
   plan.choices = choices;
   add_resident_buffers(graph, plan);
-  const auto compile_step = [&] { plan.step = compile(plan, step_tasks(graph, plan), choices.early_room); };
-  if (defers_any(choices)) {
-    run_both(compile_step, [&] { plan.flush = compile(plan, flush_tasks(graph, plan)); });
-  } else {
-    compile_step();
-  }
+  plan.step = compile(plan, step_tasks(graph, plan), choices.early_room);
   return plan;
 }
 

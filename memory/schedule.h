@@ -3,12 +3,11 @@
 #pragma once
 
 #include "memory/plan.h"
-#include "memory/run_both.h"
 
 namespace spillway {
 
 // A plan without offsets and waits. Deterministic; linear in the number of operations.
-Plan build_schedule(const UnitGraph& graph, const Choices& choices, const RunBoth& run_both = one_after_the_other);
+Plan build_schedule(const UnitGraph& graph, const Choices& choices);
 
 // A plan that evaluates and never trains: weights at rest, values that last, one forward. Of `choices` the form, the weights'
 // tiers and the lookahead count.

@@ -36,14 +36,6 @@ class Builder {
     return to_.take_list();
   }
 
-  TaskList flush() {
-    for (int block = 0; block < to_.blocks(); ++block) {
-      if (defers(to_.choices, block)) updates_.queue(block, kEveryTurn, to_.phase);
-    }
-    updates_.issue_all();
-    return to_.take_list();
-  }
-
   TaskList evaluation() {
     for (int unit = 0; unit < to_.units(); ++unit) {
       ++to_.phase;  // a unit's weights are read a few units ahead, not all at the beginning
@@ -230,7 +222,6 @@ class Builder {
 }  // namespace
 
 TaskList step_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).step(); }
-TaskList flush_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).flush(); }
 TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan) {
   return Builder(graph, plan, Purpose::evaluation).evaluation();
 }

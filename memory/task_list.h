@@ -31,7 +31,7 @@ struct TaskOperand {
   Access access = Access::read;
   StateKind kind = StateKind::weight;
   Tier at = Tier::device;                        // where the task wants it
-  TurnSet wants = kEveryTurn;                    // an update: the turns in which it takes what is there; else it writes
+  TurnSet wants = kAlways;                       // an update: the turns in which it takes what is there; else it writes
   int object = -1;                               // -1 with bytes: scratch; -1 without: null
   Bytes begin = 0, bytes = 0;
 };
@@ -54,7 +54,6 @@ struct TaskList {
 };
 
 TaskList step_tasks(const UnitGraph& graph, const Plan& plan);
-TaskList flush_tasks(const UnitGraph& graph, const Plan& plan);
 TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan);
 
 }  // namespace spillway

@@ -38,7 +38,7 @@ int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64
                 .home = tier,
                 .bytes = elements * each,
                 .block = block,
-                .lasts = kEveryTurn};
+                .lasts = kAlways};
   object.home_buffer = resident;
   object.home_begin = begin * each;
   return add(std::move(object));
@@ -95,7 +95,7 @@ int TaskObjects::waiting_gradient(int block) {
 void TaskObjects::place_waiting_gradient(int block, Object& object) const {
   const int resident = plan_.gradient_buffer[block];
   if (resident < 0) return;
-  object.lasts = kEveryTurn;  // written by the step before
+  object.lasts = kAlways;  // written by the step before
   object.home_buffer = resident;
 }
 
@@ -125,7 +125,7 @@ int TaskObjects::value(int index, const Strip& strip) {
                 .unit = producer,
                 .micro_batch = strip.first});
   if (graph_.values[index].lasts) {
-    objects_.back().lasts = kEveryTurn;
+    objects_.back().lasts = kAlways;
     objects_.back().home_buffer = plan_.value_buffer[index];
   }
   return object;
@@ -137,7 +137,7 @@ int TaskObjects::resident(int buffer) {
     object = add({.name = plan_.resident[buffer].name,
                   .home = plan_.resident[buffer].tier,
                   .bytes = plan_.resident[buffer].bytes,
-                  .lasts = kEveryTurn,
+                  .lasts = kAlways,
                   .home_buffer = buffer});
   }
   return object;

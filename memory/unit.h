@@ -104,8 +104,8 @@ struct Unit {
   Work forward_work, backward_work;
   Bytes forward_workspace = 0, backward_workspace = 0;  // scratch during the call, libraries' needs included
   ForwardRole role = ForwardRole::computes;
-  // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its forward
-  // runs again just before its backward and writes these alone (other written values are passed as null).
+  // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its backward
+  // begins with its forward, which writes these alone (other written values are passed as null).
   std::vector<int> saved;
   // Above 0: where the saved values are not kept, no forward runs again, but the backward makes them itself, a piece at a time:
   // both passes are given room for a piece, of so many bytes each.

@@ -14,11 +14,11 @@ void UpdateTasks::queue_pending() {
     for (const int block : to_.graph.units[unit].blocks) {
       const bool late = keeps_rows_apart(to_.graph, choices, block);
       if (!defers(choices, block) || queued_[block] || (late && to_.graph.units[unit].lookup.rows > 0)) continue;
-      queue_in(late ? late_ : due_, block, kPendingTurn, unit + 1);
+      queue_in(late ? late_ : due_, block, kWaitingUpdates, unit + 1);
     }
   }
   for (int block = 0; block < to_.blocks(); ++block) {
-    if (defers(choices, block) && !queued_[block]) queue_late(block, kPendingTurn, to_.units());
+    if (defers(choices, block) && !queued_[block]) queue_late(block, kWaitingUpdates, to_.units());
   }
 }
 

@@ -66,13 +66,8 @@ void derive(const Plan& plan, Program& program, bool repeats) {
 
 }  // namespace
 
-void derive_waits(Plan& plan, const RunBoth& run_both) {
-  const auto derive_step = [&] { derive(plan, plan.step, true); };
-  if (plan.flush.ops.empty()) {
-    derive_step();
-  } else {
-    run_both(derive_step, [&] { derive(plan, plan.flush, false); });
-  }
+void derive_waits(Plan& plan) {
+  derive(plan, plan.step, true);
   derive(plan, plan.evaluate, false);
 }
 

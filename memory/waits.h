@@ -2,13 +2,12 @@
 #pragma once
 
 #include "memory/plan.h"
-#include "memory/run_both.h"
 
 namespace spillway {
 
 // Fills Op::waits of every program of a packed plan: for each pair of operations on different lanes (or on the same NVMe lane,
 // whose requests overlap) of which one writes a byte that the other touches, a chain of waits and lane order from the earlier
 // to the later; also from one step to the next. Waits that lane order already implies are left out.
-void derive_waits(Plan& plan, const RunBoth& run_both = one_after_the_other);
+void derive_waits(Plan& plan);
 
 }  // namespace spillway

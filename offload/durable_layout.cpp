@@ -44,7 +44,7 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
     array.extent_bytes = std::gcd(array.extent_bytes, begin);
     if (begin + bytes < array.bytes) array.extent_bytes = std::gcd(array.extent_bytes, bytes);
   };
-  for (const Program* program : {&plan.step, &plan.flush, &plan.evaluate}) {
+  for (const Program* program : {&plan.step, &plan.evaluate}) {
     for (const Op& op : program->ops) {
       if (op.kind == OpKind::read || op.kind == OpKind::write) {
         for (const Operand& operand : op.operands) cut(operand.buffer, operand.begin, operand.bytes);

@@ -32,7 +32,6 @@ struct Executor::Impl {
     }
     fill_constants();
     bound_step = bind_program(plan, graph, plan.step, memory, given.model->code, false);
-    bound_flush = bind_program(plan, graph, plan.flush, memory, given.model->code, false);
     if (given.evaluation)
       bound_evaluate = bind_program(plan, given.evaluation->graph, plan.evaluate, memory, given.evaluation->code, true);
     if (given.one_row) bound_one_row = bind_program(plan, given.one_row->graph, plan.evaluate, memory, given.one_row->code, true);
@@ -66,7 +65,7 @@ struct Executor::Impl {
                                       .updates_held = &updates_held,
                                       .chain = plan.choices.chain},
                    std::max({plan.step.ops.size() * static_cast<std::size_t>(shown_turns(turns_of(plan.choices))),
-                             plan.flush.ops.size(), plan.evaluate.ops.size()}));
+                             plan.evaluate.ops.size()}));
   }
 
   void fill_constants() {
@@ -119,6 +118,7 @@ struct Executor::Impl {
     run.known_factor.reset();
     run.evaluates = run.speculates = run.pending = false;
     run.turns = 1, run.update_turn = 0;
+    run.flushes = false;
     run.logits.reset();
     run.updates_of = run.number;
     run.slot_before = run.slot_after = slot;
@@ -207,7 +207,7 @@ struct Executor::Impl {
   const std::unique_ptr<StateExtents> extents;        // null where state is not durable
   const std::unique_ptr<UpdateHashes> update_hashes;  // the same
   Operations operations;
-  BoundProgram bound_step, bound_flush, bound_evaluate, bound_one_row;
+  BoundProgram bound_step, bound_evaluate, bound_one_row;
   std::optional<StoreChannel> readers, writers;
   std::vector<std::int32_t> filled;  // tokens and targets of a micro-batch, on their way to the device
   std::vector<float> last_logits;    // that the last forward left
@@ -294,7 +294,8 @@ void Executor::flush() {
   Run& run = impl.next_run(impl.waiting_settings);
   run.updates_of = impl.waiting_run;
   run.slot_after = impl.slot_to_write();
-  impl.runner->begin(run, impl.bound_flush);
+  run.flushes = true;
+  impl.runner->begin(run, impl.bound_step);
   impl.schedule_commit(run);
   impl.runner->wait_for_oldest();
   impl.slot = run.slot_after;

@@ -166,7 +166,7 @@ std::string Operations::gradient_not_finite(int block) const {
 
 bool Operations::update(Run& run, int turn, const BoundOp& bound) {
   if (run.is_stopped.load(std::memory_order_acquire)) return true;
-  const bool waited = bound.op->when == kPendingTurn;
+  const bool waited = bound.op->when == kWaitingUpdates;
   if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
   const StepSettings& step = waited ? run.update_settings : run.settings;
   if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.step);

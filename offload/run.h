@@ -24,6 +24,7 @@ struct Run {
   std::optional<LogitsRequest> logits;  // wanted of an evaluation
   bool follows = false;                 // the run before was of the same program: waits on it mean something
   int turns = 1;                        // that it goes through the program
+  bool flushes = false;                 // it is there for the updates that wait alone
   bool pending = false;                 // a step before left gradients: operations of kPendingTurn do their work
   int slot_before = 0, slot_after = 0;  // of two-slot state
   int update_turn = 0;                  // that goes from the one slot to the other
@@ -45,7 +46,7 @@ struct Run {
   std::string stopped;                  // why nothing of it counts: see StepOutcome; read once the run is complete
   std::atomic<bool> is_stopped{false};  // the same, for lanes that are still at it
 
-  TurnSet set_of(int turn) const { return turn_set(turn, turns, pending); }
+  TurnSet set_of(int turn) const { return flushes ? kFlush : turn_set(turn, turns, pending); }
   int slot_before_in(int turn) const { return turn <= update_turn ? slot_before : slot_after; }
   int slot_after_in(int turn) const { return turn < update_turn ? slot_before : slot_after; }
 };

@@ -20,19 +20,17 @@ UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t
   // No piece goes over from one thread's elements to those of another.
   static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
   std::size_t most = 0;
-  for (const Program* program : {&plan.step, &plan.flush}) {
-    for (const Op& op : program->ops) {
-      if (op.kind != OpKind::update) continue;
-      std::size_t pieces = 0;
-      for (int kind = 0; kind < kStateKinds; ++kind) {
-        const int buffer = plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)];
-        if (buffer < 0) continue;
-        const Bytes bytes =
-            (op.element_end - op.element_begin) * bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
-        pieces += 2 * pieces_of(bytes, piece_of(extents.extent_bytes(buffer)));
-      }
-      most = std::max(most, pieces);
+  for (const Op& op : plan.step.ops) {
+    if (op.kind != OpKind::update) continue;
+    std::size_t pieces = 0;
+    for (int kind = 0; kind < kStateKinds; ++kind) {
+      const int buffer = plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)];
+      if (buffer < 0) continue;
+      const Bytes bytes =
+          (op.element_end - op.element_begin) * bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
+      pieces += 2 * pieces_of(bytes, piece_of(extents.extent_bytes(buffer)));
     }
+    most = std::max(most, pieces);
   }
   pieces_.resize(most);
 }

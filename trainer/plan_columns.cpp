@@ -160,7 +160,7 @@ std::vector<int> turns_shown(int turns) {
 }
 
 std::string turn_words(TurnSet when) {
-  if (when == kEveryTurn) return "every";
+  if ((when & kEveryTurn) == kEveryTurn) return "every";
   std::vector<std::string_view> words;
   if ((when & kFirstTurn) == kPendingTurn) words.push_back("pending");
   if ((when & kFirstTurn & ~kPendingTurn) != 0) words.push_back("first");

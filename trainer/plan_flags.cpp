@@ -9,7 +9,8 @@
 namespace spillway {
 namespace {
 
-// The run as it was planned; what belongs to one invocation alone is left out.
+// The run as it was planned; what belongs to one invocation alone is left out. What was searched for is left to the search, which
+// finds it again: forced to it, the search would have more time for the rest, and might find another plan.
 RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOptions options) {
   options.batch.seq_length = model.seq_length();
   const bool has_device = run.request.budgets.host > 0;
@@ -21,14 +22,6 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.log = {};
   if (!run.outcome.plan) return options;
   const Choices& choices = run.outcome.plan->choices;
-  const bool all = choices.group == choices.micro_batches, one = choices.group == 1;
-  options.memory.order = all ? OrderChoice::vertical : one ? OrderChoice::horizontal : OrderChoice::groups;
-  options.memory.order_group = all || one ? 0 : choices.group;
-  options.memory.update = choices.update == UpdateTime::after         ? UpdateChoice::after
-                          : choices.update == UpdateTime::in_backward ? UpdateChoice::in_backward
-                                                                      : UpdateChoice::in_next_forward;
-  if (has_device)
-    options.memory.update_on = choices.update_tier == Tier::host ? UpdateOnChoice::host : UpdateOnChoice::device;
   // Two slots with no room for records are had by not asking for more.
   if (choices.slots == 1) options.memory.durability = DurabilityChoice::checkpoint;
   if (run.durability) options.memory.durability = DurabilityChoice::step;

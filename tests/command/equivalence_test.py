@@ -148,7 +148,8 @@ class Equivalence(CommandTest):
         kind = file_system_of(self.directory)
         if kind in ("tmpfs", "ramfs", "overlay"):
             self.skipTest(f"{self.directory} is on {kind}: its reads and writes are not counted")
-        changes = dict(order="vertical", update="after", activation_tier="nvme", nvme=self.nvme, log_interval=50, **ALL_ON_NVME)
+        # A budget of what is available would be another each time.
+        changes = dict(order="vertical", update="after", activation_tier="nvme", nvme=self.nvme, log_interval=50, device_memory="1GiB", **ALL_ON_NVME)
         few, many = 3, 43
         short = self.train(self.flags("exact", **{**changes, "train_iters": few}))
         long = self.train(self.flags("exact", **{**changes, "train_iters": many}))

@@ -86,7 +86,7 @@ TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
           writes_own |= first == op.block;
         }
       }
-      if (op.kind != OpKind::update || op.when == kPendingTurn || !squares_with_update(graph, choices, op.block)) {
+      if (op.kind != OpKind::update || op.when == kWaitingUpdates || !squares_with_update(graph, choices, op.block)) {
         ASSERT_FALSE(touches_open);
         continue;
       }
@@ -193,8 +193,8 @@ TEST(Validate, RefusesWhatTheExecutorCouldNotRun) {
   }
 }
 
-// The programs that run now and then are programs like any other.
-TEST(Validate, RefusesTheSameOfAFlushAndOfAnEvaluation) {
+// The program that runs now and then is one like any other.
+TEST(Validate, RefusesTheSameOfAnEvaluation) {
   const UnitGraph graph = toy_graph({});
   Choices choices = toy_choices(graph, Tier::nvme);
   choices.update = UpdateTime::in_next_forward;
@@ -203,28 +203,26 @@ TEST(Validate, RefusesTheSameOfAFlushAndOfAnEvaluation) {
   pack(good);
   derive_waits(good);
   ASSERT_NO_THROW(validate(good, graph));
-  for (Program Plan::*program : {&Plan::flush, &Plan::evaluate}) {
-    const auto refused = [&](auto&& spoil) {
-      Plan bad = good;
-      ASSERT_FALSE((bad.*program).ops.empty());
-      spoil(bad, bad.*program);
-      EXPECT_THROW(validate(bad, graph), Error);
-    };
-    refused([](Plan&, Program& bad) { bad.ops.back().block = 1000; });
-    refused([](Plan& plan, Program& bad) { bad.ops.back().micro_batch = plan.choices.group; });
-    refused([](Plan&, Program& bad) { bad.ops.back().waits.push_back({static_cast<int>(bad.ops.size()) - 1, 0}); });
-    refused([](Plan&, Program& bad) { bad.ops.front().operands.front().bytes += kGiB; });
-    refused([](Plan&, Program& bad) { bad.buffers.front().offset += 64; });
-    refused([](Plan& plan, Program& bad) { bad.buffers.front().offset = plan.peak[static_cast<int>(Tier::device)]; });
-    refused([](Plan&, Program& bad) {
-      const auto moved = std::find_if(bad.buffers.begin(), bad.buffers.end(), [&](const Buffer& buffer) {
-        return &buffer != &bad.buffers.front() && buffer.tier == bad.buffers.front().tier && buffer.bytes > 0 &&
-               buffer.first_op <= bad.buffers.front().last_op && buffer.last_op >= bad.buffers.front().first_op;
-      });
-      ASSERT_NE(moved, bad.buffers.end());
-      moved->offset = bad.buffers.front().offset;
+  const auto refused = [&](auto&& spoil) {
+    Plan bad = good;
+    ASSERT_FALSE(bad.evaluate.ops.empty());
+    spoil(bad, bad.evaluate);
+    EXPECT_THROW(validate(bad, graph), Error);
+  };
+  refused([](Plan&, Program& bad) { bad.ops.back().block = 1000; });
+  refused([](Plan& plan, Program& bad) { bad.ops.back().micro_batch = plan.choices.group; });
+  refused([](Plan&, Program& bad) { bad.ops.back().waits.push_back({static_cast<int>(bad.ops.size()) - 1, 0}); });
+  refused([](Plan&, Program& bad) { bad.ops.front().operands.front().bytes += kGiB; });
+  refused([](Plan&, Program& bad) { bad.buffers.front().offset += 64; });
+  refused([](Plan& plan, Program& bad) { bad.buffers.front().offset = plan.peak[static_cast<int>(Tier::device)]; });
+  refused([](Plan&, Program& bad) {
+    const auto moved = std::find_if(bad.buffers.begin(), bad.buffers.end(), [&](const Buffer& buffer) {
+      return &buffer != &bad.buffers.front() && buffer.tier == bad.buffers.front().tier && buffer.bytes > 0 &&
+             buffer.first_op <= bad.buffers.front().last_op && buffer.last_op >= bad.buffers.front().first_op;
     });
-  }
+    ASSERT_NE(moved, bad.buffers.end());
+    moved->offset = bad.buffers.front().offset;
+  });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ class SymbolicRun {
     waits_ = defers_any(plan_.choices);
   }
   void flush() {
-    if (waits_) run(plan_.flush, kEveryTurn, true);
+    if (waits_) run(plan_.step, kFlush, true);
     waits_ = false;
   }
 

@@ -1,5 +1,5 @@
-// A step in turns: what is done in which of them, and that neither a program nor what is predicted of it depends on how many there
-// are between the first and the last.
+// A step in turns: what is done in which of them, and that neither a program nor what is predicted of it depends on how many
+// there are between the first and the last.
 #include <gtest/gtest.h>
 
 #include "memory/simulate.h"
@@ -87,14 +87,14 @@ TEST(Turns, SumsAreTakenAfterTheFirstAndKeptUntilTheLast) {
     for (const Op& op : plan.step.ops) {
       if (op.kind == OpKind::update || op.kind == OpKind::gradient_finish || op.kind == OpKind::norm || op.kind == OpKind::loss) {
         const bool waited = op.kind == OpKind::update && update == UpdateTime::in_next_forward;
-        EXPECT_EQ(op.when, waited ? kPendingTurn : kLastTurn) << name_of(op.kind);
+        EXPECT_EQ(op.when, waited ? kWaitingUpdates : kLastTurn) << name_of(op.kind);
       }
       for (const Operand& operand : op.operands) {
         if (operand.buffer < 0 || operand.role != Role::nvme) continue;
         const Buffer& home = buffer_of(plan, plan.step, operand.buffer);
         if (home.category != Category::gradients) continue;
         // With a sum that waited, which its update takes right before the backward, in one.
-        if (op.kind == OpKind::read && (op.when | kPendingTurn) == (kAfterFirst | kPendingTurn)) ++fetched;
+        if (op.kind == OpKind::read && (op.when | kWaitingUpdates) == (kAfterFirst | kWaitingUpdates)) ++fetched;
         if (op.kind == OpKind::write) kept += (op.when & kMiddleTurns) != 0 ? 1 : 0;
       }
     }

@@ -23,7 +23,7 @@ struct Part {
   Program Plan::*program;
   int rounds;
 };
-constexpr Part kParts[] = {{"step", &Plan::step, 2}, {"flush", &Plan::flush, 1}, {"evaluate", &Plan::evaluate, 1}};
+constexpr Part kParts[] = {{"step", &Plan::step, 2}, {"evaluate", &Plan::evaluate, 1}};
 
 // With a program to evaluate by, as the planner makes it.
 Plan with_evaluation(const UnitGraph& graph, const Choices& choices, const UnitGraph& tiled) {
