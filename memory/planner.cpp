@@ -7,6 +7,7 @@
 
 #include "memory/error.h"
 #include "memory/filling.h"
+#include "memory/outlines.h"
 #include "memory/waits.h"
 
 namespace spillway {
@@ -24,11 +25,8 @@ constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
 constexpr std::size_t kSpent = 1'300'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
-constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
                            Fill::boundary_after_gradients};
-constexpr int kGroups[] = {64, 16, 1};
-constexpr int kPassesOfATurn = 1 << 13, kLeastStrips = 2;
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
@@ -48,13 +46,13 @@ class Search {
         request_(request),
         run_both_(run_both),
         is_sample_(whole != nullptr),
-        groups_(whole == nullptr ? groups_of(request) : std::vector<int>()),
+        outlines_(graphs_, machine, request_),
         filling_(graphs_, request_, whole),
         least_compute_s_(least_compute_s()) {}
 
   PlanOutcome run() {
     PlanOutcome outcome;
-    if (outcome.refusal = refuse(); !outcome.refusal.empty()) return outcome;
+    if (outcome.refusal = outlines_.refusal(); !outcome.refusal.empty()) return outcome;
     if (request_.goal == Goal::fastest) {
       consider_in_core();
       if (!best_ && is_thin()) {
@@ -81,200 +79,6 @@ class Search {
   }
 
  private:
-  bool has_disk() const { return request_.budgets.nvme > 0; }
-  // Whether there is a tier below the device.
-  bool has_below() const { return has_disk() || has_host(request_.chain); }
-  bool forced_to(Tier tier, SavedRequest activations) const {
-    return request_.parameter_tier == tier || request_.optimizer_tier == tier || request_.activations == activations;
-  }
-  bool forced_to_nvme() const { return forced_to(Tier::nvme, SavedRequest::nvme); }
-  bool spills_all() const { return request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host; }
-  bool forced_off_device() const { return forced_to_nvme() || forced_to(Tier::host, SavedRequest::host); }
-
-  std::string refuse() const {
-    if (!has_disk() && forced_to_nvme())
-      return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
-    if (request_.update && speculates(*request_.update, request_.clip) && has_host(request_.chain)) {
-      return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back, "
-             "which this version cannot with a device of its own: use --clip-grad 0, or another --update";
-    }
-    if (request_.update && speculates(*request_.update, request_.clip) && !may_take_back()) {
-      return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
-             "all parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "
-             "--durability step), or clipping be off (--clip-grad 0)";
-    }
-    return {};
-  }
-  bool may_take_back() const {
-    return has_disk() && !has_host(request_.chain) && slots() == 2 && request_.parameter_tier != Tier::device &&
-           request_.optimizer_tier != Tier::device;
-  }
-
-  // --- what there is to choose from ---
-
-  struct Spare {
-    Saved saved;
-    Boundary boundary;
-  };
-  std::vector<Spare> spares() const {
-    switch (request_.activations) {
-      case SavedRequest::device:
-        return {{Saved::keep, Boundary::keep}};
-      case SavedRequest::recompute:
-        return {{Saved::recompute, Boundary::keep}};
-      case SavedRequest::host:
-      case SavedRequest::nvme:
-        return {{Saved::spill, Boundary::spill}};
-      case SavedRequest::automatic:
-        break;
-    }
-    if (!has_below()) return {{Saved::recompute, Boundary::keep}};
-    return {{Saved::recompute, Boundary::keep},
-            {Saved::spill, Boundary::keep},
-            {Saved::recompute, Boundary::spill},
-            {Saved::spill, Boundary::spill}};
-  }
-  Spare first_spare() const { return spares().front(); }
-
-  // Whether logits that do not stay are better on a tier below than made again is a matter of rates; the search tries both.
-  Saved spare_pieces() const {
-    if (spills_all()) return Saved::spill;
-    if (request_.activations != SavedRequest::automatic || !has_below()) return Saved::recompute;
-    const bool by_host = has_host(request_.chain);
-    const double read_bytes = by_host ? machine_.upload_bytes : machine_.nvme_mixed_read_bytes,
-                 written_bytes = by_host ? machine_.download_bytes : machine_.nvme_mixed_write_bytes;
-    double made_s = 0, moved_s = 0;
-    for (const Unit& unit : graphs_.tiled->units) {
-      if (unit.saved_piece == 0) continue;
-      made_s += seconds_of(machine_, *graphs_.tiled, unit.forward_work);
-      for (const int value : unit.saved) {
-        const auto bytes = static_cast<double>(graphs_.tiled->values[value].bytes);
-        moved_s += bytes / read_bytes + bytes / written_bytes;
-      }
-    }
-    return moved_s < made_s ? Saved::spill : Saved::recompute;
-  }
-
-  // tight: nothing is read ahead, and updates come in the smallest pieces.
-  enum class Pace : std::uint8_t { ahead, tight };
-
-  std::vector<Outline> outlines(Pace pace = Pace::ahead) const {
-    std::vector<UpdateTime> updates;
-    if (request_.update) {
-      updates = {*request_.update};
-    } else {
-      updates = {UpdateTime::after};
-      // With clipping the step runs twice where it acts: worth a try where that is rare.
-      if (!request_.clip || (request_.expected_clip_rate < 1 && may_take_back())) updates.push_back(UpdateTime::in_backward);
-      updates.push_back(UpdateTime::in_next_forward);
-    }
-    std::vector<Outline> outlines;
-    const Saved pieces = pace == Pace::tight ? Saved::recompute : spare_pieces();
-    const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();
-    const int strips = most_strips();
-    const auto add_all = [&](int graph, int group, UpdateTime update, Tier update_tier) {
-      for (const Spare& spare : spares()) {
-        outlines.push_back({.graph = graph,
-                            .group = group,
-                            .strips = strips,
-                            .update = update,
-                            .spare = spare.saved,
-                            .spare_pieces = pieces,
-                            .spare_boundary = spare.boundary,
-                            .slots = slots(),
-                            .update_chunk = pace == Pace::tight ? least_chunk() : chunk(update_tier),
-                            .lookahead = request_.lookahead.value_or(pace == Pace::tight ? 0 : 1),
-                            .update_spread = pace == Pace::tight ? 0 : 1,
-                            .fetches_rows = pace != Pace::tight,  // they take some room
-                            .update_tier = update_tier});
-        if (pace != Pace::tight && may_defer(update)) {
-          Outline deferring = outlines.back();
-          deferring.deferred = kDeferredAtFirst;
-          outlines.push_back(deferring);
-        }
-        // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
-        if (!lookups_may_rest || update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
-        Outline resting = outlines.back();
-        resting.deferred = 0;
-        resting.fetches_rows = false;
-        resting.fill = Fill::optimizer_first;
-        outlines.push_back(resting);
-      }
-    };
-    for (const int graph : {1, 0}) {
-      for (const int group : groups_) {
-        for (const UpdateTime update : updates) {
-          for (const Tier tier : update_tiers()) add_all(graph, group, update, tier);
-        }
-      }
-    }
-    return outlines;
-  }
-
-  // All micro-batches at once, so that weights come once for them all; one after the other, so that nothing is kept for others;
-  // and where they are many, groups: what a large one keeps and stages outweighs the weights that it saves.
-  static std::vector<int> groups_of(const PlanRequest& request) {
-    if (request.group) return {*request.group};
-    std::vector<int> groups;
-    for (const int most : kGroups) {
-      int group = std::min(most, request.micro_batches);
-      while (request.micro_batches % group != 0) --group;
-      if (groups.empty() || group < groups.back()) groups.push_back(group);
-    }
-    return groups;
-  }
-
-  // Fewer of a model of many units: its program would be longer than anything that short strips are good for.
-  int most_strips() const {
-    return std::clamp(kPassesOfATurn / static_cast<int>(graphs_.tiled->units.size()), kLeastStrips, kMostStrips);
-  }
-
-  std::vector<Tier> update_tiers() const {
-    if (!has_host(request_.chain)) return {Tier::device};
-    if (request_.update_tier) return {*request_.update_tier};
-    return {Tier::host, Tier::device};
-  }
-
-  bool may_defer(UpdateTime update) const { return has_below() && may_defer_blocks(update, request_.clip, slots()); }
-
-  // Whether the blocks that are looked up may rest on the device beside all else.
-  bool has_room_for_lookups() const {
-    Bytes state = 0;
-    for (const ParameterBlock& block : graphs_.tiled->blocks) {
-      if (block.looked_up) state += bytes_at_rest(request_.sharding, block, request_.form);
-    }
-    return has_disk() && 2 * state <= request_.budgets.device;
-  }
-
-  // So that the chunks in flight take an eighth of the tier that they are updated on: larger ones would crowd out what the
-  // backward needs, smaller ones only make more operations.
-  std::int64_t chunk(Tier tier) const {
-    constexpr Bytes in_flight = 5, bytes_per_element = 12;
-    const Bytes budget = tier == Tier::host ? request_.budgets.host : request_.budgets.device;
-    std::int64_t elements = least_chunk();
-    while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= budget / 8) elements *= 2;
-    return elements;
-  }
-  // A plan lists every chunk: of a large model they are not as small as of a small one.
-  std::int64_t least_chunk() const {
-    constexpr std::int64_t chunks_at_most = 1 << 14;
-    std::int64_t elements = 64 << 10;
-    while (elements * chunks_at_most < graphs_.tiled->parameters) elements *= 2;
-    return elements;
-  }
-
-  int slots() const {
-    if (request_.durability == Durability::checkpoint) return 1;
-    if (request_.durability == Durability::step) return 2;
-    // Two where the directories have room for all state twice and for what is spilled beside it.
-    Bytes state = 0;
-    for (const ParameterBlock& block : graphs_.tiled->blocks) {
-      state += bytes_at_rest(request_.sharding, block, request_.form);
-      state += gradient_bytes_per_element(request_.form) * waiting_elements(request_.sharding, block) / 2;
-    }
-    return 2 * state <= request_.budgets.nvme ? 2 : 1;
-  }
-
   // --- weighing ---
 
   // Seconds of the outline's plan, filled; one that does not fit with logits on their way to NVMe, or with rows
@@ -318,17 +122,17 @@ class Search {
 
   // Where everything rests on the device there is nothing to weigh but the time of the update.
   void consider_in_core() {
-    if (forced_off_device()) return;
-    for (const Outline& outline : outlines()) {
+    if (outlines_.forced_off_device()) return;
+    for (const Outline& outline : outlines_.all()) {
       // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
-      if (outline.spare == first_spare().saved && outline.spare_boundary == first_spare().boundary &&
+      if (outline.spare == outlines_.first_spare().saved && outline.spare_boundary == outlines_.first_spare().boundary &&
           outline.fill == Fill::saved_first && outline.update_tier == Tier::device)
         consider(outline, filling_.in_core(outline));
     }
   }
 
   void consider_all() {
-    for (const Outline& outline : outlines()) {
+    for (const Outline& outline : outlines_.all()) {
       if (!is_good_enough()) consider(outline);
     }
     refine();
@@ -465,7 +269,7 @@ class Search {
       is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
     if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
       is_better(&Outline::update_chunk, outline.update_chunk / 2);
-    if (may_defer(outline.update)) {
+    if (outlines_.may_defer(outline.update)) {
       for (int share = kDeferredAtFirst; share > 0; share /= 2) {
         while (outline.deferred + share <= Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + share)) {
         }
@@ -476,7 +280,7 @@ class Search {
            (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
     }
     if (!early) is_better(&Outline::reads_early, true);
-    if (outline.graph == 0 && has_below() && request_.activations == SavedRequest::automatic)
+    if (outline.graph == 0 && outlines_.has_below() && request_.activations == SavedRequest::automatic)
       is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
   }
 
@@ -484,13 +288,13 @@ class Search {
   Outline reading_farther(Outline outline, int spread) const {
     outline.lookahead += 1;
     outline.update_spread = spread;
-    outline.update_chunk = std::min(outline.update_chunk, chunk(outline.update_tier)) / 2;
+    outline.update_chunk = std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)) / 2;
     return outline;
   }
 
   // Of few layers, what is read very far ahead would be all that there is.
   // Nor would what is forced to NVMe ever leave the device.
-  int farthest() const { return spills_all() ? 4 : is_sample_ ? 8 : 16; }
+  int farthest() const { return outlines_.spills_all() ? 4 : is_sample_ ? 8 : 16; }
 
   // What the search has cost so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
@@ -542,7 +346,7 @@ class Search {
   };
   Weighed weigh(int graph, Pace pace) const {
     const GraphCandidates graphs = trial_graphs();
-    std::vector<Outline> outlines = this->outlines(pace);
+    std::vector<Outline> outlines = outlines_.all(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
     const RunBoth by_itself = one_after_the_other;  // two of these run at once
     Search trial(graphs, machine_, trial_request(), by_itself, graphs_.tiled);
@@ -577,9 +381,9 @@ class Search {
     const PlanRequest request = trial_request();
     Filling filling(graphs, request, graphs_.tiled);
     std::vector<std::pair<Bytes, Outline>> needs;
-    for (const Outline& outline : outlines(Pace::tight)) {
+    for (const Outline& outline : outlines_.all(Pace::tight)) {
       Outline coarse = outline;  // the size of the pieces hardly matters for the order, and small ones are many
-      coarse.update_chunk = std::max(chunk(outline.update_tier), outline.update_chunk);
+      coarse.update_chunk = std::max(outlines_.chunk(outline.update_tier), outline.update_chunk);
       needs.emplace_back(filling.least_device(coarse), outline);
     }
     trial_plans_built_ += filling.plans_built();
@@ -594,7 +398,7 @@ class Search {
   const PlanRequest request_;
   const RunBoth& run_both_;
   const bool is_sample_;
-  const std::vector<int> groups_;  // that outlines are made of; a sample makes none
+  const Outlines outlines_;
   Filling filling_;
   const double least_compute_s_;
   int trial_plans_built_ = 0;

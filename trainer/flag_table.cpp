@@ -135,7 +135,10 @@ void set_order(MemoryOptions& memory, const FlagValue& value) {
   const std::string text = value.text();
   const bool is_number =
       !text.empty() && text.size() <= 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  if (!is_number || std::stoll(text) == 0) return set_choice(memory.order, value);
+  const bool is_word = std::ranges::any_of(Choices<OrderChoice>::all, [&](const auto& choice) { return choice.name == text; });
+  if (is_word) return set_choice(memory.order, value);
+  if (!is_number || std::stoll(text) == 0)
+    value.refuse(text, names_of<OrderChoice>(", ") + ", or how many micro-batches go through all units together");
   memory.order = OrderChoice::groups;
   memory.order_group = std::stoll(text);
 }

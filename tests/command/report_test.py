@@ -57,6 +57,29 @@ class Report(CommandTest):
         device = data["tables"][3]["rows"][0]
         self.assertEqual(device[2], device[3])  # peak bytes: planned and recorded
 
+    def test_a_step_of_many_turns(self):
+        """The first, the third and the last are shown, as they were planned and as they ran; the bits are those of one turn."""
+        golden, losses = Golden("qwen3", self.directory), set()
+        for order, turns, shown in (("horizontal", 8, [0, 2, 7]), ("2", 4, [0, 2, 3]), ("4", 2, [0, 1]), ("vertical", 1, [0])):
+            path = self.fresh("run")
+            outcome = run("train", *arguments(golden.flags(micro_batch_size=1, global_batch_size=8, train_iters=3, order=order, save=path)))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            _, data = self.report(path, "--trace", self.fresh("trace"))
+            plan = json.loads((path / "plan.json").read_text())
+            self.assertEqual((plan["ops"]["turns"], plan["ops"]["shown_turns"]), (turns, shown))
+            self.assertEqual(len(json.loads((path / "timeline.json").read_text())["spans"]), len(shown) * plan["ops"]["count"])
+            ops = data["timeline"]["ops"]
+            self.assertEqual(len(ops["planned_begin"]), len(shown) * plan["ops"]["count"])
+            self.assertEqual(set(ops["micro_batch"]) - {-1}, {turn * 8 // turns + i for turn in shown for i in range(8 // turns)})
+            self.assertEqual("are shown: the others" in data["timeline"]["note"], turns > 3)
+            for at, (begin, end) in enumerate(zip(ops["recorded_begin"], ops["recorded_end"])):
+                self.assertLessEqual(begin, end, at)
+            losses.add(tuple(json.loads(line)["loss"] for line in (path / "log.jsonl").read_text().splitlines()))
+        self.assertEqual(len(losses), 1)
+        self.check_refusal(run("plan", *arguments(golden.flags(micro_batch_size=1, global_batch_size=8, order="3"))), 2, "--order 3")
+        for order in ("0", "-1", "2x", "99999999"):
+            self.check_refusal(run("plan", *arguments(golden.flags(order=order))), 2, "--order: found")
+
     def test_a_page_elsewhere_leaves_the_directory_alone(self):
         path, page = self.copy(), self.fresh("page")
         before = sorted(path.rglob("*"))
