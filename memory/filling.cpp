@@ -94,6 +94,7 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   choices.form = request_.form;
   choices.sharding = request_.sharding;
   choices.slots = outline.slots;
+  choices.durable_every = choices.slots == 2 ? request_.durable_every : 0;
   choices.lookahead = outline.lookahead;
   choices.update_spread = outline.update_spread;
   choices.update_chunk = outline.update_chunk;

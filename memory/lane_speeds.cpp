@@ -54,8 +54,14 @@ double time_by_update_rate(OpKind kind) {
   }
 }
 
-// Seconds of the operation's work at its lane's own rate. `hashes`: of state that is updated.
-double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph, bool hashes) {
+// Syncs what was written, then the record of it.
+double commit_s(const Op& op, const MachineProfile& machine, const Choices& choices) {
+  const double copy_s = op.bytes > 0 ? bytes_a_step(choices, op) / machine.nvme_write_bytes : 0;
+  return copy_s + 2 * machine.nvme_sync_s;
+}
+
+// Seconds of the operation's work at its lane's own rate.
+double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph, const Choices& choices) {
   switch (op.lane) {
     case Lane::nvme_read:
       return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
@@ -63,13 +69,15 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
       return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update:
       return op.work.bytes / machine.update_bytes * time_by_update_rate(op.kind) *
-             (hashes && op.kind == OpKind::update ? kHashedUpdate : 1);
+             (choices.slots == 2 && op.kind == OpKind::update ? kHashedUpdate : 1);
     case Lane::network:
       return static_cast<double>(op.bytes) / machine.network_bytes;
     case Lane::upload:
       return static_cast<double>(op.bytes) / machine.upload_bytes;
     case Lane::download:
       return static_cast<double>(op.bytes) / machine.download_bytes;
+    case Lane::commit:
+      return commit_s(op, machine, choices);
     case Lane::compute:
       break;
   }
@@ -114,7 +122,7 @@ std::vector<double> seconds_alone(const Plan& plan, const UnitGraph& graph, cons
   seconds.reserve(plan.step.ops.size());
   for (const Op& op : plan.step.ops) {
     const int passes = op.lane == Lane::compute ? op.micro_batches : 1;
-    seconds.push_back(alone(op, machine, graph, plan.choices.slots == 2) + passes * machine.operation_s);
+    seconds.push_back(alone(op, machine, graph, plan.choices) + passes * machine.operation_s);
   }
   return seconds;
 }

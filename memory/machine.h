@@ -37,6 +37,7 @@ struct MachineProfile {
   double nvme_mixed_read_bytes = 0, nvme_mixed_write_bytes = 0;  // when both run at once
   // Requests of kSmallRequestBytes, many in flight: each way alone. 0: not known, and taken to cost no more than their bytes.
   double nvme_read_requests = 0, nvme_write_requests = 0;
+  double nvme_sync_s = 0;                                     // until what was written survives a power failure
   double operation_s = 20e-6;                                 // of starting an operation where its lane waited for another's
   // Speeds, as shares of their own rates, of compute and of the host optimizer when both run: one on a machine where they share
   // no cores.

@@ -13,7 +13,7 @@ std::string_view name_of(OpKind kind) {
   constexpr std::string_view names[] = {"read",           "write",      "upload",       "download",        "forward",
                                         "backward",       "loss",       "gradient_add", "gradient_finish", "norm",
                                         "update",         "fetch_rows", "update_rows",  "add_rows",        "finish_rows",
-                                        "update_touched", "write_rows", "gather",       "reduce"};
+                                        "update_touched", "write_rows", "gather",       "reduce",          "commit"};
   return names[static_cast<int>(kind)];
 }
 std::string order_words(const Choices& choices) {
@@ -36,6 +36,12 @@ std::string state_array_name(const ParameterBlock& block, StateKind kind) {
 
 Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
+}
+
+bool makes_durable(const Choices& choices) {
+  // Where some updates of a step come with the next one, or some rows after their blocks, no step's state is ever whole.
+  const bool is_whole = defers_all(choices) || (!defers_any(choices) && !choices.fetches_rows);
+  return choices.durable_every > 0 && choices.slots == 2 && is_whole;
 }
 
 bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block) {

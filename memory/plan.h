@@ -105,6 +105,7 @@ enum class OpKind : std::uint8_t {
   write_rows,       // device -> nvme: it, back to where it was fetched from
   gather,  // of an array, every rank's part -> all of it, on every rank; operands: the part, the whole (one where in place)
   reduce,  // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
+  commit,  // makes the state durable as the step before has left it: once its updates are written, before any is written over
 };
 std::string_view name_of(OpKind kind);
 
@@ -113,8 +114,8 @@ using TurnSet = std::uint8_t;
 inline constexpr TurnSet kPendingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
 inline constexpr TurnSet kFirstTurn = 2 | kPendingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
                          kEveryTurn = kFirstTurn | kAfterFirst;
-// Nor is it of a step: the program is gone through for the updates that wait alone, and nothing else does any work.
-inline constexpr TurnSet kFlush = 16, kWaitingUpdates = kPendingTurn | kFlush, kAlways = kEveryTurn | kFlush;
+// Nor are these of a step: the program is gone through for the updates that wait alone, or for a commit alone.
+inline constexpr TurnSet kFlush = 16, kCommitAlone = 32, kWaitingUpdates = kPendingTurn | kFlush, kAlways = kEveryTurn | kFlush;
 constexpr TurnSet turn_set(int turn, int turns, bool pending) {
   const int first = turn > 0 ? 0 : pending ? kFirstTurn : kFirstTurn & ~kPendingTurn;
   const int last = turn + 1 == turns ? kLastTurn : 0;
@@ -212,6 +213,8 @@ struct Choices {
   StateForm form = StateForm::exact;
   Sharding sharding;
   int slots = 1;                        // of state on NVMe
+  // Steps from one that is made durable to the next, where they can be (makes_durable()); 0: none is.
+  std::int64_t durable_every = 0;
   int lookahead = 2;                    // compute operations that a read is issued ahead of its use
   // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart
   // from those of the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step
@@ -302,6 +305,15 @@ inline bool defers_any(const Choices& choices) {
 constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
   return update == UpdateTime::in_backward && !clip && slots == 1;
 }
+
+// Bytes that an operation moves a step, on average: of the copies of a commit, a step has its share.
+inline double bytes_a_step(const Choices& choices, const OpHead& op) {
+  const auto bytes = static_cast<double>(op.bytes);
+  return op.kind == OpKind::commit ? bytes / static_cast<double>(choices.durable_every) : bytes;
+}
+
+// Whether a step has a commit: no update writes over what the step before left, but in memory, of which a commit makes copies.
+bool makes_durable(const Choices& choices);
 
 // Whether a block's updates also take the sums of squares of its gradient, each stretch right before it is used: where a
 // gradient_finish came before them, memory would be read twice. None do where gradients are rounded, or added up over ranks, or

@@ -25,6 +25,10 @@ enum class Durability : std::uint8_t { automatic, step, checkpoint };
 // any: the first plan that is found to fit, to know that there is one, without weighing.
 enum class Goal : std::uint8_t { fastest, any };
 
+// Steps from one that is made durable to the next, where that is left open: so many that copies of state in memory take no share
+// of a step.
+inline constexpr std::int64_t kSeldom = 1 << 20;
+
 // What the user fixed; the rest is searched.
 struct PlanRequest {
   Budgets budgets;
@@ -40,6 +44,7 @@ struct PlanRequest {
   SavedRequest activations = SavedRequest::automatic;
   Durability durability = Durability::automatic;
   std::optional<int> lookahead;              // of reads; for tests and experiments
+  std::int64_t durable_every = kSeldom;      // see Choices
   bool evaluates = false;                    // the plan must have room for evaluation, too
   bool gives_logits = false;                 // and for the logits of a row of it
   double expected_clip_rate = 1;

@@ -19,10 +19,12 @@ class Builder {
 
   TaskList step() {
     if (defers_any(to_.choices)) updates_.queue_pending();
+    if (!defers_all(to_.choices)) commit();
     if (rows_.are_fetched()) {
       for (const Strip& strip : strips_) rows_.fetch(strip);
     }
     for (int unit = 0; unit < to_.units(); ++unit) forward(unit);
+    if (defers_all(to_.choices)) commit();
     for (int unit = to_.units() - 1; unit >= 0; --unit) {
       backward(unit);
       after_backward(unit);
@@ -52,6 +54,20 @@ class Builder {
   bool keeps(int index) const { return keeps_saved(to_.choices, index, to_.purpose == Purpose::evaluation); }
   // The backward makes the unit's saved values itself, a piece at a time.
   bool makes_pieces(int index) const { return !keeps(index) && unit_of(index).saved_piece > 0; }
+
+  // Of the state after the step before: with all its updates, and before any of this one's.
+  void commit() {
+    if (!makes_durable(to_.choices)) return;
+    Task& task = to_.add(OpKind::commit, Lane::commit);
+    task.op.when = kFirstTurn | kCommitAlone;
+    for (const auto& arrays : to_.plan.state_buffer) {
+      for (const int buffer : arrays) {
+        if (buffer < 0) continue;
+        if (to_.plan.resident[buffer].tier != Tier::nvme) task.op.bytes += to_.plan.resident[buffer].bytes;
+        to_.at_rest(task, Role::state, Access::read, buffer);
+      }
+    }
+  }
 
   Task& add_pass(OpKind kind, int index, const Strip& strip, Work work) {
     Task& task = to_.add(kind, Lane::compute);

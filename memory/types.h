@@ -30,10 +30,11 @@ constexpr std::string_view name_of(Tier tier) {
 }
 
 // A resource that runs one operation at a time, in the order of the plan.
-enum class Lane : std::uint8_t { compute, upload, download, nvme_read, nvme_write, update, network };
-inline constexpr int kLanes = 7;
+enum class Lane : std::uint8_t { compute, upload, download, nvme_read, nvme_write, update, network, commit };
+inline constexpr int kLanes = 8;
 constexpr std::string_view name_of(Lane lane) {
-  constexpr std::string_view names[kLanes] = {"compute", "upload", "download", "nvme_read", "nvme_write", "update", "network"};
+  constexpr std::string_view names[kLanes] = {"compute",    "upload", "download", "nvme_read",
+                                              "nvme_write", "update", "network",  "commit"};
   return names[static_cast<int>(lane)];
 }
 

@@ -117,15 +117,6 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   }
 }
 
-// Where it rests.
-bool changes_state(const Plan& plan, const Op& op) {
-  return std::ranges::any_of(op.operands, [&](const Operand& operand) {
-    if (operand.access == Access::read || operand.buffer < 0 || operand.buffer >= std::ssize(plan.resident)) return false;
-    const Category category = plan.resident[static_cast<std::size_t>(operand.buffer)].category;
-    return category == Category::parameters || category == Category::optimizer;
-  });
-}
-
 // `keeps`: the unit's saved values have places, or it makes them in one piece.
 Pass pass_of(OpKind kind, bool keeps, bool takes_rows) {
   if (kind == OpKind::backward) return keeps ? Pass::backward : Pass::backward_in_pieces;
@@ -175,7 +166,6 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     if (op.kind == OpKind::forward || op.kind == OpKind::backward) bind_pass(plan, graph, *units.at(op.unit), evaluates, made);
     if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows)
       made.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data());
-    if (op.kind == OpKind::update || changes_state(plan, op)) bound.settled[static_cast<std::size_t>(op.lane)] = place[id];
   }
   std::vector<BoundOp*> by_id(program.ops.size());
   for (auto& lane : bound.lanes) {

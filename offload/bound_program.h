@@ -11,7 +11,6 @@
 #include "models/unit_code.h"
 #include "offload/buffer_guard.h"
 #include "offload/fetched_rows.h"
-#include "offload/lane_progress.h"
 #include "offload/tier_memory.h"
 
 namespace spillway {
@@ -73,7 +72,6 @@ struct BoundOp {
 struct BoundProgram {
   std::array<std::vector<BoundOp>, kLanes> lanes;
   int operations = 0;
-  LaneCounts settled;                  // operations of a turn that are complete when all state is updated, and where it rests
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 

@@ -16,16 +16,14 @@ Bytes longest_extent(const DurableLayout& layout) {
 }  // namespace
 
 Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
-                     StateExtents& extents, TierMemory& memory, Lanes lanes)
+                     StateExtents& extents, TierMemory& memory)
     : options_(options),
       plan_(plan),
       extents_(extents),
       memory_(memory),
       beside_nvme_(memory.beside_nvme()),
-      lanes_(std::move(lanes)),
       log_(store, options.identity, {&beside_nvme_, 1}),
-      staging_(longest_extent(options.layout), "extent to check"),
-      stream_(memory.runtime().make_stream()) {
+      staging_(longest_extent(options.layout), "extent to check") {
   record_ = {.store_id = options.identity.store_id,
              .sequence = options.from ? options.from->sequence : 0,
              .seed = seed,
@@ -37,16 +35,7 @@ Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::ui
   record_.hashes.resize(static_cast<std::size_t>(extents_of_all));
 }
 
-void Committer::finish() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_all();
-  stream_->synchronize();
-}
-
-int Committer::resume() {
+Generation Committer::resume() {
   const CommitRecord& from = *options_.from;
   int slot = 0;
   auto hash = from.hashes.begin();
@@ -70,17 +59,7 @@ int Committer::resume() {
     }
     hash += extents;
   }
-  return slot;
-}
-
-std::int64_t Committer::schedule(const Request& request) {
-  // Its place is free: a step waits for the commit before it, and no more than two steps are under way.
-  Queued& queued = queue_[static_cast<std::size_t>(scheduled_) % kMostQueued];
-  SPILLWAY_CHECK(scheduled_ - through_.load() < static_cast<std::int64_t>(kMostQueued), "{} commits under way",
-                 scheduled_ - through_.load());
-  queued = {this, request};
-  stream_->run(&Committer::serve, &queued);
-  return ++scheduled_;
+  return {from.step, slot};
 }
 
 void Committer::acknowledge(std::int64_t step) {
@@ -91,31 +70,22 @@ void Committer::acknowledge(std::int64_t step) {
   changed_.notify_all();
 }
 
-void Committer::wait(std::int64_t number) const noexcept {
-  for (std::int64_t seen = through_.load(std::memory_order_acquire); seen < number;
-       seen = through_.load(std::memory_order_acquire)) {
-    through_.wait(seen, std::memory_order_acquire);
-  }
-}
-
-void Committer::serve(void* queued) {
-  auto& [committer, request] = *static_cast<Queued*>(queued);
-  try {
-    committer->commit(request);
-  } catch (...) {
-    committer->lanes_.failed(std::current_exception());
-  }
-  committer->through_.fetch_add(1, std::memory_order_acq_rel);
-  committer->through_.notify_all();
-}
-
-void Committer::commit(const Request& request) {
-  if (!lanes_.complete(request)) return;
+void Committer::end() {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ending_ || acknowledged_ >= request.step; });
-    if (acknowledged_ < request.step) return;
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
   }
+  changed_.notify_all();
+}
+
+bool Committer::is_acknowledged(std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return is_over_ || acknowledged_ >= step; });
+  return acknowledged_ >= step;
+}
+
+void Committer::commit(const Generation& state) {
+  if (!is_acknowledged(state.step)) return;
   const std::uint64_t sequence = record_.sequence + 1;
   copy_state(static_cast<int>(sequence % 2));
   auto hash = record_.hashes.begin();
@@ -123,12 +93,12 @@ void Committer::commit(const Request& request) {
     DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
     const bool in_memory = tier_of(buffer) != Tier::nvme;
-    array.slot = in_memory ? static_cast<int>(sequence % 2) : request.slot;
+    array.slot = in_memory ? static_cast<int>(sequence % 2) : state.slot;
     find_unknown(index);
     hash = std::ranges::copy(extents_.hashes(index, in_memory ? 0 : array.slot), hash).out;
   }
   record_.sequence = sequence;
-  record_.step = request.step;
+  record_.step = state.step;
   log_.commit(record_);
 }
 

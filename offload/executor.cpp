@@ -15,6 +15,13 @@
 #include "offload/update_hashes.h"
 
 namespace spillway {
+namespace {
+
+bool has_two_slots(const Plan& plan) {
+  return std::ranges::any_of(plan.resident, [](const Buffer& buffer) { return buffer.slots == 2; });
+}
+
+}  // namespace
 
 struct Executor::Impl {
   explicit Impl(const ExecutorOptions& given)
@@ -25,7 +32,8 @@ struct Executor::Impl {
         // State that does not outlive the process is not hashed.
         extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
         update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
-        operations(plan, graph, *given.backend, given.pool->threads(), memory.device().data(), given.seed, update_hashes.get()) {
+        operations(plan, graph, *given.backend, given.pool->threads(), memory.device().data(), given.seed, update_hashes.get()),
+        generations(has_two_slots(plan), given.durability ? given.durability->interval : 0) {
     if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, memory.device());
     for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
       if (model != nullptr) given.backend->prepare(*model);
@@ -44,18 +52,12 @@ struct Executor::Impl {
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
     }
-    for (const Buffer& buffer : plan.resident) two_slots |= buffer.slots == 2;
     if (given.durability) {
       SPILLWAY_CHECK(given.store && (given.durability->interval == 1 || !speculates(plan.choices)),
                      "steps made durable every {} steps", given.durability->interval);
-      SPILLWAY_CHECK(!plan.choices.fetches_rows || defers_all(plan.choices),
-                     "steps made durable of which some rows are written apart from their blocks");
-      SPILLWAY_CHECK(defers_all(plan.choices) || !defers_any(plan.choices),
-                     "steps made durable of which some blocks are updated in the next");
-      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, memory,
-                        Committer::Lanes{[this](const Committer::Request& request) { return runner->wait_for_state(request); },
-                                         [this](std::exception_ptr error) { runner->fail(std::move(error)); }});
-      if (given.durability->from) durable_slot = slot = committer->resume(), durable_step = given.durability->from->step;
+      SPILLWAY_CHECK(makes_durable(plan.choices), "steps are to be durable that have no commit");
+      committer.emplace(*given.durability, plan, given.seed, model_hash(graph), *given.store, *extents, memory);
+      if (given.durability->from) generations.begin_with(committer->resume());
     }
     runner.emplace(operations,
                    LaneRunner::Around{.readers = readers ? &*readers : nullptr,
@@ -85,66 +87,50 @@ struct Executor::Impl {
     memory.copy_in(Tier::device, operations.targets_offset(token_slot, micro_batch), std::as_bytes(targets));
   }
 
-  // Where the next update goes: beside the state that can be gone back to; over what cannot.
-  int slot_to_write() const { return !two_slots || (committer && slot != durable_slot) ? slot : 1 - slot; }
-
   // Its caller has booked what wait() returned before. Not done by what runs beside steps, evaluation and flush(): what they give
   // may be booked with the step.
   void acknowledge() {
     if (committer) committer->acknowledge(returned_step);
   }
 
-  // Of a run that has begun, and whose updates hold.
-  void schedule_commit(const Run& run) {
-    const std::int64_t step = run.update_settings.step;
-    if (!committer || holds.load() > 0 || step % options.durability->interval != 0) return;
-    LaneCounts settled = run.program->settled;
-    for (std::size_t lane = 0; lane < settled.size(); ++lane) {
-      const auto before = static_cast<std::size_t>(run.update_turn) * run.program->lanes[lane].size();
-      if (settled[lane]) *settled[lane] += run.base[lane] + static_cast<std::uint32_t>(before);
-    }
-    schedule_commit({.step = step, .slot = run.slot_after, .settled = settled, .run = run.updates_of});
-  }
-  void schedule_commit(const Committer::Request& request) {
-    last_commit = committer->schedule(request);
-    durable_slot = request.slot;
-    durable_step = request.step;
-  }
+  // Where the state in a buffer is that there is now.
+  int present_slot(const Buffer& buffer) const { return buffer.slots == 2 ? generations.present().slot : 0; }
 
-  // A run with nothing of a step before in it, which reads and writes the current slot.
+  // A run with nothing of a step before in it, which leaves the state as it is.
   Run& next_run(const StepSettings& settings) {
     Run& run = runner->next();
     run.settings = run.update_settings = settings;
     run.known_factor.reset();
     run.evaluates = run.speculates = run.pending = false;
     run.turns = 1, run.update_turn = 0;
-    run.flushes = false;
+    run.alone = 0;
     run.logits.reset();
-    run.updates_of = run.number;
-    run.slot_before = run.slot_after = slot;
-    run.after_commit = last_commit;
+    run.before = run.after = generations.present();
+    run.commit.reset();
     run.token_slot = 0;
     return run;
   }
 
-  // Whether the run, of a step, changes any state.
-  bool updates_in(const Run& run) const { return !defers_all(plan.choices) || run.pending; }
+  // Of a run that is there for this alone.
+  Run& next_alone(TurnSet alone, const StepSettings& settings) {
+    Run& run = next_run(settings);
+    run.alone = alone;
+    return run;
+  }
 
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
     run.speculates = speculates(plan.choices);
     run.pending = defers_any(plan.choices) && update_waits;
     if (defers_any(plan.choices)) run.update_settings = waiting_settings;
-    if (defers_all(plan.choices) && run.pending) run.updates_of = waiting_run;
     go_through_turns(run);
-    if (updates_in(run)) run.slot_after = slot_to_write();
+    // Its commit lies between the updates that waited and its own.
+    if (run.pending && defers_all(plan.choices)) run.after = generations.next(run.update_settings.step);
+    if (committer) run.commit = generations.take_due(holds.load() > 0);
+    if (!defers_all(plan.choices)) run.after = generations.next(settings.step);
     run.token_slot = run.index;
-    slot = run.slot_after;
-    if (defers_any(plan.choices)) {
-      update_waits = true;
-      waiting_settings = settings;
-      waiting_run = run.number;
-    }
+    update_waits = defers_any(plan.choices);
+    waiting_settings = settings;
     return run;
   }
 
@@ -161,8 +147,8 @@ struct Executor::Impl {
     Run& run = next_run(first.settings);
     go_through_turns(run);
     run.known_factor = factor;
-    run.slot_before = first.slot_before;
-    run.slot_after = first.slot_after;
+    run.before = first.before;
+    run.after = first.after;
     run.token_slot = first.token_slot;
     runner->begin(run, bound_step);
     return runner->wait_for_oldest();
@@ -212,19 +198,14 @@ struct Executor::Impl {
   std::vector<std::int32_t> filled;  // tokens and targets of a micro-batch, on their way to the device
   std::vector<float> last_logits;    // that the last forward left
   std::optional<Committer> committer;
-  bool two_slots = false;
+  Generations generations;
 
   double last_end_s = 0;
   std::atomic<int> holds{0};         // of the state that is durable: nothing else becomes so meanwhile
   std::atomic<int> updates_held{0};  // holds of state that is not
-  int durable_slot = -1;            // of the last step that is durable, or is to be
-  std::int64_t durable_step = -1;   // that step
-  std::int64_t last_commit = 0;     // its number
-  std::int64_t returned_step = -1;  // by wait()
-  int slot = 0;                     // that the next run reads state from
-  bool update_waits = false;        // a step's gradients have not been applied
-  StepSettings waiting_settings;
-  std::int64_t waiting_run = -1;    // the run of that step
+  std::int64_t returned_step = -1;   // by wait()
+  bool update_waits = false;         // a step's gradients have not been applied
+  StepSettings waiting_settings;     // of that step
 
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
@@ -232,7 +213,7 @@ struct Executor::Impl {
 Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 
 Executor::~Executor() {
-  if (impl_->committer) impl_->committer->finish();
+  if (impl_->committer) impl_->committer->end();
 }
 
 void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
@@ -248,8 +229,6 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   impl.operations.note_tokens(token_slot);
   Run& run = impl.next_step(settings);
   impl.runner->begin(run, impl.bound_step);
-  // A step that may be taken back is not committed before it is certain.
-  if (impl.updates_in(run) && !run.speculates) impl.schedule_commit(run);
 }
 
 StepOutcome Executor::wait() {
@@ -265,7 +244,6 @@ StepOutcome Executor::wait() {
       run = &impl.run_again(*run, factor);
     }
   }
-  if ((run->speculates || run->known_factor) && run->stopped.empty()) impl.schedule_commit(*run);
   outcome.step = run->settings.step;
   impl.returned_step = outcome.step;
   outcome.loss = run->loss;
@@ -273,7 +251,7 @@ StepOutcome Executor::wait() {
   outcome.stopped = run->stopped;
   if (!run->stopped.empty()) {
     const bool waits = defers_all(impl.plan.choices);
-    impl.slot = waits ? run->slot_after : run->slot_before;
+    impl.generations.roll_back(waits ? run->after : run->before);
     impl.update_waits = false;
     outcome.state_intact = waits || !run->updates_done.load() || run->speculates || run->known_factor.has_value();
   }
@@ -291,14 +269,10 @@ void Executor::flush() {
   Impl& impl = *impl_;
   impl.runner->check_idle("flush");
   if (!impl.update_waits) return;
-  Run& run = impl.next_run(impl.waiting_settings);
-  run.updates_of = impl.waiting_run;
-  run.slot_after = impl.slot_to_write();
-  run.flushes = true;
+  Run& run = impl.next_alone(kFlush, impl.waiting_settings);
+  run.after = impl.generations.next(impl.waiting_settings.step);
   impl.runner->begin(run, impl.bound_step);
-  impl.schedule_commit(run);
   impl.runner->wait_for_oldest();
-  impl.slot = run.slot_after;
   impl.update_waits = false;
 }
 
@@ -310,9 +284,12 @@ StateHold Executor::hold_state(std::int64_t step) {
   if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
   impl.acknowledge();
-  if (impl.durable_step != step) impl.schedule_commit({.step = step, .slot = impl.slot});
-  impl.committer->wait(impl.last_commit);
-  impl.runner->throw_if_failed();
+  if (const std::optional<Generation> due = impl.generations.take(step)) {
+    Run& run = impl.next_alone(kCommitAlone, {});
+    run.commit = due;
+    impl.runner->begin(run, impl.bound_step);
+    impl.runner->wait_for_oldest();
+  }
   return StateHold(impl.holds, impl.plan, arena);
 }
 
@@ -365,10 +342,11 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
     if (impl_->extents) impl_->extents->note(range.index, 0, range.begin, data);
     return;
   }
-  const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);
+  const int slot = impl_->present_slot(*range.buffer);
+  const Bytes offset = range.buffer->offset + slot * range.buffer->bytes + range.begin;
   const IoSegment segment{offset, const_cast<std::byte*>(data.data()), static_cast<Bytes>(data.size())};
   impl_->writers->write({&segment, 1});
-  if (impl_->extents) impl_->extents->note(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
+  if (impl_->extents) impl_->extents->note(range.index, slot, range.begin, data);
 }
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
@@ -379,10 +357,11 @@ void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::sp
     impl_->memory.copy_out(range.buffer->tier, range.buffer->offset + range.begin, data);
     return;
   }
-  const Bytes offset = range.buffer->offset + range.begin + (range.buffer->slots == 2 ? impl_->slot * range.buffer->bytes : 0);
+  const int slot = impl_->present_slot(*range.buffer);
+  const Bytes offset = range.buffer->offset + slot * range.buffer->bytes + range.begin;
   const IoSegment segment{offset, data.data(), static_cast<Bytes>(data.size())};
   impl_->readers->read({&segment, 1});
-  if (impl_->extents) impl_->extents->check(range.index, range.buffer->slots == 2 ? impl_->slot : 0, range.begin, data);
+  if (impl_->extents) impl_->extents->check(range.index, slot, range.begin, data);
 }
 
 }  // namespace spillway

@@ -83,9 +83,9 @@ class Executor {
 
   // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no
   // update pending. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the
-  // store holds the state. From then on every interval-th step becomes durable by itself, once the caller has come back with
-  // submit() or wait() after wait() returned it, and before anything overwrites the last one that is. Not to be held where steps
-  // may be taken back, which takes both slots; without durability only where all state rests on the device.
+  // store holds the state. From then on every interval-th step is made durable by the run of the step after it, once the caller
+  // has come back with submit() or wait() after wait() returned it: it is durable when wait() returns that next step. Not to be
+  // held where steps may be taken back, which takes both slots; without durability only where all state rests on the device.
   StateHold hold_state(std::int64_t step);
 
   // Applies an update that waits for the next forward. Only while no step is under way.

@@ -5,14 +5,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <optional>
 
 #include "memory/types.h"
 
 namespace spillway {
-
-// Operations that lanes will have completed; nothing: it does not matter how far the lane is.
-using LaneCounts = std::array<std::optional<std::uint32_t>, kLanes>;
 
 class LaneProgress {
  public:

@@ -14,8 +14,8 @@ namespace {
 constexpr std::chrono::microseconds kGlance(1000);
 
 std::vector<Lane> lanes_of(Chain chain) {
-  if (!has_host(chain)) return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update};
-  return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update, Lane::upload, Lane::download};
+  if (!has_host(chain)) return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update, Lane::commit};
+  return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update, Lane::upload, Lane::download, Lane::commit};
 }
 
 // A wait on the run before means something only where that was of the same program.
@@ -104,13 +104,6 @@ void LaneRunner::throw_if_failed() const {
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
 }
 
-bool LaneRunner::wait_for_state(const Committer::Request& request) const {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (const auto& count = request.settled[static_cast<std::size_t>(lane)]) progress_.wait(static_cast<Lane>(lane), *count);
-  }
-  return !failed_.load(std::memory_order_acquire) && !is_void(request.run);
-}
-
 void LaneRunner::check_idle(const char* what) const {
   SPILLWAY_CHECK(submitted_ == waited_, "{} while a step is under way", what);
 }
@@ -140,8 +133,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
       hold(run, op);
       try {
         if (!skipped(run, turn, op)) {
-          if (op.op->kind == OpKind::update) wait_until_state_may_change(run);
-          std::string reason = operations_.execute(run, turn, op);
+          std::string reason = execute(run, turn, op);
           if (!reason.empty()) stop(run, std::move(reason));
         }
       } catch (...) {
@@ -153,6 +145,15 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
       progress_.complete(lane);
     }
   }
+}
+
+std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
+  if (op.op->kind == OpKind::commit) {
+    if (run.commit) around_.committer->commit(*run.commit);
+    return {};
+  }
+  if (op.op->kind == OpKind::update) wait_until_state_may_change();
+  return operations_.execute(run, turn, op);
 }
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
@@ -214,8 +215,7 @@ void LaneRunner::wait_until_ready(const Run& run, int turn, const BoundOp& op) c
   }
 }
 
-void LaneRunner::wait_until_state_may_change(const Run& run) const {
-  if (around_.committer != nullptr) around_.committer->wait(run.after_commit);
+void LaneRunner::wait_until_state_may_change() const {
   for (int held = around_.updates_held->load(); held > 0; held = around_.updates_held->load()) around_.updates_held->wait(held);
 }
 

@@ -26,13 +26,13 @@ namespace spillway {
 
 class LaneRunner {
  public:
-  // Channels and extents may be null where no program moves anything, and the committer where no step is made durable; all must
+  // Channels and extents may be null where no program moves anything, and the committer where no run has a commit; all must
   // outlive this. `most_operations` is of any program.
   struct Around {
     StoreChannel* readers = nullptr;
     StoreChannel* writers = nullptr;
     const StateExtents* extents = nullptr;
-    const Committer* committer = nullptr;
+    Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
     Chain chain = Chain::device_nvme;
   };
@@ -48,12 +48,6 @@ class LaneRunner {
   // then nothing more runs.
   Run& wait_for_oldest();
   void check_idle(const char* what) const;
-  // Returns once the run's state is updated and written, from any thread; false where that is not to be, or of no use:
-  // all has failed, or a run that the state comes of was stopped, which is known before the last of its updates is made.
-  bool wait_for_state(const Committer::Request& request) const;
-  // Ends all runs with this; from any thread. wait_for_oldest() and throw_if_failed() throw it.
-  void fail(std::exception_ptr error);
-  void throw_if_failed() const;
   std::array<Bytes, kTiers> peak() const { return peak_; }  // highest byte touched on each tier by the runs waited for so far
 
  private:
@@ -70,7 +64,9 @@ class LaneRunner {
   void run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops);
   bool ready(const Run& run, int turn, const BoundOp& op) const;
   void wait_until_ready(const Run& run, int turn, const BoundOp& op) const;
-  void wait_until_state_may_change(const Run& run) const;
+  // Why the run must stop; else empty.
+  std::string execute(Run& run, int turn, const BoundOp& op);
+  void wait_until_state_may_change() const;
   bool skipped(const Run& run, int turn, const BoundOp& op) const;
   // Whether a run, or one before it, was stopped. What came before the one that stopped is good, however late it is.
   bool is_void(std::int64_t run) const { return stopped_run_.load(std::memory_order_acquire) <= run; }
@@ -78,6 +74,8 @@ class LaneRunner {
   static void release(const Run& run, const BoundOp& op);
   static void note_peak(Run& run, Lane lane, const BoundOp& op);
   void stop(Run& run, std::string reason);
+  void fail(std::exception_ptr error);  // ends all runs
+  void throw_if_failed() const;
   double seconds_now() const;
 
   Operations& operations_;

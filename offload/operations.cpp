@@ -87,6 +87,7 @@ std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
     case OpKind::write_rows:
     case OpKind::gather:
     case OpKind::reduce:
+    case OpKind::commit:
       break;
   }
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op.kind), name_of(op.lane));

@@ -12,6 +12,7 @@
 #include "memory/timeline.h"
 #include "offload/bound_program.h"
 #include "offload/executor.h"
+#include "offload/generations.h"
 
 namespace spillway {
 
@@ -19,22 +20,21 @@ struct Run {
   const BoundProgram* program = nullptr;
   int index = 0;                        // of the runs that may be under way
   std::int64_t number = 0;              // in the order of runs, over all of them
-  std::int64_t updates_of = 0;          // the run whose gradients its updates apply: itself, or the one that left them to it
   bool evaluates = false;               // the loss alone, which may then be of any value
   std::optional<LogitsRequest> logits;  // wanted of an evaluation
   bool follows = false;                 // the run before was of the same program: waits on it mean something
   int turns = 1;                        // that it goes through the program
-  bool flushes = false;                 // it is there for the updates that wait alone
+  TurnSet alone = 0;                    // kFlush, kCommitAlone: what it is there for; 0: a step, or a forward
   bool pending = false;                 // a step before left gradients: operations of kPendingTurn do their work
-  int slot_before = 0, slot_after = 0;  // of two-slot state
-  int update_turn = 0;                  // that goes from the one slot to the other
+  Generation before, after;             // the state that it begins with, and as its updates leave it
+  int update_turn = 0;                  // that goes from the one to the other
+  std::optional<Generation> commit;     // that it makes durable
   int token_slot = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
   StepSettings settings;                     // of this run's forward and backward
   StepSettings update_settings;              // of the update that waited for it, where one did; else the same
   std::optional<double> known_factor;        // a step run again after its norm came out above the clip threshold
   bool speculates = false;
-  std::int64_t after_commit = 0;  // number of the commit that must be through before the run updates any state
 
   std::atomic<int> lanes_left{0};
   std::atomic<bool> updates_done{false};
@@ -46,9 +46,9 @@ struct Run {
   std::string stopped;                  // why nothing of it counts: see StepOutcome; read once the run is complete
   std::atomic<bool> is_stopped{false};  // the same, for lanes that are still at it
 
-  TurnSet set_of(int turn) const { return flushes ? kFlush : turn_set(turn, turns, pending); }
-  int slot_before_in(int turn) const { return turn <= update_turn ? slot_before : slot_after; }
-  int slot_after_in(int turn) const { return turn < update_turn ? slot_before : slot_after; }
+  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, pending); }
+  int slot_before_in(int turn) const { return turn <= update_turn ? before.slot : after.slot; }
+  int slot_after_in(int turn) const { return turn < update_turn ? before.slot : after.slot; }
 };
 
 }  // namespace spillway

@@ -32,18 +32,6 @@ std::int64_t interval_of(const RunOptions& options, const Plan& plan, double cop
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(apart_s / step_s)));
 }
 
-// Whether no step writes over the state that it began with, as far as that rests on NVMe.
-bool has_two_slots(const Plan& plan) {
-  for (const auto& of_block : plan.state_buffer) {
-    for (const int index : of_block) {
-      if (index < 0) continue;
-      const Buffer& buffer = plan.resident[static_cast<std::size_t>(index)];
-      if (buffer.tier == Tier::nvme && buffer.slots < 2) return false;
-    }
-  }
-  return true;
-}
-
 std::string loss(std::int64_t steps, double step_s) {
   return fmt::format("a kill loses up to {} ({})", counted(steps, "step"), rounded_seconds(static_cast<double>(steps) * step_s));
 }
@@ -71,7 +59,7 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
   if (options.memory.durability == DurabilityChoice::checkpoint || options.memory.nvme.empty() || !outcome.plan)
     return std::nullopt;
   const Plan& plan = *outcome.plan;
-  if (!has_two_slots(plan)) {
+  if (!makes_durable(plan.choices)) {
     if (!asked) return std::nullopt;
     throw InputError(fmt::format("--durability step: the plan {} has one slot for state on nvme", options.memory.plan),
                      "Plan again with --durability step, or run it with --durability checkpoint.");
@@ -91,11 +79,6 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
   return durability;
 }
 
-// An update that waits for the next forward becomes durable with the step after it.
-std::int64_t steps_lost(const DurabilityPlan& durability, const Plan& plan) {
-  return durability.interval + (defers_all(plan.choices) ? 1 : 0);
-}
-
 std::optional<std::int64_t> steps_lost_without(const RunOptions& options) {
   return options.checkpoint.save_interval > 0 ? std::optional(options.checkpoint.save_interval) : std::nullopt;
 }
@@ -113,7 +96,7 @@ std::string durability_summary(const RunOptions& options, const PlanOutcome& out
   const DurableLayout& layout = durability->layout;
   std::string text = fmt::format("{}; {}; with --durability checkpoint {}",
                                  durability->interval == 1 ? "each step" : fmt::format("every {} steps", durability->interval),
-                                 loss(steps_lost(*durability, *outcome.plan), step_s), loss_without(options, step_s));
+                                 loss(durability->interval, step_s), loss_without(options, step_s));
   text += fmt::format("; the store takes {} and each durable step writes a record of {}", rounded_size(layout.store_bytes),
                       rounded_size(layout.place_bytes));
   if (layout.copied_bytes > 0) {

@@ -16,7 +16,7 @@ namespace spillway {
 
 struct DurabilityPlan {
   DurableLayout layout;
-  std::int64_t interval = 1;     // of steps
+  std::int64_t interval = 1;     // of steps: so many a kill costs at most
   double copy_s = 0;             // writing the state that rests on the device, once
   double bytes_per_step() const;  // of copies and records, beside what the plan's operations write
 };
@@ -26,8 +26,7 @@ struct DurabilityPlan {
 std::optional<DurabilityPlan> durability_of(const RunOptions& options, const PlanRequest& request, const PlanOutcome& outcome,
                                             const UnitGraph& graph, const MachineProfile& machine);
 
-// What a kill costs, at most, in steps; nothing where all of the run is lost.
-std::int64_t steps_lost(const DurabilityPlan& durability, const Plan& plan);
+// What a kill costs without, at most, in steps; nothing where all of the run is lost.
 std::optional<std::int64_t> steps_lost_without(const RunOptions& options);
 
 // What a kill costs in either mode, and what is written so that it costs no more.

@@ -137,6 +137,7 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   if (!fields.at("clip").is_boolean()) fields.refuse("clip", "is not true or false");
   choices.clip = fields.at("clip").get<bool>();
   choices.slots = static_cast<int>(fields.integer("slots", 1, 2));
+  choices.durable_every = fields.integer("durable_every", 0, std::numeric_limits<std::int64_t>::max());
   choices.lookahead = static_cast<int>(fields.integer("lookahead", 0, 1 << 20));
   choices.update_spread = static_cast<int>(fields.integer("update_spread", 0, 1 << 20));
   choices.early_room = fields.integer("early_room", 0, std::numeric_limits<Bytes>::max());

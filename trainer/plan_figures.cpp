@@ -56,7 +56,7 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
     const int times = times_in(op.when, turns_of(plan.choices));
     work[static_cast<int>(op.lane)] += times * (op.lane == Lane::compute  ? flops_of(op.work)
                                                 : op.lane == Lane::update ? op.work.bytes
-                                                                          : static_cast<double>(op.bytes));
+                                                                          : bytes_a_step(plan.choices, op));
     if (op.lane == Lane::nvme_read) figures.nvme_read_bytes += times * op.bytes;
     if (op.lane == Lane::nvme_write) figures.nvme_written_bytes += times * op.bytes;
   }

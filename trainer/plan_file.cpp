@@ -73,6 +73,7 @@ Json choices_json(const Choices& choices) {
                {"clip", choices.clip},
                {"state", form_name(choices.form)},
                {"slots", choices.slots},
+               {"durable_every", choices.durable_every},
                {"lookahead", choices.lookahead},
                {"update_spread", choices.update_spread},
                {"early_room", choices.early_room},
@@ -137,7 +138,7 @@ Json durability_json(const PlannedRun& run, const RunOptions& options) {
   Json json = {{"mode", run.durability ? "step" : "checkpoint"}, {"checkpoint", cost(without)}};
   if (!run.durability) return json;
   const DurableLayout& layout = run.durability->layout;
-  json["step"] = cost(steps_lost(*run.durability, *run.outcome.plan));
+  json["step"] = cost(run.durability->interval);
   json["interval"] = run.durability->interval;
   json["store_bytes"] = layout.store_bytes;
   json["record_bytes"] = layout.place_bytes;

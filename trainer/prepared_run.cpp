@@ -317,6 +317,7 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.durability = options.memory.durability == DurabilityChoice::step         ? Durability::step
                        : options.memory.durability == DurabilityChoice::checkpoint ? Durability::checkpoint
                                                                                    : Durability::automatic;
+  if (options.memory.durability_interval > 0) request.durable_every = options.memory.durability_interval;
   // Steps that may be taken back are made durable one by one.
   request.expected_clip_rate = options.memory.durability_interval > 1 ? 1.0 : options.optimizer.expected_clip_rate;
   request.gives_logits = options.log.sample_interval > 0;

@@ -29,7 +29,7 @@ std::vector<Measurement> measure_sustained(DiskMoves& disk, const Sampling& samp
 
 std::vector<Measurement> measure_requests(DiskMoves& disk, const Sampling& sampling) {
   const double reads = disk.small_reads_for(sampling.pass_s), writes = disk.small_writes_for(sampling.pass_s);
-  return {figure("nvme_read_requests", reads), figure("nvme_write_requests", writes)};
+  return {figure("nvme_read_requests", reads), figure("nvme_write_requests", writes), figure("nvme_sync_s", disk.sync_s())};
 }
 
 }  // namespace spillway

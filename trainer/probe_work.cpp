@@ -197,6 +197,16 @@ DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&
 }
 
 // A few hundred at a time, as a micro-batch's rows are.
+double DiskMoves::sync_s() {
+  const Arena memory = filled(kSmallRequestBytes);
+  const IoSegment segment{writes_.begin, memory.data(), kSmallRequestBytes};
+  writes_.channel.sync();  // of what the drive still has of all before
+  writes_.channel.write({&segment, 1});
+  const auto begin = Clock::now();
+  writes_.channel.sync();
+  return seconds_since(begin);
+}
+
 double DiskMoves::move_small(Way& way, double seconds) {
   constexpr std::uint64_t together = 256;
   const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, (way.end - way.begin) / kSmallRequestBytes));

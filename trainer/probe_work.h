@@ -77,6 +77,8 @@ class DiskMoves {
   // Requests a second of moves as those of an embedding's rows: small ones that lie apart.
   double small_reads_for(double seconds) { return move_small(reads_, seconds); }
   double small_writes_for(double seconds) { return move_small(writes_, seconds); }
+  // Seconds of a sync right after a small write.
+  double sync_s();
 
  private:
   // Moves of one direction, round and round through a part of the files.

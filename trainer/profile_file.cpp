@@ -21,7 +21,7 @@ namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 11;
+constexpr int kMeasuredBy = 12;
 
 enum class Presence : std::uint8_t { required, optional };
 
@@ -49,6 +49,7 @@ constexpr NamedRate kRates[] = {
     // Of profiles that were written before these were measured: nothing is lost to them.
     {"nvme_read_requests", &MachineProfile::nvme_read_requests, 1, 1e10, Presence::optional, true},
     {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
+    {"nvme_sync_s", &MachineProfile::nvme_sync_s, 1e-9, 100, Presence::optional, true},
     {"pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
     {"pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
     {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},

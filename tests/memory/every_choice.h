@@ -48,6 +48,7 @@ void for_every_choice(Visit&& visit, int layers = 4) {
                   choices.lookahead = lookahead;
                   choices.update_spread = (lookahead + 1) / 2;
                   choices.slots = lookahead == 1 ? 2 : 1;
+                  choices.durable_every = 1;
                   choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
                   choices.update_chunk = 48 * 1024;
                   choices.saved.assign(graph.units.size(), saved);

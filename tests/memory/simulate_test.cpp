@@ -49,6 +49,16 @@ TEST(Simulate, ALaneRunsOneOperationAfterTheOther) {
   EXPECT_EQ(prediction.bound.of_step().lane(), Lane::compute);
 }
 
+TEST(Simulate, ACommitTakesTwoSyncsAndAStepsShareOfItsCopies) {
+  Plan plan;
+  plan.choices.durable_every = 4;
+  plan.step.ops = {op(Lane::commit, 8, {{0, -1}})};
+  plan.step.ops[0].kind = OpKind::commit;
+  MachineProfile profile = machine();
+  profile.nvme_sync_s = 3e-3;
+  EXPECT_NEAR(predict(plan, UnitGraph{}, profile).step_s, 2 * 3e-3 + 8e-3 / 4, kNear);
+}
+
 TEST(Simulate, AProductCostsItsExtraRows) {
   MachineProfile profile = machine();
   profile.gemm_bf16_extra_rows = 32;

@@ -65,6 +65,7 @@ class Durability : public ::testing::Test {
     Choices choices = uniform_choices(model_, 1, of.form, kMicroBatches, of.clip, Tier::nvme);
     set_order(choices, of.order);
     choices.update = of.update;
+    choices.durable_every = of.interval;
     choices.weight_tier.assign(choices.weight_tier.size(), of.weights);
     choices.optimizer_tier.assign(choices.optimizer_tier.size(), of.optimizer);
     return plan_of(model_, choices);
@@ -203,9 +204,8 @@ class Durability : public ::testing::Test {
       for (std::int64_t step = submitted + 1; step <= kSteps; ++step) {
         while (submitted < std::min(kSteps, small.pipelines() ? step + 1 : step)) small.submit(++submitted);
         EXPECT_EQ(small.executor().wait().step, step);
-        // Its updates waited for the commit before.
-        const std::int64_t before = step - (of.update == UpdateTime::in_next_forward ? 2 : 1);
-        result.certain = std::max(result.certain, before / of.interval * of.interval);
+        // Its run made the step before durable.
+        result.certain = std::max(result.certain, (step - 1) / of.interval * of.interval);
       }
       EXPECT_EQ(digest(small.state()), states(of).at(kSteps)) << of.name << " from step " << result.began_at;
       small.executor().hold_state(kSteps);

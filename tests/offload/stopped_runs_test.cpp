@@ -40,6 +40,7 @@ class StoppedRuns : public ::testing::Test {
     set_order(choices, Order::vertical);
     choices.update = of.update;
     choices.slots = slots;
+    choices.durable_every = 1;
     choices.optimizer_tier.assign(choices.optimizer_tier.size(), Tier::nvme);
     Plan plan = plan_of(model_, choices);
     Bytes& end = plan.peak[static_cast<int>(Tier::device)];
