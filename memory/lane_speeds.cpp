@@ -42,9 +42,10 @@ constexpr double kHashedUpdate = 1.7;
 
 // Passes take as long as their reads; writes go on beside them. Two threads of a server: 43 GB/s where all is read, 63 where
 // y += x, 80 in updates, which read 16 of their 28 bytes. So much longer than by the rate of updates passes take for their bytes.
-double time_by_update_rate(OpKind kind) {
+double time_by_update_rate(const Op& op) {
   constexpr double read_by_update = 16.0 / 28;
-  switch (kind) {
+  if (op.index == Index::rows) return 1;
+  switch (op.kind) {
     case OpKind::gradient_finish:
       return 1 / read_by_update;
     case OpKind::gradient_add:
@@ -68,8 +69,8 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
     case Lane::nvme_write:
       return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update:
-      return op.work.bytes / machine.update_bytes * time_by_update_rate(op.kind) *
-             (choices.slots == 2 && op.kind == OpKind::update ? kHashedUpdate : 1);
+      return op.work.bytes / machine.update_bytes * time_by_update_rate(op) *
+             (choices.slots == 2 && op.kind == OpKind::update && op.index == Index::none ? kHashedUpdate : 1);
     case Lane::network:
       return static_cast<double>(op.bytes) / machine.network_bytes;
     case Lane::upload:

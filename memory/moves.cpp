@@ -13,19 +13,6 @@ namespace {
 
 constexpr int kShortOfAll = 8;  // what lives for a longer part of a step lasts long
 
-OpKind kind_between(Tier from, Tier to) {
-  switch (lane_between(from, to)) {
-    case Lane::upload:
-      return OpKind::upload;
-    case Lane::download:
-      return OpKind::download;
-    case Lane::nvme_write:
-      return OpKind::write;
-    default:
-      return OpKind::read;
-  }
-}
-
 // A plan of a large model has some hundred thousand operations, and a search makes many plans: what there is one of for each
 // object, use or move lies in arrays, and names are not made here.
 class Issue {
@@ -147,8 +134,8 @@ class Issue {
     // Places before touches: a buffer is made with its first.
     const Place far = place_of(index, next, now);
     const Place here{buffer_of_residency(residency), 0};
-    const auto operand = [&](const Place& place, Tier tier, Access access) {
-      return Operand{.role = tier == Tier::nvme ? Role::nvme : Role::memory,
+    const auto operand = [&](const Place& place, Access access) {
+      return Operand{.role = access == Access::read ? Role::from : Role::to,
                      .access = access,
                      .kind = object.kind,
                      .slot = slot,
@@ -156,10 +143,8 @@ class Issue {
                      .begin = place.begin,
                      .bytes = staged_bytes(object)};
     };
-    const Operand from = fetches ? operand(far, next, Access::read) : operand(here, at(residency).tier, Access::read),
-                  to = fetches ? operand(here, at(residency).tier, Access::write) : operand(far, next, Access::write);
-    op.operands.push_back(from);
-    op.operands.push_back(to);
+    op.operands.push_back(operand(fetches ? far : here, Access::read));
+    op.operands.push_back(operand(fetches ? here : far, Access::write));
     op.bytes += staged_bytes(object);
     touch(far.buffer);
     touch(here.buffer);
@@ -182,13 +167,12 @@ class Issue {
       const Object& object = object_of(moved[i]);
       const Tier here = first.tier, next = next_of(first);
       Op op = with_room({});
-      op.kind = fetches ? kind_between(next, here) : kind_between(here, next);
       op.lane = fetches ? lane_between(next, here) : lane_between(here, next);
       op.when = fetches ? first.fetched_in : first.saved_in;
       op.block = object.block;
       op.unit = object.unit;
       op.micro_batch = object.micro_batch;
-      if (op.micro_batch >= 0) op.micro_batches = std::min(choices_.strip, choices_.group - op.micro_batch);
+      if (op.micro_batch >= 0) op.micro_batches = strip_from(choices_, op.micro_batch).count;
       op.operands.reserve(2 * (end - i));
       for (; i < end; ++i) add_move(op, moved[i], fetches, now);
       program_.ops.push_back(std::move(op));

@@ -36,8 +36,8 @@ void NetworkTasks::gather_for(int block, int unit, int phase) {
     task.op.unit = unit;
     task.op.block = block;
     task.op.bytes = bytes_of_collective(bytes, sharding().group);
-    to_.use(task, Role::state, Access::read, part);
-    to_.use(task, Role::weights, Access::write, gathered.object);
+    to_.use(task, Role::part, Access::read, part);
+    to_.use(task, Role::whole, Access::write, gathered.object);
   }
   gathered.phase = std::max(gathered.phase, phase);
 }
@@ -50,7 +50,7 @@ void NetworkTasks::gather_updated(int block, TurnSet when, int phase) {
   task.op.block = block;
   task.op.when = when;
   task.op.bytes = bytes_of_collective(to_.object(whole).bytes, sharding().group);
-  to_.use(task, Role::state, Access::update, whole);
+  to_.use(task, Role::whole, Access::update, whole);
 }
 
 void NetworkTasks::reduce_gradient(int block) {
@@ -60,8 +60,8 @@ void NetworkTasks::reduce_gradient(int block) {
   task.op.block = block;
   task.op.when = to_.last_turn;
   task.op.bytes = bytes_of_sum(to_.graph.blocks[static_cast<std::size_t>(block)].elements, sharding());
-  to_.use(task, Role::gradient, reduced == sum ? Access::update : Access::read, sum);
-  if (reduced != sum) to_.use(task, Role::gradient, Access::write, reduced);
+  to_.use(task, Role::whole, reduced == sum ? Access::update : Access::read, sum);
+  if (reduced != sum) to_.use(task, Role::part, Access::write, reduced);
 }
 
 void NetworkTasks::reduce_control(int resident, Bytes bytes) {
@@ -69,7 +69,7 @@ void NetworkTasks::reduce_control(int resident, Bytes bytes) {
   Task& task = to_.add(OpKind::reduce, Lane::network);
   task.op.when = to_.last_turn;
   task.op.bytes = 2 * bytes_of_collective(bytes, sharding().ranks);
-  to_.control(task, Access::update, resident, 0, bytes);
+  to_.words(task, Role::whole, Access::update, resident, 0, bytes);
 }
 
 }  // namespace spillway

@@ -9,12 +9,25 @@
 
 namespace spillway {
 
-std::string_view name_of(OpKind kind) {
-  constexpr std::string_view names[] = {"read",           "write",      "upload",       "download",        "forward",
-                                        "backward",       "loss",       "gradient_add", "gradient_finish", "norm",
-                                        "update",         "fetch_rows", "update_rows",  "add_rows",        "finish_rows",
-                                        "update_touched", "write_rows", "gather",       "reduce",          "commit"};
-  return names[static_cast<int>(kind)];
+std::string_view name_of(const OpHead& op) {
+  const bool rows = op.index == Index::rows;
+  switch (op.kind) {
+    case OpKind::move:
+      if (op.lane == Lane::nvme_read) return rows ? "read_rows" : "read";
+      if (op.lane == Lane::nvme_write) return rows ? "write_rows" : "write";
+      return name_of(op.lane);
+    case OpKind::forward: return "forward";
+    case OpKind::backward: return "backward";
+    case OpKind::loss: return "loss";
+    case OpKind::gradient_add: return rows ? "gradient_add_rows" : "gradient_add";
+    case OpKind::gradient_finish: return rows ? "gradient_finish_rows" : "gradient_finish";
+    case OpKind::norm: return "norm";
+    case OpKind::update: return rows ? "update_rows" : "update";
+    case OpKind::gather: return "gather";
+    case OpKind::reduce: return "reduce";
+    case OpKind::commit: return "commit";
+  }
+  return {};
 }
 std::string order_words(const Choices& choices) {
   if (choices.group == choices.micro_batches) return "vertical";
@@ -239,8 +252,8 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
       book.access(operand, id, static_cast<int>(op.lane), [&](int other) {
         if (other == id || mine[static_cast<int>(program.ops[other % count].lane)] >= other) return;
         refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes",
-                           id % count, name_of(op.kind), buffer_of(plan, program, operand.buffer).name.text(), other % count,
-                           name_of(program.ops[other % count].kind)));
+                           id % count, name_of(op), buffer_of(plan, program, operand.buffer).name.text(), other % count,
+                           name_of(program.ops[other % count])));
       });
     }
   }

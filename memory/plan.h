@@ -86,28 +86,26 @@ struct Buffer {
 // --- Operations -----------------------------------------------------------------------------------------------------------
 
 enum class OpKind : std::uint8_t {
-  read,             // from nvme to its neighbour in the chain of tiers; operands come in pairs (from, to), here and in the next
-  write,            // to nvme
-  upload,           // host -> device
-  download,         // device -> host
-  forward,          // operands: values, weights, workspace
-  backward,         // the same and gradients; where saved values are not kept, those of the forward come first: it runs again
+  move,  // from a tier to its neighbour, on the lane of the link between them
+  forward,
+  backward,         // where saved values are not kept, those of the forward come before its own: it runs again
   loss,             // sums the micro-batches' losses; a loss that is not finite stops all updates of the step
-  gradient_add,     // first gradient += second (a tensor used twice)
+  gradient_add,     // sum += addend (a tensor used twice)
   gradient_finish,  // after the last micro-batch: sums of squares; in compact form also rounds to bf16 (see squares_with_update)
   norm,             // global norm and clip factor from the sums
   update,           // optimizer on elements [element_begin, element_end) of a block, or of this rank's part of it
-  fetch_rows,       // nvme -> device: of arrays of all looked-up blocks the rows of a micro-batch's tokens
-  update_rows,      // the weights of fetched rows as the update that waits will make them; the state at rest stays
-  add_rows,         // gradients of a micro-batch's rows to the sums of the rows that the step's tokens touch
-  finish_rows,      // after the last micro-batch: the gradients of those rows, and the sums of squares of their blocks
-  update_touched,   // the state of those rows, where their blocks have been updated without them
-  write_rows,       // device -> nvme: it, back to where it was fetched from
-  gather,  // of an array, every rank's part -> all of it, on every rank; operands: the part, the whole (one where in place)
-  reduce,  // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
+  gather,           // of an array, every rank's part -> all of it, on every rank
+  reduce,           // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
   commit,  // makes the state durable as the step before has left it: once its updates are written, before any is written over
 };
-std::string_view name_of(OpKind kind);
+
+// What of blocks an operation is for. Of rows:
+//   move             of arrays of all looked-up blocks, a window for each token of its strip, in their order
+//   gradient_add     what a lookup's backward leaves for a strip's tokens, to the sums of the rows that the step's tokens touch
+//   gradient_finish  the gradients of those rows, complete, and the sums of squares of their blocks
+//   update           those rows, in place; or, with `looked_up`, the weights of a strip's rows as the update that waits will make
+//                    them, while the state at rest stays
+enum class Index : std::uint8_t { none, rows };
 
 // Turns of a step, by what they are. A step of one turn has one that is both the first and the last.
 using TurnSet = std::uint8_t;
@@ -127,17 +125,43 @@ constexpr int times_in(TurnSet when, int turns) {
   return ((when & kFirstTurn) != 0 ? 1 : 0) + ((when & kMiddleTurns) != 0 ? turns - 2 : 0) + ((when & kLastTurn) != 0 ? 1 : 0);
 }
 
-// rows: of a lookup, [n, row_elements], in place of a block's weights; null where another unit has taken them.
-enum class Role : std::uint8_t { value, weights, rows, gradient, workspace, state, nvme, memory, control };
+// What an operand is to its operation. Passes have lists of values, weights and gradients, in the order in which their unit names
+// them; moves have pairs; of the others an operation has one, but of squares and state, which are told apart by block and kind.
+enum class Role : std::uint8_t {
+  value,
+  weights,
+  rows,  // of a lookup, [n, row_elements], in place of a block's weights; null where another unit has taken them
+  gradient,
+  workspace,
+  losses,  // MicroBatchWords [micro_batches]
+  from,
+  to,
+  part,  // of a collective: this rank's
+  whole,
+  state,
+  sum,                // fp32: of a block's gradient, or of rows'
+  addend,             // what is added to it
+  waiting,            // a block's gradient as it waits for its update
+  squares,            // sums of them: of a block, or of all
+  open_squares,       // of the block whose updates take its squares: open nodes of its tree
+  loss,               // of the step, without which no update begins
+  factor,             // the norm and the clip factor
+  touched,            // TouchedRow: of a step
+  touched_gradients,  // [N, row_elements]: of these rows, as they wait for their update
+  head_gradients,     // [N, row_elements]: what a head added to them
+  row_squares,
+  looked_up,  // [tokens, row_elements]: rows for a lookup
+};
+inline constexpr int kRoles = 23;
 
 // Which slot of two-slot state an NVMe operand means: the one that holds the state before this step's update, or after it.
 enum class Slot : std::uint8_t { before, after };
 
 struct Operand {
-  Role role = Role::memory;
+  Role role = Role::to;
   Access access = Access::read;
-  StateKind kind = StateKind::weight;   // for Role::state
-  Slot slot = Slot::before;             // for Role::nvme
+  StateKind kind = StateKind::weight;   // of state
+  Slot slot = Slot::before;             // of state on NVMe
   int buffer = -1;                      // of Plan::resident, and from its size on of Program::buffers; -1: null
   Bytes begin = 0, bytes = 0;           // range within the buffer
 };
@@ -156,8 +180,9 @@ using Waits = std::pmr::vector<Wait>;
 
 // What an operation does, but for what it touches and waits for.
 struct OpHead {
-  OpKind kind = OpKind::read;
+  OpKind kind = OpKind::move;
   Lane lane = Lane::compute;
+  Index index = Index::none;
   TurnSet when = kEveryTurn;
   int unit = -1, block = -1;
   int micro_batch = -1, micro_batches = 1;          // the first of the turn's that it is for, and how many
@@ -166,6 +191,9 @@ struct OpHead {
   Bytes bytes = 0;                      // that it moves
   std::int64_t small_requests = 0;      // that they take, where they are rows
 };
+
+// "read", "write_rows", "forward"
+std::string_view name_of(const OpHead& op);
 
 struct Op : OpHead {
   Operands operands{};
@@ -188,7 +216,6 @@ struct Program {
 
 // --- Choices --------------------------------------------------------------------------------------------------------------
 
-enum class Order : std::uint8_t { horizontal, vertical };  // all units for one micro-batch after the other; for all at once
 enum class UpdateTime : std::uint8_t { after, in_backward, in_next_forward };
 enum class Saved : std::uint8_t { keep, recompute, spill };   // a unit's saved values between its forward and its backward
 enum class Deferred : std::uint8_t { no, yes };
@@ -246,14 +273,16 @@ struct Choices {
 // Turns of a step, and operations that a pass of a unit is in each.
 constexpr int turns_of(const Choices& choices) { return choices.micro_batches / choices.group; }
 constexpr int strips_of(const Choices& choices) { return (choices.group + choices.strip - 1) / choices.strip; }
+// Micro-batches of a turn: `count` of them from `first` on.
+struct Strip {
+  int first = 0, count = 1;
+};
+constexpr Strip strip_from(const Choices& choices, int first) { return {first, std::min(choices.strip, choices.group - first)}; }
 // Groups of so many, cut into so many strips at most.
 inline constexpr int kMostStrips = 8;
 inline void set_group(Choices& choices, int group, int most_strips = kMostStrips) {
   choices.group = group;
   choices.strip = (group + most_strips - 1) / most_strips;
-}
-inline void set_order(Choices& choices, Order order) {
-  set_group(choices, order == Order::horizontal ? 1 : choices.micro_batches);
 }
 // "horizontal", "vertical", "groups of 8"
 std::string order_words(const Choices& choices);
@@ -306,10 +335,13 @@ constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
   return update == UpdateTime::in_backward && !clip && slots == 1;
 }
 
-// Bytes that an operation moves a step, on average: of the copies of a commit, a step has its share.
+// Of Choices::durable_every, where that is left open: so many that copies of state in memory take no share of a step.
+inline constexpr std::int64_t kSeldom = 1 << 20;
+// Bytes that an operation moves a step: of the copies of a commit, a step has its share.
 inline double bytes_a_step(const Choices& choices, const OpHead& op) {
   const auto bytes = static_cast<double>(op.bytes);
-  return op.kind == OpKind::commit ? bytes / static_cast<double>(choices.durable_every) : bytes;
+  if (op.kind != OpKind::commit) return bytes;
+  return choices.durable_every >= kSeldom ? 0 : bytes / static_cast<double>(choices.durable_every);
 }
 
 // Whether a step has a commit: no update writes over what the step before left, but in memory, of which a commit makes copies.

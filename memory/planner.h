@@ -25,9 +25,8 @@ enum class Durability : std::uint8_t { automatic, step, checkpoint };
 // any: the first plan that is found to fit, to know that there is one, without weighing.
 enum class Goal : std::uint8_t { fastest, any };
 
-// Steps from one that is made durable to the next, where that is left open: so many that copies of state in memory take no share
-// of a step.
-inline constexpr std::int64_t kSeldom = 1 << 20;
+// Far more than anybody trains with; their tokens and losses are in memory, all of a step at once.
+inline constexpr std::int64_t kMostMicroBatches = 1 << 20;
 
 // What the user fixed; the rest is searched.
 struct PlanRequest {

@@ -47,9 +47,7 @@ Reach reach_of(const TaskList& list, int lookahead, Step step) {
 
 // The first task that does not fetch rows for the lookups.
 int end_of_fetches(const TaskList& list) {
-  const auto is_fetch = [](const Task& task) {
-    return task.op.kind == OpKind::fetch_rows || task.op.kind == OpKind::update_rows;
-  };
+  const auto is_fetch = [](const Task& task) { return task.op.index == Index::rows; };
   return static_cast<int>(std::find_if_not(list.tasks.begin(), list.tasks.end(), is_fetch) - list.tasks.begin());
 }
 
@@ -169,7 +167,7 @@ class Finder {
   void begin_residency(Tier tier, const Use& use) {
     const bool has_contents = object_->lasts != 0 || (first_write_.task >= 0 && first_write_ < use.when);
     SPILLWAY_CHECK(has_contents || use.access != Access::read, "task {} ({}) reads {} before it is written", use.when.task,
-                   name_of(list_.tasks[static_cast<std::size_t>(use.when.task)].op.kind), object_->name.text());
+                   name_of(list_.tasks[static_cast<std::size_t>(use.when.task)].op), object_->name.text());
     found_.push_back({.object = index_, .tier = tier, .first = use.when, .last = use.when});
     takes_contents_ = has_contents && tier != object_->home;
   }

@@ -44,17 +44,18 @@ class RowTasks {
   int block_of(int lookup) const { return to_.graph.units[lookup].blocks.front(); }
   // Where rows are apart, their blocks' gradients are those of the head that shares them, if there is one.
   bool is_tied(int block) const { return has_dense_gradient(to_.graph, to_.choices, block); }
+  // Of the rows of a strip, or of all that the step's tokens touch.
+  Task& add_task(OpKind kind, Lane lane, const Strip& strip = {.first = -1, .count = 1});
   int sums(int& object, std::string_view name);
   void finish_apart(int block);
   void finish();
   void fetch_touched();
-  void move_touched(OpKind kind, const Strip& strip, std::span<const StateKind> kinds);
+  void move_touched(Lane lane, const Strip& strip, std::span<const StateKind> kinds);
   void update_touched();
 
   TaskWriter& to_;
   UpdateTasks& updates_;
   std::vector<int> lookups_;      // units with one
-  std::vector<Strip> strips_;     // of the step
   std::vector<int> rows_object_;  // a strip: its rows for the lookup that takes them first, else -1
   // The unit before whose backward touched rows are fetched: in time for the lookups', and after that of all sharing heads.
   int touched_at_ = -1;
@@ -62,8 +63,5 @@ class RowTasks {
   int touched_gradient_object_ = -1;                  // [N, row_elements]: both, as the update takes them
   std::array<int, kStateKinds> touched_object_{};     // [N, window]: the state of those rows
 };
-
-// Of a turn.
-std::vector<Strip> strips_of_turn(const Choices& choices);
 
 }  // namespace spillway

@@ -1,5 +1,6 @@
 // The device runtime on CUDA: thin over the runtime library. Every call names itself in its error.
 #include <cuda_runtime_api.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstdint>
@@ -138,6 +139,12 @@ class CudaStream final : public Stream {
   StreamHandle handle_;
 };
 
+std::string locked_memory_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "not known";
+  return limit.rlim_cur == RLIM_INFINITY ? "none" : fmt::format("{} bytes", limit.rlim_cur);
+}
+
 // Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes.
 class PinnedMemory {
  public:
@@ -147,7 +154,9 @@ class PinnedMemory {
     if (error == cudaSuccess) return;
     cudaGetLastError();  // it is sticky until read
     throw BudgetError(fmt::format("{}: cudaHostRegister of {} bytes of host memory failed: {}", name, bytes, reason(error)),
-                      "Give a smaller --host-memory; where the limit of locked memory binds (ulimit -l), raise it.");
+                      fmt::format("Give a smaller --host-memory. The limit of locked memory is {}: where that is what binds, "
+                                  "`ulimit -l {}` raises it, or memlock in /etc/security/limits.conf.",
+                                  locked_memory_limit(), (bytes + kKiB - 1) / kKiB));
   }
   ~PinnedMemory() {
     if (arena_.data() != nullptr) log(cudaHostUnregister(arena_.data()), "cudaHostUnregister");

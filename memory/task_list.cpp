@@ -14,14 +14,13 @@ namespace {
 // The tasks of compute, strip after strip through unit after unit, and among them what the others add.
 class Builder {
  public:
-  Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose)
-      : to_(graph, plan, purpose), strips_(strips_of_turn(plan.choices)) {}
+  Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : to_(graph, plan, purpose) {}
 
   TaskList step() {
     if (defers_any(to_.choices)) updates_.queue_pending();
     if (!defers_all(to_.choices)) commit();
     if (rows_.are_fetched()) {
-      for (const Strip& strip : strips_) rows_.fetch(strip);
+      for (const Strip& strip : to_.strips) rows_.fetch(strip);
     }
     for (int unit = 0; unit < to_.units(); ++unit) forward(unit);
     if (defers_all(to_.choices)) commit();
@@ -45,7 +44,7 @@ class Builder {
       forward_task(unit, {});
     }
     Task& task = to_.add(OpKind::loss, Lane::compute);
-    to_.control(task, Access::update, to_.plan.loss_buffer, 0, loss_bytes(1));
+    to_.words(task, Role::losses, Access::update, to_.plan.loss_buffer, 0, loss_bytes(1));
     return to_.take_list();
   }
 
@@ -96,7 +95,7 @@ class Builder {
 
   // The last unit completes the losses of micro-batches; which of them depends on the turn.
   void losses(Task& task) {
-    to_.control(task, Access::write, to_.plan.loss_buffer, 0, to_.choices.micro_batches * kMicroBatchWordsBytes);
+    to_.words(task, Role::losses, Access::write, to_.plan.loss_buffer, 0, to_.choices.micro_batches * kMicroBatchWordsBytes);
   }
 
   void forward_task(int index, const Strip& strip) {
@@ -179,8 +178,8 @@ class Builder {
     const Unit& unit = unit_of(index);
     if (unit.role == ForwardRole::merged_into_backward) return;
     network_.gather_ahead(index, 1);
-    const auto quota = updates_.quota(to_.phase + to_.choices.update_spread, static_cast<int>(strips_.size()));
-    for (const Strip& strip : strips_) {
+    const auto quota = updates_.quota(to_.phase + to_.choices.update_spread, static_cast<int>(to_.strips.size()));
+    for (const Strip& strip : to_.strips) {
       const bool has_nothing_to_do =
           rows_.are_fetched() && unit.lookup.rows > 0 && unit.blocks.size() == 1 && rows_.are_taken(strip);
       if (!has_nothing_to_do) forward_task(index, strip);
@@ -194,10 +193,10 @@ class Builder {
     const bool ends = index == to_.units() - 1;
     if (ends && unit.role == ForwardRole::computes) loss();
     network_.gather_ahead(index, -1);
-    const auto quota = updates_.quota(to_.phase, static_cast<int>(strips_.size()));
+    const auto quota = updates_.quota(to_.phase, static_cast<int>(to_.strips.size()));
     rows_.before_backward(index);
     const bool apart = rows_.are_fetched() && unit.lookup.rows > 0;
-    for (const Strip& strip : strips_) {
+    for (const Strip& strip : to_.strips) {
       if (apart && index == rows_.first_lookup()) rows_.add(strip);
       if (apart && unit.gradient_blocks.size() == 1) continue;
       backward_task(index, strip);
@@ -224,14 +223,13 @@ class Builder {
     network_.reduce_control(to_.plan.loss_buffer, micro_batches * kMicroBatchWordsBytes);
     Task& task = to_.add(OpKind::loss, Lane::compute);
     task.op.when = to_.last_turn;
-    to_.control(task, Access::update, to_.plan.loss_buffer, 0, loss_bytes(micro_batches));
+    to_.words(task, Role::losses, Access::update, to_.plan.loss_buffer, 0, loss_bytes(micro_batches));
   }
 
   TaskWriter to_;
   NetworkTasks network_{to_};
   UpdateTasks updates_{to_, network_};
   RowTasks rows_{to_, updates_};
-  const std::vector<Strip> strips_;
   std::vector<std::pair<int, int>> made_again_;  // values of the backward that is being written, and their objects
 };
 

@@ -11,11 +11,6 @@ namespace spillway {
 
 enum class Purpose : std::uint8_t { training, evaluation };
 
-// Micro-batches of a turn: `count` of them from `first` on.
-struct Strip {
-  int first = 0, count = 1;
-};
-
 class TaskObjects {
  public:
   // All must outlive this; objects are added to `objects`, and named by their index there.

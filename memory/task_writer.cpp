@@ -3,12 +3,22 @@
 #include "memory/error.h"
 
 namespace spillway {
+namespace {
+
+std::vector<Strip> strips_of_turn(const Choices& choices) {
+  std::vector<Strip> strips;
+  for (int first = 0; first < choices.group; first += choices.strip) strips.push_back(strip_from(choices, first));
+  return strips;
+}
+
+}  // namespace
 
 TaskWriter::TaskWriter(const UnitGraph& of_graph, const Plan& of_plan, Purpose of_purpose)
     : graph(of_graph),
       plan(of_plan),
       choices(of_plan.choices),
       purpose(of_purpose),
+      strips(strips_of_turn(choices)),
       last_turn(turns_of(choices) > 1 ? kLastTurn : kEveryTurn),
       objects_(graph, plan, purpose, list_.objects),
       gradient_users_(graph.blocks.size()) {
@@ -29,7 +39,7 @@ Task& TaskWriter::add(OpKind kind, Lane lane, Tier at) {
 }
 
 TaskOperand& TaskWriter::take(Task& task, const TaskOperand& operand) {
-  SPILLWAY_CHECK(&task == &list_.tasks.back(), "a task of {} gets an operand after the next was added", name_of(task.op.kind));
+  SPILLWAY_CHECK(&task == &list_.tasks.back(), "a task of {} gets an operand after the next was added", name_of(task.op));
   list_.operands.push_back(operand);
   list_.operands.back().at = task.at;
   ++task.operand_count;
@@ -46,8 +56,8 @@ TaskOperand& TaskWriter::use(Task& task, Role role, Access access, int object) {
   return use(task, role, access, object, 0, this->object(object).bytes);
 }
 
-void TaskWriter::control(Task& task, Access access, int buffer, Bytes begin, Bytes bytes) {
-  use(task, Role::control, access, objects_.resident(buffer), begin, bytes);
+TaskOperand& TaskWriter::words(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes) {
+  return use(task, role, access, objects_.resident(buffer), begin, bytes);
 }
 
 TaskOperand& TaskWriter::at_rest(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes) {

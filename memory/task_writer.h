@@ -18,6 +18,7 @@ class TaskWriter {
   const Plan& plan;
   const Choices& choices;
   const Purpose purpose;
+  const std::vector<Strip> strips;  // of a turn
   // Of what is done once a step, at its end.
   const TurnSet last_turn;
   int phase = 0;  // of the tasks that follow
@@ -35,10 +36,11 @@ class TaskWriter {
   TaskOperand& use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes);
   TaskOperand& use(Task& task, Role role, Access access, int object);
   void scratch(Task& task, Bytes bytes) { take(task, {.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
-  // All or some bytes of a resident buffer: control words on the device, or anything where it rests.
-  void control(Task& task, Access access, int buffer, Bytes begin, Bytes bytes);
+  // All or some bytes of a resident buffer, where it rests.
   TaskOperand& at_rest(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes);
   TaskOperand& at_rest(Task& task, Role role, Access access, int buffer);
+  // The same of words on the device, for a task that runs elsewhere, too.
+  TaskOperand& words(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes);
 
   TaskList take_list() { return std::move(list_); }
 

@@ -84,8 +84,8 @@ void UpdateTasks::complete_gradient(int block) {
     task.op.block = block;
     task.op.when = to_.last_turn;
     task.op.work.bytes = 12.0 * static_cast<double>(block_of(block).elements);
-    to_.use(task, Role::gradient, Access::update, first);
-    to_.use(task, Role::gradient, Access::read, other);
+    to_.use(task, Role::sum, Access::update, first);
+    to_.use(task, Role::addend, Access::read, other);
   }
   network_.reduce_gradient(block);
   if (!squares_with_update(to_.graph, to_.choices, block)) finish_gradient(block);
@@ -99,18 +99,18 @@ void UpdateTasks::finish_gradient(int block) {
   task.op.when = to_.last_turn;
   const std::int64_t summed = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
   task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(summed);
-  to_.use(task, Role::gradient, Access::read, sum);
-  if (rounds) to_.use(task, Role::gradient, Access::write, waiting);
+  to_.use(task, Role::sum, Access::read, sum);
+  if (rounds) to_.use(task, Role::waiting, Access::write, waiting);
   write_squares(task, block);
 }
 
-void UpdateTasks::use_norm_words(Task& task, Access access, std::int64_t begin, std::int64_t end) {
+void UpdateTasks::use_norm_words(Task& task, Role role, Access access, std::int64_t begin, std::int64_t end) {
   constexpr Bytes word = sizeof(double);
-  to_.control(task, access, to_.plan.norm_buffer, begin * word, (end - begin) * word);
+  to_.words(task, role, access, to_.plan.norm_buffer, begin * word, (end - begin) * word);
 }
 
 void UpdateTasks::write_squares(Task& task, int block) {
-  use_norm_words(task, Access::write, norm_words_[block], norm_words_[block + 1]);
+  use_norm_words(task, Role::squares, Access::write, norm_words_[block], norm_words_[block + 1]);
 }
 
 void UpdateTasks::norm() {
@@ -119,8 +119,8 @@ void UpdateTasks::norm() {
     network_.reduce_control(to_.plan.norm_buffer, end * static_cast<Bytes>(sizeof(double)));
   Task& task = to_.add(OpKind::norm, lane_of_gradients(to_.choices.chain));
   task.op.when = to_.last_turn;
-  use_norm_words(task, Access::read, 0, end);
-  to_.control(task, Access::write, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+  use_norm_words(task, Role::squares, Access::read, 0, end);
+  to_.words(task, Role::factor, Access::write, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
 }
 
 // --- updates ---
@@ -152,13 +152,13 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const bool takes_squares = squares_with_update(to_.graph, choices, piece.block);
   const std::int64_t block_elements = elements_at_rest(choices.sharding, block_of(piece.block), StateKind::m);
   if (gradient_of_block >= 0)
-    to_.use(task, Role::gradient, Access::read, gradient_of_block, piece.begin * gradient_bytes, elements * gradient_bytes);
+    to_.use(task, Role::waiting, Access::read, gradient_of_block, piece.begin * gradient_bytes, elements * gradient_bytes);
   if (takes_squares && elements < block_elements)
-    use_norm_words(task, Access::update, norm_words_.back(), norm_words_.back() + kSquareNodesFromBegin);
+    use_norm_words(task, Role::open_squares, Access::update, norm_words_.back(), norm_words_.back() + kSquareNodesFromBegin);
   if (takes_squares && piece.end == block_elements) write_squares(task, piece.block);
   if (is_apart && defers_all(choices)) {
-    to_.at_rest(task, Role::value, Access::read, to_.plan.row_gradient_buffer);
-    to_.at_rest(task, Role::value, Access::read, to_.plan.touched_buffer);
+    to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
+    to_.at_rest(task, Role::touched, Access::read, to_.plan.touched_buffer);
   }
   read_settled_loss(task);
   if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.phase);
@@ -166,10 +166,11 @@ void UpdateTasks::update(const UpdatePiece& piece) {
 
 // Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
 void UpdateTasks::read_settled_loss(Task& task) {
-  to_.control(task, Access::read, to_.plan.loss_buffer, to_.choices.micro_batches * kMicroBatchWordsBytes, sizeof(double));
+  to_.words(task, Role::loss, Access::read, to_.plan.loss_buffer, to_.choices.micro_batches * kMicroBatchWordsBytes,
+            sizeof(double));
   // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
   if (to_.choices.update != UpdateTime::in_backward)
-    to_.control(task, Access::read, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+    to_.words(task, Role::factor, Access::read, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
 }
 
 }  // namespace spillway

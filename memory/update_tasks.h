@@ -66,7 +66,7 @@ class UpdateTasks {
   void issue(UpdateQueue& queue, std::size_t most, int last_phase);
   void update(const UpdatePiece& piece);
   void finish_gradient(int block);
-  void use_norm_words(Task& task, Access access, std::int64_t begin, std::int64_t end);
+  void use_norm_words(Task& task, Role role, Access access, std::int64_t begin, std::int64_t end);
   const ParameterBlock& block_of(int block) const { return to_.graph.blocks[static_cast<std::size_t>(block)]; }
 
   TaskWriter& to_;

@@ -9,85 +9,64 @@
 namespace spillway {
 namespace {
 
-bool moves(OpKind kind) {
-  return kind == OpKind::read || kind == OpKind::write || kind == OpKind::upload || kind == OpKind::download;
-}
-
 // Null on NVMe.
 std::byte* address_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& operand) {
   const Buffer& buffer = buffer_of(plan, program, operand.buffer);
   return buffer.tier == Tier::nvme ? nullptr : memory.at(buffer.tier, buffer.offset + operand.begin);
 }
 
-void bind_segment(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& nvme, const Operand& near,
-                  BoundOp& bound) {
-  const Buffer& home = buffer_of(plan, program, nvme.buffer);
-  SPILLWAY_CHECK(nvme.role == Role::nvme && nvme.bytes == near.bytes, "operation {} moves {} bytes to {}", bound.id, nvme.bytes,
-                 near.bytes);
-  const Bytes begin = home.offset + nvme.begin;
-  bound.segments.push_back({.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
-                            .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
-                            .begin = nvme.begin,
-                            .two_slots = home.slots == 2,
-                            .slot = nvme.slot,
-                            .memory = address_of(plan, program, memory, near),
-                            .bytes = nvme.bytes});
+// As the runtime's copies have it.
+std::byte* handle_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& operand) {
+  const Buffer& buffer = buffer_of(plan, program, operand.buffer);
+  return memory.handle(buffer.tier, buffer.offset + operand.begin);
 }
 
-void bind_moves(const Plan& plan, const Program& program, const TierMemory& memory, BoundOp& bound) {
-  const Op& op = *bound.op;
-  if (!moves(op.kind)) return;
+BoundSegment segment_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& nvme,
+                        const Operand& near) {
+  const Buffer& home = buffer_of(plan, program, nvme.buffer);
+  const Bytes begin = home.offset + nvme.begin;
+  return {.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
+          .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
+          .begin = nvme.begin,
+          .two_slots = home.slots == 2,
+          .slot = nvme.slot,
+          .memory = address_of(plan, program, memory, near),
+          .bytes = nvme.bytes};
+}
+
+BoundMove bound_move(const Plan& plan, const Program& program, const TierMemory& memory, const Op& op) {
+  BoundMove bound;
   for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {
     const Operand &from = op.operands[i], &to = op.operands[i + 1];
-    if (op.kind == OpKind::read) {
-      bind_segment(plan, program, memory, from, to, bound);
-    } else if (op.kind == OpKind::write) {
-      bind_segment(plan, program, memory, to, from, bound);
+    SPILLWAY_CHECK(from.role == Role::from && to.role == Role::to && from.bytes == to.bytes, "{} bytes move to {}", from.bytes,
+                   to.bytes);
+    if (op.lane == Lane::nvme_read) {
+      bound.segments.push_back(segment_of(plan, program, memory, from, to));
+    } else if (op.lane == Lane::nvme_write) {
+      bound.segments.push_back(segment_of(plan, program, memory, to, from));
     } else {
-      bound.copies.push_back({address_of(plan, program, memory, to), address_of(plan, program, memory, from), from.bytes});
+      bound.copies.push_back({handle_of(plan, program, memory, to), handle_of(plan, program, memory, from), from.bytes});
     }
   }
+  return bound;
 }
 
-void bind_operands(const Plan& plan, const Program& program, const TierMemory& memory, BoundOp& bound) {
-  const Op& op = *bound.op;
-  int gradients = 0;
+BoundOperands bound_operands(const Plan& plan, const Program& program, const TierMemory& memory, const Op& op) {
+  BoundOperands bound;
   for (const Operand& operand : op.operands) {
-    std::byte* address = nullptr;
-    if (operand.buffer >= 0) {
-      const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-      address = address_of(plan, program, memory, operand);
-      Bytes& end = bound.end[static_cast<int>(buffer.tier)];
-      end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
-    }
-    switch (operand.role) {
-      case Role::value:
-        bound.values.push_back(address);
-        break;
-      case Role::weights:
-        bound.weights.push_back(address);
-        break;
-      case Role::rows:
-        bound.weights.push_back(address);
-        bound.takes_rows = true;
-        break;
-      case Role::gradient:
-        bound.gradients.push_back(reinterpret_cast<float*>(address));
-        if (gradients < 2) bound.gradient[gradients++] = address;
-        break;
-      case Role::workspace:
-        bound.workspace = address;
-        break;
-      case Role::state:
-        bound.state[static_cast<int>(operand.kind)] = address;
-        break;
-      case Role::control:
-        if (operand.access == Access::read) bound.control.push_back(address);
-        break;
-      case Role::nvme:
-      case Role::memory:
-        break;
-    }
+    if (operand.buffer < 0) continue;
+    std::byte*& place = operand.role == Role::state ? bound.state[static_cast<std::size_t>(operand.kind)] : bound[operand.role];
+    place = address_of(plan, program, memory, operand);
+  }
+  return bound;
+}
+
+void note_ends(const Plan& plan, const Program& program, BoundOp& bound) {
+  for (const Operand& operand : bound.op->operands) {
+    if (operand.buffer < 0) continue;
+    const Buffer& buffer = buffer_of(plan, program, operand.buffer);
+    Bytes& end = bound.end[static_cast<std::size_t>(buffer.tier)];
+    end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
   }
 }
 
@@ -100,19 +79,22 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   std::vector<Memory> memories(plan.resident.size() + program.buffers.size());
   for (std::size_t id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
+    const bool reads = op.kind == OpKind::move && op.lane == Lane::nvme_read && op.index == Index::none,
+               updates = op.kind == OpKind::update && op.index == Index::none;
     for (const Operand& operand : op.operands) {
-      if (operand.buffer < 0 || op.kind == OpKind::read) continue;
+      if (operand.buffer < 0 || reads) continue;
       Memory& memory = memories[static_cast<std::size_t>(operand.buffer)];
-      if (BoundSegment* const read = std::exchange(memory.read, nullptr); read != nullptr && op.kind == OpKind::update) {
+      if (BoundSegment* const read = std::exchange(memory.read, nullptr); read != nullptr && updates) {
         memory.checked_by_update = true;
         read->checked_by_update = op.when;
       }
-      if (op.kind == OpKind::update && operand.role == Role::state)
-        bound[id]->checks[static_cast<std::size_t>(operand.kind)] = memory.checked_by_update;
+      if (updates && operand.role == Role::state)
+        std::get<BoundOperands>(bound[id]->touches).checks[static_cast<std::size_t>(operand.kind)] = memory.checked_by_update;
     }
-    for (std::size_t i = 0; op.kind == OpKind::read && i + 1 < op.operands.size(); i += 2) {
+    for (std::size_t i = 0; reads && i + 1 < op.operands.size(); i += 2) {
       if (op.operands[i].buffer >= std::ssize(plan.resident)) continue;
-      memories[static_cast<std::size_t>(op.operands[i + 1].buffer)] = {.read = &bound[id]->segments[i / 2]};
+      memories[static_cast<std::size_t>(op.operands[i + 1].buffer)] = {
+          .read = &std::get<BoundMove>(bound[id]->touches).segments[i / 2]};
     }
   }
 }
@@ -124,8 +106,17 @@ Pass pass_of(OpKind kind, bool keeps, bool takes_rows) {
   return keeps ? Pass::forward : Pass::forward_in_pieces;
 }
 
-void bind_pass(const Plan& plan, const UnitGraph& graph, const UnitCode& code, bool evaluates, BoundOp& bound) {
-  const Op& op = *bound.op;
+BoundPass bound_pass(const Plan& plan, const Program& program, const TierMemory& memory, const UnitGraph& graph,
+                     const UnitCode& code, const Op& op, bool evaluates) {
+  BoundPass bound;
+  for (const Operand& operand : op.operands) {
+    std::byte* const address = operand.buffer < 0 ? nullptr : address_of(plan, program, memory, operand);
+    if (operand.role == Role::value) bound.values.push_back(address);
+    if (operand.role == Role::weights || operand.role == Role::rows) bound.weights.push_back(address);
+    if (operand.role == Role::gradient) bound.gradients.push_back(reinterpret_cast<float*>(address));
+    if (operand.role == Role::workspace) bound.workspace = address;
+    bound.takes_rows |= operand.role == Role::rows;
+  }
   const Unit& unit = graph.units[static_cast<std::size_t>(op.unit)];
   const bool keeps = keeps_saved(plan.choices, op.unit, evaluates);
   bound.calls = &code[pass_of(op.kind, keeps || unit.saved_piece == 0, bound.takes_rows)];
@@ -144,6 +135,7 @@ void bind_pass(const Plan& plan, const UnitGraph& graph, const UnitCode& code, b
   add_strides(op.kind == OpKind::backward ? unit.backward : unit.forward);
   if (bound.takes_rows)
     bound.rows_stride = graph.rows * unit.lookup.row_elements * bytes_per_element(plan.choices.form, StateKind::weight);
+  return bound;
 }
 
 }  // namespace
@@ -161,11 +153,23 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     made.op = &op;
     made.id = static_cast<int>(id);
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.turn < 0});
-    bind_operands(plan, program, memory, made);
-    bind_moves(plan, program, memory, made);
-    if (op.kind == OpKind::forward || op.kind == OpKind::backward) bind_pass(plan, graph, *units.at(op.unit), evaluates, made);
-    if (op.kind == OpKind::fetch_rows || op.kind == OpKind::write_rows)
-      made.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data());
+    note_ends(plan, program, made);
+    switch (op.kind) {
+      case OpKind::forward:
+      case OpKind::backward:
+        made.touches = bound_pass(plan, program, memory, graph, *units.at(op.unit), op, evaluates);
+        break;
+      case OpKind::move:
+        if (op.index == Index::rows) {
+          made.touches = BoundMove{.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data())};
+        } else {
+          made.touches = bound_move(plan, program, memory, op);
+        }
+        break;
+      default:
+        made.touches = bound_operands(plan, program, memory, op);
+        break;
+    }
   }
   std::vector<BoundOp*> by_id(program.ops.size());
   for (auto& lane : bound.lanes) {

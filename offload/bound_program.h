@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "memory/plan.h"
@@ -33,17 +34,14 @@ struct BoundSegment {
   TurnSet checked_by_update = 0;
 };
 
-struct BoundCopy {
+struct BoundCopy {  // by the runtime's addresses
   std::byte* to;
   const std::byte* from;
   Bytes bytes;
 };
 
-struct BoundOp {
-  const Op* op = nullptr;
-  int id = 0;
-  std::vector<BoundWait> waits;
-  // forward, backward
+// A forward or a backward.
+struct BoundPass {
   const CallList* calls = nullptr;
   const CallList* calls_before = nullptr;  // the forward again, for the saved values; null: none
   std::vector<std::byte*> values;          // of the forward that goes before, then of the pass
@@ -54,19 +52,39 @@ struct BoundOp {
   std::byte* workspace = nullptr;
   bool takes_rows = false;  // its lookup, in place of the first block's weights
   Bytes rows_stride = 0;
-  // read, write
-  std::vector<BoundSegment> segments;
-  std::unique_ptr<BoundRows> rows;  // fetch_rows, write_rows
-  // upload, download
-  std::vector<BoundCopy> copies;
-  // Words of control that it reads, in their order.
-  std::vector<const std::byte*> control;
-  // update, update_rows, update_touched, gradient_add, gradient_finish, finish_rows
+};
+
+// What moves from tier to tier.
+struct BoundMove {
+  std::vector<BoundSegment> segments;  // from and to NVMe
+  std::unique_ptr<BoundRows> rows;     // the same of single rows; null where the segments are all
+  std::vector<BoundCopy> copies;       // between device and host
+};
+
+// Of any other operation: its operands by their names.
+struct BoundOperands {
+  std::array<std::byte*, kRoles> at{};  // null where it has none
   std::array<std::byte*, kStateKinds> state{};
   std::array<bool, kStateKinds> checks{};  // update: what was read for it and nobody has checked
-  std::array<std::byte*, 2> gradient{};
+
+  std::byte*& operator[](Role role) { return at[static_cast<std::size_t>(role)]; }
+  template <typename T = std::byte>
+  T* get(Role role) const {
+    return reinterpret_cast<T*>(at[static_cast<std::size_t>(role)]);
+  }
+};
+
+struct BoundOp {
+  const Op* op = nullptr;
+  int id = 0;
+  std::vector<BoundWait> waits;
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
   std::array<Bytes, kTiers> end{};
+  std::variant<BoundOperands, BoundPass, BoundMove> touches;
+
+  const BoundPass& pass() const { return std::get<BoundPass>(touches); }
+  const BoundMove& move() const { return std::get<BoundMove>(touches); }
+  const BoundOperands& operands() const { return std::get<BoundOperands>(touches); }
 };
 
 struct BoundProgram {

@@ -46,7 +46,8 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
   };
   for (const Program* program : {&plan.step, &plan.evaluate}) {
     for (const Op& op : program->ops) {
-      if (op.kind == OpKind::read || op.kind == OpKind::write) {
+      if (op.index == Index::rows) continue;
+      if (op.kind == OpKind::move) {
         for (const Operand& operand : op.operands) cut(operand.buffer, operand.begin, operand.bytes);
       }
       for (int kind = 0; op.kind == OpKind::update && kind < kStateKinds; ++kind) {

@@ -65,6 +65,7 @@ struct Executor::Impl {
                                       .extents = extents.get(),
                                       .committer = committer ? &*committer : nullptr,
                                       .updates_held = &updates_held,
+                                      .runtime = &memory.runtime(),
                                       .chain = plan.choices.chain},
                    std::max({plan.step.ops.size() * static_cast<std::size_t>(shown_turns(turns_of(plan.choices))),
                              plan.evaluate.ops.size()}));

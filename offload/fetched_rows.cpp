@@ -43,12 +43,12 @@ BoundRows::BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std
   std::vector<const Buffer*> homes;
   const auto resident = [&](const Operand& operand) { return &plan.resident[static_cast<std::size_t>(operand.buffer)]; };
   for (const Operand& operand : op.operands) {
-    if (operand.role == Role::nvme) {
+    if (buffer_of(plan, plan.step, operand.buffer).tier == Tier::nvme) {
       homes.push_back(resident(operand));
       continue;
     }
-    Array array{.each = operand.role == Role::gradient ? gradient_bytes_per_element(plan.choices.form)
-                                                       : bytes_per_element(plan.choices.form, operand.kind)};
+    Array array{.each = operand.role == Role::waiting ? gradient_bytes_per_element(plan.choices.form)
+                                                      : bytes_per_element(plan.choices.form, operand.kind)};
     array.memory = device + buffer_of(plan, plan.step, operand.buffer).offset + operand.begin;
     array.begin.resize(graph.blocks.size());
     std::size_t home = 0;

@@ -47,7 +47,7 @@ class FetchedRows {
   std::int64_t row_elements_ = 0;
 };
 
-// A fetch_rows or write_rows operation with its addresses: of each array a window for each token of its strip, in the order of
+// A move of rows with its addresses: of each array a window for each token of its strip, in the order of
 // the tokens.
 class BoundRows {
  public:

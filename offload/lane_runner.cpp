@@ -44,6 +44,7 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     run.spans.resize(most_operations);  // of all shown turns
   }
   for (const Lane lane : lanes_) {
+    if (lane == Lane::upload || lane == Lane::download) copies_[static_cast<std::size_t>(lane)] = around.runtime->make_stream();
     auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
     // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
     if (lane == Lane::nvme_read || lane == Lane::nvme_write) stream->run([](void*) { make_thread_prompt(); }, nullptr);
@@ -152,6 +153,12 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
     if (run.commit) around_.committer->commit(*run.commit);
     return {};
   }
+  if (op.op->kind == OpKind::move) {
+    Stream& copies = *copies_[static_cast<std::size_t>(op.op->lane)];
+    for (const BoundCopy& copy : op.move().copies) copies.copy_async(copy.to, copy.from, copy.bytes);
+    copies.synchronize();
+    return {};
+  }
   if (op.op->kind == OpKind::update) wait_until_state_may_change();
   return operations_.execute(run, turn, op);
 }
@@ -193,7 +200,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     note_peak(run, lane, op);
     hold(run, op);
     try {
-      const auto tokens = op.rows ? operations_.tokens(run.token_slot, turn, *op.op) : std::span<const std::int32_t>();
+      const auto tokens = op.move().rows ? operations_.tokens(run.token_slot, turn, *op.op) : std::span<const std::int32_t>();
       moves.start(index, op, run, turn, skipped(run, turn, op), tokens);
     } catch (...) {
       fail(std::current_exception());

@@ -34,6 +34,7 @@ class LaneRunner {
     const StateExtents* extents = nullptr;
     Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
+    Runtime* runtime = nullptr;                      // of the device: copies
     Chain chain = Chain::device_nvme;
   };
   LaneRunner(Operations& operations, const Around& around, std::size_t most_operations);
@@ -98,6 +99,7 @@ class LaneRunner {
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::atomic<std::int64_t> stopped_run_{kNone};  // the oldest that was stopped
 
+  std::array<std::unique_ptr<Stream>, kLanes> copies_;   // of the lanes between device and host
   std::array<std::unique_ptr<Stream>, kLanes> streams_;  // last: their threads end before what they use
 };
 

@@ -33,20 +33,21 @@ class NvmeLane {
   // of an operation on rows. Rows are parts of extents and are not checked; their blocks are, when the same step reads them
   // whole.
   void start(int index, const BoundOp& op, const Run& run, int turn, bool skip, std::span<const std::int32_t> tokens) {
-    SPILLWAY_CHECK(!full() && op.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
-                   op.segments.size());
+    const BoundMove& move = op.move();
+    SPILLWAY_CHECK(!full() && move.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
+                   move.segments.size());
     Entry entry{.index = index,
                 .op = &op,
                 .turn = run.set_of(turn),
                 .slot_before = run.slot_before_in(turn),
                 .slot_after = run.slot_after_in(turn),
                 .skipped = skip};
-    if (!skip && op.rows) {
-      entry.ticket = channel_->start(direction_, op.rows->segments(tokens, entry.slot_before));
+    if (!skip && move.rows) {
+      entry.ticket = channel_->start(direction_, move.rows->segments(tokens, entry.slot_before));
     } else if (!skip) {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;
-      for (const BoundSegment& segment : op.segments) {
+      for (const BoundSegment& segment : move.segments) {
         segments[used++] = {segment.nvme_offset[entry.slot_of(segment)], segment.memory, segment.bytes};
       }
       entry.ticket = channel_->start(direction_, {segments.data(), used});
@@ -86,7 +87,7 @@ class NvmeLane {
 
   // Extent by extent, so that what else is under way is seen to in between.
   void check(const Entry& entry) const {
-    for (const BoundSegment& segment : entry.op->segments) {
+    for (const BoundSegment& segment : entry.op->move().segments) {
       if ((segment.checked_by_update & entry.turn) != 0) continue;
       const Bytes extent = extents_->extent_bytes(segment.buffer);
       for (Bytes at = 0; extent > 0 && at < segment.bytes; at += extent) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "memory/error.h"
 
@@ -43,6 +42,7 @@ std::span<const std::int32_t> Operations::tokens(int token_slot, int turn, const
 
 std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
+  const bool of_rows = op.index == Index::rows;
   switch (op.kind) {
     case OpKind::forward:
     case OpKind::backward:
@@ -51,75 +51,60 @@ std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
     case OpKind::loss:
       return sum_losses(run);
     case OpKind::gradient_add:
-      optimizer_.add_gradients(bound);
+      if (of_rows) {
+        row_ops_.add_rows(bound, run.token_slot);
+      } else {
+        optimizer_.add_gradients(bound);
+      }
       return {};
     case OpKind::gradient_finish:
-      if (!bound.values.empty()) {
-        if (row_ops_.keep_apart(bound, run.token_slot)) return {};
-      } else if (optimizer_.finish_gradient(bound, norm_words())) {
-        return {};
-      }
-      return gradient_not_finite(op.block);
+      return finish_gradient(run, bound);
     case OpKind::norm:
       return take_norm(run);
     case OpKind::update:
-      if (update(run, turn, bound)) return {};
-      return gradient_not_finite(op.block);
-    case OpKind::update_rows:
-      update_rows(run, turn, bound);
+      if (of_rows) {
+        update_rows(run, turn, bound);
+      } else if (!update(run, turn, bound)) {
+        return gradient_not_finite(op.block);
+      }
       return {};
-    case OpKind::add_rows:
-      row_ops_.add_rows(bound, run.token_slot);
-      return {};
-    case OpKind::finish_rows:
-      if (row_ops_.finish_rows(bound, run.token_slot, norm_words())) return {};
-      return "a gradient of the embedding is not finite";
-    case OpKind::update_touched:
-      update_touched(run, bound);
-      return {};
-    case OpKind::upload:
-    case OpKind::download:
-      for (const BoundCopy& copy : bound.copies) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
-      return {};
-    case OpKind::read:
-    case OpKind::write:
-    case OpKind::fetch_rows:
-    case OpKind::write_rows:
+    case OpKind::move:
     case OpKind::gather:
     case OpKind::reduce:
     case OpKind::commit:
       break;
   }
-  SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op.kind), name_of(op.lane));
+  SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op), name_of(op.lane));
 }
 
 void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
-  values_ = bound.values;
-  weights_ = bound.weights;
+  const BoundPass& pass = bound.pass();
+  values_ = pass.values;
+  weights_ = pass.weights;
   for (int i = 0; i < op.micro_batches; ++i) {
     const int micro_batch = first_micro_batch(turn, op) + i;
     MicroBatchWords& words_of_batch = words()[micro_batch];
     words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
     words_of_batch.position = run.logits ? run.logits->position : 0;
     words_of_batch.logits_row = run.logits ? run.logits->row : 0;
-    PassMemory memory = {.values = std::span(values_).first(bound.values_before),
+    PassMemory memory = {.values = std::span(values_).first(pass.values_before),
                          .weights = weights_,
-                         .gradients = bound.gradients,
-                         .workspace = bound.workspace,
+                         .gradients = pass.gradients,
+                         .workspace = pass.workspace,
                          .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
                          .tokens = reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(run.token_slot, micro_batch)),
                          .targets = reinterpret_cast<const std::int32_t*>(device_ + targets_offset(run.token_slot, micro_batch)),
                          .words = &words_of_batch,
                          .logits = run.logits ? reinterpret_cast<float*>(device_ + logits_offset()) : nullptr,
                          .first_micro_batch = micro_batch == 0};
-    if (bound.calls_before != nullptr) backend_.run(*bound.calls_before, memory);
-    memory.values = std::span(values_).subspan(bound.values_before);
-    backend_.run(*bound.calls, memory);
+    if (pass.calls_before != nullptr) backend_.run(*pass.calls_before, memory);
+    memory.values = std::span(values_).subspan(pass.values_before);
+    backend_.run(*pass.calls, memory);
     for (std::size_t value = 0; value < values_.size(); ++value) {
-      if (values_[value] != nullptr) values_[value] += bound.strides[value];
+      if (values_[value] != nullptr) values_[value] += pass.strides[value];
     }
-    if (bound.takes_rows && weights_[0] != nullptr) weights_[0] += bound.rows_stride;
+    if (pass.takes_rows && weights_[0] != nullptr) weights_[0] += pass.rows_stride;
   }
 }
 
@@ -161,6 +146,17 @@ UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step,
           .seed = seed_};
 }
 
+std::string Operations::finish_gradient(const Run& run, const BoundOp& bound) {
+  const int block = bound.op->block;
+  if (bound.op->index == Index::rows) {
+    const bool is_finite = row_ops_.finish_rows(bound, run.token_slot, norm_words());
+    return is_finite ? "" : "a gradient of the embedding is not finite";
+  }
+  const bool is_finite = keeps_rows_apart(graph_, plan_.choices, block) ? row_ops_.keep_apart(bound, run.token_slot)
+                                                                        : optimizer_.finish_gradient(bound, norm_words());
+  return is_finite ? "" : gradient_not_finite(block);
+}
+
 std::string Operations::gradient_not_finite(int block) const {
   return fmt::format("a gradient of {} is not finite", graph_.blocks[block].name);
 }
@@ -173,23 +169,22 @@ bool Operations::update(Run& run, int turn, const BoundOp& bound) {
   if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.step);
   TouchedRows apart;
   if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
-    apart = bound.values.empty() ? row_ops_.touched(run.token_slot) : row_ops_.waiting(bound);
+    apart = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_slot);
   }
   if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
     return optimizer_.square_and_update(bound, settings_of(run, step, factor()), norm_words());
-  // The loss and the factor, in that order, where the update runs.
-  const auto* const clipping = bound.control.size() < 2 ? factor() : reinterpret_cast<const double*>(bound.control.back());
-  optimizer_.update(bound, settings_of(run, step, clipping), apart, hashes_);
+  // Where the update runs; it has none where it does not wait for it.
+  optimizer_.update(bound, settings_of(run, step, bound.operands().get<const double>(Role::factor)), apart, hashes_);
   return true;
 }
 
-void Operations::update_touched(Run& run, const BoundOp& bound) const {
-  if (run.is_stopped.load(std::memory_order_acquire)) return;
-  run.updates_done.store(true, std::memory_order_relaxed);
-  row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings, factor()));
-}
-
-void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) const {
+void Operations::update_rows(Run& run, int turn, const BoundOp& bound) const {
+  if (bound.operands().get(Role::looked_up) == nullptr) {
+    if (run.is_stopped.load(std::memory_order_acquire)) return;
+    run.updates_done.store(true, std::memory_order_relaxed);
+    row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings, factor()));
+    return;
+  }
   const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, turn, *bound.op);
   if (run.pending && defers_all(plan_.choices)) {
     row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings, factor()));

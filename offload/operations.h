@@ -53,8 +53,8 @@ class Operations {
   UpdateSettings settings_of(const Run& run, const StepSettings& step, const double* factor) const;
   bool update(Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
-  void update_touched(Run& run, const BoundOp& bound) const;
-  void update_rows(const Run& run, int turn, const BoundOp& bound) const;
+  void update_rows(Run& run, int turn, const BoundOp& bound) const;
+  std::string finish_gradient(const Run& run, const BoundOp& bound);
 
   const Plan& plan_;
   const UnitGraph& graph_;

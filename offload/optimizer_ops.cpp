@@ -20,16 +20,16 @@ OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
 }
 
 void OptimizerOps::add_gradients(const BoundOp& op) const {
-  auto* first = reinterpret_cast<float*>(op.gradient[0]);
-  const auto* second = reinterpret_cast<const float*>(op.gradient[1]);
+  auto* const sum = op.operands().get<float>(Role::sum);
+  const auto* const addend = op.operands().get<const float>(Role::addend);
   for (const TensorPiece& piece : graph_.blocks[op.op->block].pieces)
-    ops::accumulate(pool_, piece.elements(), second + piece.begin, first + piece.begin);
+    ops::accumulate(pool_, piece.elements(), addend + piece.begin, sum + piece.begin);
 }
 
 bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
-  const SquaredGradient gradient{.exact = reinterpret_cast<const float*>(op.gradient[0]),
-                                 .rounded = form_ == StateForm::compact ? reinterpret_cast<BFloat16*>(op.gradient[1]) : nullptr};
+  const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::sum),
+                                 .rounded = form_ == StateForm::compact ? op.operands().get<BFloat16>(Role::waiting) : nullptr};
   const SquareCut cut(0, block.elements, kSquareTask);
   pool_.parallel_for(cut.size(), [&](std::int64_t task, int) { node_sums_[task] = square_node(block, cut[task], gradient); });
   tree_.clear();
@@ -40,7 +40,7 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
 bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, double* norm_words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
   const std::int64_t begin = op.op->element_begin, end = op.op->element_end;
-  const SquaredGradient gradient{.exact = reinterpret_cast<const float*>(op.gradient[0]) - begin};
+  const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::waiting) - begin};
   const SquareCut cut(begin, end, kSquareTask);
   // As much as fits a cache: squared, then updated.
   pool_.parallel_for(cut.size(), [&](std::int64_t task, int) {
@@ -138,17 +138,18 @@ void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& sett
                                    std::int64_t first, std::int64_t last) const {
   const int block = op.op->block;
   const Bytes gradient_bytes = gradient_bytes_per_element(form_);
+  const BoundOperands& of = op.operands();
+  const std::byte* const waiting = of.get(Role::waiting);
   const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
     const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
     Elements at{.gradient = gradient};
     for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = op.state[kind] + place * bytes_per_element(form_, static_cast<StateKind>(kind));
+      at.state[kind] = of.state[kind] + place * bytes_per_element(form_, static_cast<StateKind>(kind));
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     step(settings, block, begin, end - begin, at);
   };
   const auto run_dense = [&](std::int64_t begin, std::int64_t end) {
-    if (begin < end)
-      run(begin, end, op.gradient[0] == nullptr ? nullptr : op.gradient[0] + (begin - op.op->element_begin) * gradient_bytes);
+    if (begin < end) run(begin, end, waiting == nullptr ? nullptr : waiting + (begin - op.op->element_begin) * gradient_bytes);
   };
   for (const TensorPiece& piece : graph_.blocks[block].pieces) {
     std::int64_t begin = std::max(first, piece.begin);

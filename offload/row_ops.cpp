@@ -36,7 +36,7 @@ void RowOps::note_tokens(int slot, std::span<const std::int32_t> tokens) {
 }
 
 TouchedRows RowOps::waiting(const BoundOp& update) const {
-  return TouchedRows::waiting(update, 0, rows_.row_elements() * gradient_bytes_per_element(choices_.form));
+  return TouchedRows::waiting(update.operands(), rows_.row_elements() * gradient_bytes_per_element(choices_.form));
 }
 
 TouchedRows RowOps::touched(int slot) const { return {touched_[static_cast<std::size_t>(slot)], nullptr, 0}; }
@@ -51,27 +51,29 @@ std::byte* fetched_row(std::byte* windows, std::int64_t i, const FetchedRows& ro
 }  // namespace
 
 void RowOps::copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const {
+  const BoundOperands& of = op.operands();
   const Bytes each = bytes_per_element(choices_.form, StateKind::weight), bytes = rows_.row_elements() * each;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const std::byte* row = fetched_row(op.state[static_cast<int>(StateKind::weight)], i, rows_, rows_.row_of(tokens[i]), each);
-    std::copy_n(row, bytes, op.values[0] + static_cast<Bytes>(i) * bytes);
+    const std::byte* row = fetched_row(of.state[static_cast<int>(StateKind::weight)], i, rows_, rows_.row_of(tokens[i]), each);
+    std::copy_n(row, bytes, of.get(Role::looked_up) + static_cast<Bytes>(i) * bytes);
   }
 }
 
 void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const {
+  const BoundOperands& of = op.operands();
   const Bytes gradient_bytes = gradient_bytes_per_element(choices_.form);
   const Bytes weight_bytes = rows_.row_elements() * bytes_per_element(choices_.form, StateKind::weight);
-  const TouchedRows waiting = TouchedRows::waiting(op, 1, rows_.row_elements() * gradient_bytes);
+  const TouchedRows waiting = TouchedRows::waiting(of, rows_.row_elements() * gradient_bytes);
   optimizer_.pool().parallel_for(std::ssize(tokens), [&](std::int64_t place, int) {
     const auto i = static_cast<std::size_t>(place);
     const FetchedRow row = rows_.row_of(tokens[i]);
     OptimizerOps::Elements at;
     at.gradient = waiting.find(tokens[i]);
-    if (at.gradient == nullptr && op.gradient[0] != nullptr)
-      at.gradient = fetched_row(op.gradient[0], i, rows_, row, gradient_bytes);
+    if (at.gradient == nullptr && of.get(Role::waiting) != nullptr)
+      at.gradient = fetched_row(of.get(Role::waiting), i, rows_, row, gradient_bytes);
     for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = fetched_row(op.state[kind], i, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
-    at.weight = op.values[0] + static_cast<Bytes>(i) * weight_bytes;
+      at.state[kind] = fetched_row(of.state[kind], i, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
+    at.weight = of.get(Role::looked_up) + static_cast<Bytes>(i) * weight_bytes;
     optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
   });
 }
@@ -79,12 +81,12 @@ void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens
 bool RowOps::keep_apart(const BoundOp& op, int slot) const {
   const std::int64_t H = rows_.row_elements();
   const RowLookup& lookup = rows_.lookup_of(op.op->block);
-  const auto* gradient = reinterpret_cast<const float*>(op.gradient[0]);
+  const auto* gradient = op.operands().get<const float>(Role::sum);
   for (const TouchedRow& row : touched(slot).between(lookup.first, lookup.first + lookup.rows)) {
-    std::copy_n(gradient + (row.token - lookup.first) * H, H, reinterpret_cast<float*>(op.values[0]) + row.place * H);
+    std::copy_n(gradient + (row.token - lookup.first) * H, H, op.operands().get<float>(Role::head_gradients) + row.place * H);
   }
-  auto* squares = reinterpret_cast<double*>(op.values[1]);
-  const SquaredGradient squared_gradient = squared(gradient, op.gradient[1]);
+  auto* squares = op.operands().get<double>(Role::row_squares);
+  const SquaredGradient squared_gradient = squared(gradient, op.operands().get(Role::waiting));
   const std::int64_t elements = lookup.rows * H;
   optimizer_.pool().parallel_for((elements + kSquareTask - 1) / kSquareTask, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kSquareTask;
@@ -121,9 +123,9 @@ void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int
 
 void RowOps::add_rows(const BoundOp& op, int slot) const {
   const std::int64_t H = rows_.row_elements();
-  auto* sums = reinterpret_cast<float*>(op.gradient[0]);
+  auto* sums = op.operands().get<float>(Role::sum);
   for (int i = 0; i < op.op->micro_batches; ++i) {
-    const std::byte* gradient = op.values[0] + i * strip_stride(graph_.rows * H * size_of(graph_.dtype));
+    const std::byte* gradient = op.operands().get(Role::addend) + i * strip_stride(graph_.rows * H * size_of(graph_.dtype));
     const std::int64_t begin = (op.op->micro_batch + i) * graph_.rows;
     if (graph_.dtype == DType::float32) {
       add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const float*>(gradient),
@@ -137,11 +139,12 @@ void RowOps::add_rows(const BoundOp& op, int slot) const {
 
 bool RowOps::finish_rows(const BoundOp& op, int slot, double* norm_words) const {
   const std::int64_t H = rows_.row_elements();
-  auto* added = reinterpret_cast<float*>(op.gradient[0]);
-  const auto* by_head = reinterpret_cast<const float*>(op.gradient[1]);
+  const BoundOperands& of = op.operands();
+  auto* added = of.get<float>(Role::sum);
+  const auto* by_head = of.get<const float>(Role::head_gradients);
   const auto& touched = touched_[static_cast<std::size_t>(slot)];
   // Of all rows where a head adds to them; else of those that the step touches, by token.
-  auto* squares = reinterpret_cast<double*>(op.values[0]);
+  auto* squares = of.get<double>(Role::row_squares);
   const auto squares_of = [&](std::int64_t i) {
     return squares + (by_head != nullptr ? touched[static_cast<std::size_t>(i)].token : i) * row_nodes_;
   };
@@ -149,12 +152,11 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* norm_words) const 
     const std::int64_t begin = touched[static_cast<std::size_t>(i)].place * H;
     float* sum = added + begin;
     for (std::int64_t c = 0; by_head != nullptr && c < H; ++c) sum[c] += by_head[begin + c];
-    std::byte* const waiting = op.values[1] + begin * gradient_bytes_per_element(choices_.form);
+    std::byte* const waiting = of.get(Role::touched_gradients) + begin * gradient_bytes_per_element(choices_.form);
     square_nodes(H, node_, squared(sum, waiting), squares_of(i));
     if (choices_.form != StateForm::compact) std::copy_n(sum, H, reinterpret_cast<float*>(waiting));
   });
-  if (op.values.size() > 2) {
-    auto* kept = reinterpret_cast<TouchedRow*>(op.values[2]);
+  if (auto* const kept = of.get<TouchedRow>(Role::touched); kept != nullptr) {
     kept[0] = {0, static_cast<std::int32_t>(touched.size())};
     std::copy(touched.begin(), touched.end(), kept + 1);
   }
@@ -182,21 +184,22 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* norm_words) const 
 }
 
 void RowOps::update_touched(const BoundOp& op, int slot, const UpdateSettings& settings) const {
+  const BoundOperands& of = op.operands();
   const Bytes row_bytes = rows_.row_elements() * gradient_bytes_per_element(choices_.form);
   const auto& all_touched = touched_[static_cast<std::size_t>(slot)];
   optimizer_.pool().parallel_for(std::ssize(all_touched), [&](std::int64_t i, int) {
     const TouchedRow& touched = all_touched[static_cast<std::size_t>(i)];
     const FetchedRow row = rows_.row_of(touched.token);
-    OptimizerOps::Elements at{.gradient = op.values[0] + touched.place * row_bytes};
+    OptimizerOps::Elements at{.gradient = of.get(Role::touched_gradients) + touched.place * row_bytes};
     for (int kind = 0; kind < kStateKinds; ++kind)
       at.state[kind] =
-          fetched_row(op.state[kind], touched.place, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
+          fetched_row(of.state[kind], touched.place, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
   });
   for (int kind = 0; kind < kStateKinds; ++kind) {
     const Bytes each = bytes_per_element(choices_.form, static_cast<StateKind>(kind));
-    if (each > 0) share_windows(op.state[kind], each, slot);
+    if (each > 0) share_windows(of.state[kind], each, slot);
   }
 }
 

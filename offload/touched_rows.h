@@ -18,10 +18,10 @@ class TouchedRows {
   // place; null where they follow.
   TouchedRows(std::span<const TouchedRow> rows, const std::byte* gradients, Bytes row_bytes)
       : rows_(rows), gradients_(gradients), row_bytes_(row_bytes) {}
-  // As an operation has them from the place-th of its values on: gradients, then the count and the rows.
-  static TouchedRows waiting(const BoundOp& op, std::size_t place, Bytes row_bytes) {
-    const auto* rows = reinterpret_cast<const TouchedRow*>(op.values.at(place + 1));
-    return {{rows + 1, static_cast<std::size_t>(rows->place)}, op.values[place], row_bytes};
+  // Those that the step before left, as an operation takes them.
+  static TouchedRows waiting(const BoundOperands& of, Bytes row_bytes) {
+    const auto* rows = of.get<const TouchedRow>(Role::touched);
+    return {{rows + 1, static_cast<std::size_t>(rows->place)}, of.get(Role::touched_gradients), row_bytes};
   }
 
   bool empty() const { return rows_.empty(); }

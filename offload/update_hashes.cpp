@@ -21,7 +21,7 @@ UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t
   static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
   std::size_t most = 0;
   for (const Op& op : plan.step.ops) {
-    if (op.kind != OpKind::update) continue;
+    if (op.kind != OpKind::update || op.index == Index::rows) continue;
     std::size_t pieces = 0;
     for (int kind = 0; kind < kStateKinds; ++kind) {
       const int buffer = plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)];
@@ -47,8 +47,8 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
     const int buffer = plan_.state_buffer[static_cast<std::size_t>(op.op->block)][static_cast<std::size_t>(kind)];
     if (buffer < 0) continue;
     const bool in_memory = plan_.resident[static_cast<std::size_t>(buffer)].tier != Tier::nvme;
-    Array& array =
-        arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer, .memory = op.state[static_cast<std::size_t>(kind)]};
+    Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer,
+                                                                  .memory = op.operands().state[static_cast<std::size_t>(kind)]};
     array.slot_before = in_memory ? 0 : slot_before;
     array.slot_after = in_memory ? 0 : slot_after;
     array.each = bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
@@ -57,7 +57,7 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
     array.extent = extents_.extent_bytes(buffer);
     array.piece = piece_of(array.extent);
     const std::size_t pieces = pieces_of(array.bytes, array.piece);
-    if (op.checks[static_cast<std::size_t>(kind)]) array.old = room(pieces);
+    if (op.operands().checks[static_cast<std::size_t>(kind)]) array.old = room(pieces);
     if (!in_memory || step % interval_ == 0) array.now = room(pieces);
   }
 }

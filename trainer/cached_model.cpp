@@ -98,7 +98,7 @@ CachedModel::Traffic CachedModel::traffic() const noexcept {
   Traffic traffic;
   traffic.device = impl_->plan.peak[static_cast<int>(Tier::device)];
   for (const Op& op : impl_->plan.evaluate.ops) {
-    if (op.kind == OpKind::read) traffic.nvme += op.bytes;
+    if (op.lane == Lane::nvme_read) traffic.nvme += op.bytes;
     // Of an embedding a token reads a row.
     for (const Operand& operand : op.operands) {
       if (op.work.gemm_flops > 0 && operand.role == Role::weights) traffic.weights += operand.bytes;

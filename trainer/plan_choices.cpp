@@ -127,7 +127,7 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
       {{"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}});
   choices.form = fields.one_of<StateForm>(
       "state", {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}});
-  choices.micro_batches = static_cast<int>(fields.integer("micro_batches", 1, 1 << 20));
+  choices.micro_batches = static_cast<int>(fields.integer("micro_batches", 1, kMostMicroBatches));
   choices.group = static_cast<int>(fields.integer("group", 1, choices.micro_batches));
   if (choices.micro_batches % choices.group != 0)
     fields.refuse("group", fmt::format("is no divisor of {}", choices.micro_batches));

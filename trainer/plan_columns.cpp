@@ -65,16 +65,13 @@ class Repeated {
   std::vector<T> list_;
 };
 
-using OperationClass = std::tuple<OpKind, Lane, TurnSet, int, Bytes>;  // micro-batches, bytes
+using OperationClass = std::tuple<std::string_view, Lane, TurnSet, int, Bytes>;  // name, micro-batches, bytes
 using BufferClass = std::tuple<Tier, Category, Bytes>;
 
 Json to_json(const OperationClass& of) {
   const auto& [kind, lane, when, micro_batches, bytes] = of;
-  return {{"kind", name_of(kind)},
-          {"lane", name_of(lane)},
-          {"when", turn_words(when)},
-          {"micro_batches", micro_batches},
-          {"bytes", bytes}};
+  return {
+      {"kind", kind}, {"lane", name_of(lane)}, {"when", turn_words(when)}, {"micro_batches", micro_batches}, {"bytes", bytes}};
 }
 Json to_json(const BufferClass& of) {
   const auto& [tier, category, bytes] = of;
@@ -102,7 +99,8 @@ class Digest {
     add(buffer.first_op), add(buffer.last_op);
   }
   void add(const Op& op) {
-    add(op.kind), add(op.lane), add(op.when), add(op.unit), add(op.block), add(op.micro_batch), add(op.micro_batches);
+    add(op.kind), add(op.index), add(op.lane), add(op.when), add(op.unit), add(op.block), add(op.micro_batch),
+        add(op.micro_batches);
     add(op.element_begin), add(op.element_end), add(op.bytes);
     for (const Operand& operand : op.operands) {
       add(operand.role), add(operand.access), add(operand.kind), add(operand.slot), add(operand.buffer);
@@ -181,7 +179,7 @@ std::string operations_text(const Plan& plan, const UnitGraph& graph, const Pred
       for (const Op& op : ops) add(of(op));
     });
   };
-  column("class", [&](const Op& op) { return classes.index({op.kind, op.lane, op.when, op.micro_batches, op.bytes}); });
+  column("class", [&](const Op& op) { return classes.index({name_of(op), op.lane, op.when, op.micro_batches, op.bytes}); });
   column("of", [&](const Op& op) {
     if (op.unit < 0 && op.block < 0) return -1;
     return names.index(op.unit >= 0 ? graph.units[static_cast<std::size_t>(op.unit)].name

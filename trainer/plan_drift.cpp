@@ -57,7 +57,7 @@ std::string PlanDrift::message(double step_s, const Timeline& timeline) const {
     const std::string of = op.unit >= 0    ? " " + graph_.units[op.unit].name
                            : op.block >= 0 ? " " + graph_.blocks[op.block].name
                                            : "";
-    text += fmt::format("{}{} {}{} ({}, planned {})", gap, id, name_of(op.kind), of, rounded_seconds(recorded[id]),
+    text += fmt::format("{}{} {}{} ({}, planned {})", gap, id, name_of(op), of, rounded_seconds(recorded[id]),
                         rounded_seconds(planned[id]));
     gap = ", ";
   }

@@ -62,7 +62,7 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     const double busy = prediction.busy_s[lane];
-    if (busy > 0) figures.lanes.push_back({static_cast<Lane>(lane), work[lane], busy, busy / prediction.step_s});
+    if (work[lane] > 0) figures.lanes.push_back({static_cast<Lane>(lane), work[lane], busy, busy / prediction.step_s});
   }
   if (run.durability) figures.durable_bytes = run.durability->bytes_per_step();
   figures.tokens_until_compute_binds = tokens_until_compute_binds(run, graph);

@@ -67,7 +67,7 @@ Json timeline_of(const PlannedRun& run, const UnitGraph& graph) {
     const std::string_view of = op.unit >= 0    ? std::string_view(graph.units[op.unit].name)
                                 : op.block >= 0 ? std::string_view(graph.blocks[op.block].name)
                                                 : std::string_view();
-    operations.push_back({.kind = name_of(op.kind),
+    operations.push_back({.kind = name_of(op),
                           .lane = name_of(op.lane),
                           .of = of,
                           .micro_batch = op.micro_batch < 0 ? -1 : turn * plan.choices.group + op.micro_batch,

@@ -224,11 +224,9 @@ std::string command_lines(const std::vector<std::string>& flags) {
 }  // namespace
 
 std::string work_of(const LaneFigures& lane) {
-  if (lane.work == 0) return "-";  // a commit that copies nothing
   return lane.computes() ? rounded_count(lane.work) + "FLOP" : rounded_size(static_cast<Bytes>(lane.work));
 }
 std::string rate_of(const LaneFigures& lane) {
-  if (lane.work == 0) return "-";
   return lane.computes() ? rounded_count(lane.rate()) + "FLOP/s" : rounded_size(static_cast<Bytes>(lane.rate())) + "/s";
 }
 

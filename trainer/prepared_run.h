@@ -93,9 +93,6 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
 // The same for a machine whose profile is at hand; where nothing fits, what would is not looked for.
 PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& options, const PreparedModel& model, Where where);
 
-// Far more than anybody trains with; their tokens and losses are in memory, all of a step at once.
-inline constexpr std::int64_t kMostMicroBatches = 1 << 20;
-
 // The error of a run that does not fit: the tier, what lacks, what would fit.
 [[noreturn]] void throw_does_not_fit(const PlannedRun& run);
 

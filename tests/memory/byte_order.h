@@ -65,7 +65,7 @@ class ByteOrder {
   std::string text(std::pair<int, int> pair) const {
     const auto one = [&](int id) {
       const Op& op = program_.ops[static_cast<std::size_t>(id) % program_.ops.size()];
-      return fmt::format("{} ({} on {})", id, name_of(op.kind), name_of(op.lane));
+      return fmt::format("{} ({} on {})", id, name_of(op), name_of(op.lane));
     };
     return fmt::format("{} and {} of {} operations", one(pair.first), one(pair.second), program_.ops.size());
   }

@@ -28,7 +28,7 @@ TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
     std::vector<std::string> steps;
     for (const Op& op : plan.step.ops) {
       if (op.unit >= 0 && graph.units[op.unit].lookup.rows > 0) continue;
-      if (op.lane == Lane::compute) steps.push_back(fmt::format("{} {} {}", name_of(op.kind), op.unit, op.micro_batch));
+      if (op.lane == Lane::compute) steps.push_back(fmt::format("{} {} {}", name_of(op), op.unit, op.micro_batch));
     }
     return steps;
   };
@@ -45,7 +45,7 @@ TEST(Schedule, EachBlockIsUpdatedOnceAndCompletely) {
     const Plan plan = compiled(graph, choices);
     std::vector<std::int64_t> next(graph.blocks.size(), 0);
     for (const Op& op : plan.step.ops) {
-      if (op.kind != OpKind::update) continue;
+      if (op.kind != OpKind::update || op.index == Index::rows) continue;
       ASSERT_EQ(op.element_begin, next[op.block]);
       next[op.block] = op.element_end;
     }
@@ -67,9 +67,10 @@ TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
     int open_block = -1;
     bool has_norm = false;
     for (const Op& op : plan.step.ops) {
+      const bool updates = op.kind == OpKind::update && op.index == Index::none;
       bool touches_open = false, writes_own = false;
       for (const Operand& operand : op.operands) {
-        if (op.kind == OpKind::update && operand.role == Role::gradient && operand.buffer >= 0) {
+        if (updates && operand.role == Role::waiting && operand.buffer >= 0) {
           const Bytes each = gradient_bytes_per_element(choices.form);
           ASSERT_EQ(operand.bytes, (op.element_end - op.element_begin) * each);
         }
@@ -86,7 +87,7 @@ TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
           writes_own |= first == op.block;
         }
       }
-      if (op.kind != OpKind::update || op.when == kWaitingUpdates || !squares_with_update(graph, choices, op.block)) {
+      if (!updates || op.when == kWaitingUpdates || !squares_with_update(graph, choices, op.block)) {
         ASSERT_FALSE(touches_open);
         continue;
       }
@@ -152,7 +153,7 @@ TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
     for (const Op& op : plan.step.ops) {
       if (op.unit != head) continue;
       for (const Operand& operand : op.operands) {
-        if (operand.role == Role::nvme && operand.bytes == graph.values[unit.saved.front()].bytes) moved += operand.bytes;
+        if (operand.role == Role::from && operand.bytes == graph.values[unit.saved.front()].bytes) moved += operand.bytes;
       }
       if (op.kind != OpKind::forward && op.kind != OpKind::backward) continue;
       ++passes;

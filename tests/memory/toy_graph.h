@@ -5,6 +5,7 @@
 
 #include "memory/plan.h"
 #include "memory/unit.h"
+#include "tests/memory/order.h"
 
 namespace spillway {
 

@@ -87,15 +87,15 @@ TEST(Turns, SumsAreTakenAfterTheFirstAndKeptUntilTheLast) {
     for (const Op& op : plan.step.ops) {
       if (op.kind == OpKind::update || op.kind == OpKind::gradient_finish || op.kind == OpKind::norm || op.kind == OpKind::loss) {
         const bool waited = op.kind == OpKind::update && update == UpdateTime::in_next_forward;
-        EXPECT_EQ(op.when, waited ? kWaitingUpdates : kLastTurn) << name_of(op.kind);
+        EXPECT_EQ(op.when, waited ? kWaitingUpdates : kLastTurn) << name_of(op);
       }
       for (const Operand& operand : op.operands) {
-        if (operand.buffer < 0 || operand.role != Role::nvme) continue;
+        if (operand.buffer < 0 || operand.role != (op.lane == Lane::nvme_read ? Role::from : Role::to)) continue;
         const Buffer& home = buffer_of(plan, plan.step, operand.buffer);
         if (home.category != Category::gradients) continue;
         // With a sum that waited, which its update takes right before the backward, in one.
-        if (op.kind == OpKind::read && (op.when | kWaitingUpdates) == (kAfterFirst | kWaitingUpdates)) ++fetched;
-        if (op.kind == OpKind::write) kept += (op.when & kMiddleTurns) != 0 ? 1 : 0;
+        if (op.lane == Lane::nvme_read && (op.when | kWaitingUpdates) == (kAfterFirst | kWaitingUpdates)) ++fetched;
+        if (op.lane == Lane::nvme_write) kept += (op.when & kMiddleTurns) != 0 ? 1 : 0;
       }
     }
     EXPECT_EQ(fetched, std::ssize(graph.blocks)) << name_of(update);

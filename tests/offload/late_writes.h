@@ -85,9 +85,9 @@ class LateWrites final : public IoQueue {
 inline std::vector<LateWrites::Extent> extents_of_write(const Plan& plan, int back) {
   std::vector<LateWrites::Extent> extents;
   for (auto op = plan.step.ops.rbegin(); op != plan.step.ops.rend(); ++op) {
-    if (op->kind != OpKind::write || back-- > 0) continue;
+    if (op->lane != Lane::nvme_write || back-- > 0) continue;
     for (const Operand& operand : op->operands) {
-      if (operand.role != Role::nvme) continue;
+      if (operand.role != Role::to) continue;
       const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
       for (int slot = 0; slot < buffer.slots; ++slot)
         extents.push_back({buffer.offset + slot * buffer.bytes + operand.begin, operand.bytes});

@@ -33,9 +33,12 @@ struct BlockState {
   BoundOp from(const Op& op, StateForm form) {
     BoundOp bound;
     bound.op = &op;
+    BoundOperands operands;
     for (int kind = 0; kind < kStateKinds; ++kind)
-      bound.state[kind] = state[kind].data() + op.element_begin * bytes_per_element(form, static_cast<StateKind>(kind));
-    bound.gradient[0] = reinterpret_cast<std::byte*>(gradient.data() + op.element_begin);
+      operands.state[kind] = state[kind].data() + op.element_begin * bytes_per_element(form, static_cast<StateKind>(kind));
+    // The sum itself waits for the update.
+    operands[Role::sum] = operands[Role::waiting] = reinterpret_cast<std::byte*>(gradient.data() + op.element_begin);
+    bound.touches = operands;
     return bound;
   }
 };
@@ -208,7 +211,7 @@ TEST(FinishGradient, CountsNoGap) {
       const auto finish = [&](std::vector<double>& into) {
         const Op op = whole_of(graph, index);
         BoundOp bound = state.from(op, form);
-        bound.gradient[1] = reinterpret_cast<std::byte*>(rounded.data());
+        std::get<BoundOperands>(bound.touches)[Role::waiting] = reinterpret_cast<std::byte*>(rounded.data());
         EXPECT_TRUE(ops.finish_gradient(bound, into.data()));
       };
       finish(words);

@@ -13,6 +13,7 @@
 #include "memory/bfloat16.h"
 #include "offload/optimizer_ops.h"
 #include "offload/row_ops.h"
+#include "tests/memory/order.h"
 
 namespace spillway {
 namespace {
@@ -80,9 +81,10 @@ class RowSquares : public testing::TestWithParam<Case> {
       std::copy_n(sum.begin() + tile * kTileRows * H_, kTileRows * H_, gradient.begin());
       std::vector<BFloat16> rounded(gradient.size());
       const Op op = of_block(tile);
-      BoundOp bound;
-      bound.op = &op;
-      bound.gradient = {reinterpret_cast<std::byte*>(gradient.data()), reinterpret_cast<std::byte*>(rounded.data())};
+      BoundOperands operands;
+      operands[Role::sum] = reinterpret_cast<std::byte*>(gradient.data());
+      operands[Role::waiting] = reinterpret_cast<std::byte*>(rounded.data());
+      const BoundOp bound{.op = &op, .touches = operands};
       EXPECT_TRUE(optimizer.finish_gradient(bound, words.data()));
     }
     return {words.begin(), words.begin() + 2};
@@ -102,18 +104,21 @@ class RowSquares : public testing::TestWithParam<Case> {
       std::vector<float> gradient(head_.begin() + tile * kTileRows * H_, head_.begin() + (tile + 1) * kTileRows * H_);
       std::vector<BFloat16> rounded(gradient.size());
       const Op op = of_block(tile);
-      BoundOp bound;
-      bound.op = &op;
-      bound.gradient = {reinterpret_cast<std::byte*>(gradient.data()), reinterpret_cast<std::byte*>(rounded.data())};
-      bound.values = {reinterpret_cast<std::byte*>(kept.data()),
-                      reinterpret_cast<std::byte*>(squares.data() + tile * kTileRows * row_nodes)};
+      BoundOperands operands;
+      operands[Role::sum] = reinterpret_cast<std::byte*>(gradient.data());
+      operands[Role::waiting] = reinterpret_cast<std::byte*>(rounded.data());
+      operands[Role::head_gradients] = reinterpret_cast<std::byte*>(kept.data());
+      operands[Role::row_squares] = reinterpret_cast<std::byte*>(squares.data() + tile * kTileRows * row_nodes);
+      const BoundOp bound{.op = &op, .touches = operands};
       EXPECT_TRUE(rows.keep_apart(bound, 0));
     }
     const Op op = of_block(-1);
-    BoundOp bound;
-    bound.op = &op;
-    bound.gradient = {reinterpret_cast<std::byte*>(sums.data()), tied_ ? reinterpret_cast<std::byte*>(kept.data()) : nullptr};
-    bound.values = {reinterpret_cast<std::byte*>(squares.data()), reinterpret_cast<std::byte*>(waiting.data())};
+    BoundOperands operands;
+    operands[Role::sum] = reinterpret_cast<std::byte*>(sums.data());
+    operands[Role::head_gradients] = tied_ ? reinterpret_cast<std::byte*>(kept.data()) : nullptr;
+    operands[Role::row_squares] = reinterpret_cast<std::byte*>(squares.data());
+    operands[Role::touched_gradients] = reinterpret_cast<std::byte*>(waiting.data());
+    const BoundOp bound{.op = &op, .touches = operands};
     EXPECT_TRUE(rows.finish_rows(bound, 0, words.data()));
     return {words.begin(), words.begin() + 2};
   }

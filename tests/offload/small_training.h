@@ -25,6 +25,7 @@
 #include "nvme/store.h"
 #include "offload/executor.h"
 #include "offload/host_adamw.h"
+#include "tests/memory/order.h"
 
 namespace spillway {
 

@@ -12,7 +12,7 @@ class PlanDriftTest : public testing::Test {
  protected:
   PlanDriftTest() {
     graph_.units = {{.name = "layer 7"}};
-    plan_.step.ops = {{{.kind = OpKind::read, .lane = Lane::nvme_read, .unit = 0}},
+    plan_.step.ops = {{{.kind = OpKind::move, .lane = Lane::nvme_read, .unit = 0}},
                       {{.kind = OpKind::forward, .lane = Lane::compute, .unit = 0}},
                       {{.kind = OpKind::backward, .lane = Lane::compute, .unit = 0}}};
     prediction_.step_s = 1;

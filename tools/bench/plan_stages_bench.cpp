@@ -30,11 +30,11 @@ constexpr int kMicroBatches = 2;
 
 struct Outline {
   const char* name;
-  Order order;
+  bool vertical;
   UpdateTime update;
 };
-constexpr Outline kOutlines[] = {{"in_next_forward", Order::vertical, UpdateTime::in_next_forward},
-                                 {"horizontal_after", Order::horizontal, UpdateTime::after}};
+constexpr Outline kOutlines[] = {{"in_next_forward", true, UpdateTime::in_next_forward},
+                                 {"horizontal_after", false, UpdateTime::after}};
 
 class Model {
  public:
@@ -54,7 +54,7 @@ Choices choices_of(const UnitGraph& graph, const Outline& outline) {
   Choices choices;
   choices.update = outline.update;
   choices.micro_batches = kMicroBatches;
-  set_order(choices, outline.order);
+  set_group(choices, outline.vertical ? choices.micro_batches : 1);
   choices.clip = false;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     tiers->assign(graph.blocks.size(), Tier::nvme);
