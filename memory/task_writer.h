@@ -42,7 +42,11 @@ class TaskWriter {
   // The same of words on the device, for a task that runs elsewhere, too.
   TaskOperand& words(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes);
 
-  TaskList take_list() { return std::move(list_); }
+  // Without the room that grew for more: of a large model that is tens of megabytes.
+  TaskList take_list() {
+    list_.tasks.shrink_to_fit(), list_.operands.shrink_to_fit(), list_.objects.shrink_to_fit();
+    return std::move(list_);
+  }
 
  private:
   TaskList list_;
