@@ -313,9 +313,9 @@ class Places {
         if (operand.buffer < resident) continue;
         const auto buffer = static_cast<std::size_t>(operand.buffer - resident);
         if (plan_.step.buffers[buffer].tier != Tier::device) continue;
-        if (op.kind == OpKind::move && op.lane == Lane::nvme_write) {
+        if (op.lane == Lane::nvme_write) {
           if (const int maker = made_by[buffer]; maker >= 0 && !is_placed(id)) places_[id] = place_of_write(maker);
-        } else if (op.kind == OpKind::move && op.lane == Lane::nvme_read) {
+        } else if (op.lane == Lane::nvme_read) {
           read_by[buffer] = id;
         } else {
           if (const int read = read_by[buffer]; read >= 0 && !is_placed(read)) places_[read] = place_of_read(id);
@@ -339,7 +339,7 @@ class Places {
     for (int id = 0; id < count(); ++id) {
       if (!is_placed(id)) continue;
       const Op& op = op_of(id);
-      const bool moves = op.kind == OpKind::move && (op.lane == Lane::nvme_read || op.lane == Lane::nvme_write);
+      const bool moves = op.lane == Lane::nvme_read || op.lane == Lane::nvme_write;
       (moves ? moves_ : others_)
           .push_back({.place = places_[id],
                       .lane = op.lane,

@@ -28,7 +28,6 @@ BoundSegment segment_of(const Plan& plan, const Program& program, const TierMemo
   return {.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
           .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
           .begin = nvme.begin,
-          .two_slots = home.slots == 2,
           .slot = nvme.slot,
           .memory = address_of(plan, program, memory, near),
           .bytes = nvme.bytes};
@@ -79,7 +78,7 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   std::vector<Memory> memories(plan.resident.size() + program.buffers.size());
   for (std::size_t id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
-    const bool reads = op.kind == OpKind::move && op.lane == Lane::nvme_read && op.index == Index::none,
+    const bool reads = op.lane == Lane::nvme_read && op.index == Index::none,
                updates = op.kind == OpKind::update && op.index == Index::none;
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0 || reads) continue;

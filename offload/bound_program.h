@@ -26,7 +26,6 @@ struct BoundSegment {
   Bytes nvme_offset[2];  // by slot
   int buffer;            // index into Plan::resident; -1: it lives within a step
   Bytes begin;           // in that buffer
-  bool two_slots;
   Slot slot;
   std::byte* memory;
   Bytes bytes;

@@ -15,13 +15,6 @@
 #include "offload/update_hashes.h"
 
 namespace spillway {
-namespace {
-
-bool has_two_slots(const Plan& plan) {
-  return std::ranges::any_of(plan.resident, [](const Buffer& buffer) { return buffer.slots == 2; });
-}
-
-}  // namespace
 
 struct Executor::Impl {
   explicit Impl(const ExecutorOptions& given)
@@ -33,7 +26,7 @@ struct Executor::Impl {
         extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
         update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
         operations(plan, graph, *given.backend, given.pool->threads(), memory.device().data(), given.seed, update_hashes.get()),
-        generations(has_two_slots(plan), given.durability ? given.durability->interval : 0) {
+        generations(plan.choices.slots == 2, given.durability ? given.durability->interval : 0) {
     if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, memory.device());
     for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
       if (model != nullptr) given.backend->prepare(*model);
@@ -127,7 +120,7 @@ struct Executor::Impl {
     go_through_turns(run);
     // Its commit lies between the updates that waited and its own.
     if (run.pending && defers_all(plan.choices)) run.after = generations.next(run.update_settings.step);
-    if (committer) run.commit = generations.take_due(holds.load() > 0);
+    run.commit = generations.take_due(holds.load() > 0);
     if (!defers_all(plan.choices)) run.after = generations.next(settings.step);
     run.token_slot = run.index;
     update_waits = defers_any(plan.choices);
