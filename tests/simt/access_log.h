@@ -1,0 +1,49 @@
+// What the lanes of a warp asked of memory between two of its rendezvous, put together again to the warp's instructions: the n-th
+// access of a lane from one place of the source belongs with the n-th of the others. From it come the sectors of global memory
+// that an instruction takes, and how often banks of shared memory collide in it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tests/simt/machine.h"
+
+namespace spillway::simt {
+
+class AccessLog {
+ public:
+  void note(int lane, const Site& at, std::uintptr_t address, std::size_t bytes, bool is_shared) {
+    Lane& of = lanes_[static_cast<std::size_t>(lane)];
+    auto place = std::ranges::find_if(of.places, [&](const Place& p) { return p.line == at.line() && p.column == at.column(); });
+    if (place == of.places.end()) place = of.places.insert(place, {at.line(), at.column(), 0});
+    of.accesses.push_back({place->line, place->column, place->accesses++, address, static_cast<std::uint32_t>(bytes), is_shared});
+  }
+  // 16 bytes of shared memory at each of these, as one instruction: eight rows at a time.
+  static void note_rows(const std::array<std::uint32_t, 32>& bytes, Counts& counts);
+  // Adds what was noted, and forgets it.
+  void take(Counts& counts);
+
+ private:
+  struct Access {
+    std::uint32_t line, column, occurrence;
+    std::uintptr_t address;
+    std::uint32_t bytes;
+    bool is_shared;
+    bool together(const Access& other) const {
+      return line == other.line && column == other.column && occurrence == other.occurrence && is_shared == other.is_shared;
+    }
+  };
+  struct Place {
+    std::uint32_t line, column, accesses;
+  };
+  struct Lane {
+    std::vector<Access> accesses;
+    std::vector<Place> places;
+  };
+  std::array<Lane, 32> lanes_;
+  std::vector<Access> all_;
+};
+
+}  // namespace spillway::simt

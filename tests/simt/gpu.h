@@ -1,0 +1,136 @@
+// What a kernel sees of the emulated device: the twin of models/cuda/gpu.cuh, which says what each of these means.
+// Here each access and each meeting of lanes is checked (block.h, shared_memory.h).
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "memory/bfloat16.h"
+#include "tests/simt/block.h"
+#include "tests/simt/machine.h"
+
+#define SPILLWAY_GPU inline
+
+namespace spillway::simt {
+
+template <typename T>
+class Shared {
+ public:
+  Shared() = default;
+  explicit Shared(std::uint32_t byte) : byte_(byte) {}
+  std::uint32_t byte() const { return byte_; }
+  Shared operator+(std::int64_t elements) const {
+    return Shared(byte_ + static_cast<std::uint32_t>(elements * static_cast<std::int64_t>(sizeof(T))));
+  }
+  template <typename U>
+  Shared<U> as() const {
+    return Shared<U>(byte_);
+  }
+
+ private:
+  std::uint32_t byte_ = 0;
+};
+
+class Gpu {
+ public:
+  Gpu(Block& block, int thread) : block_(&block), thread_(thread) {}
+
+  int thread() const { return thread_; }
+  int lane() const { return thread_ % kWarp; }
+  int warp() const { return thread_ / kWarp; }
+  std::int64_t block() const { return block_->index(); }
+  std::int64_t blocks() const { return block_->blocks(); }
+
+  // --- memory ---
+
+  template <typename T>
+  T load(const T* from, const Site& at = Site::current()) const {
+    return get<T>(block_->global(thread_, reinterpret_cast<std::uintptr_t>(from), sizeof(T), false, at));
+  }
+  template <typename T>
+  void store(T* to, const std::type_identity_t<T>& x, const Site& at = Site::current()) const {
+    std::memcpy(block_->global(thread_, reinterpret_cast<std::uintptr_t>(to), sizeof(T), true, at), &x, sizeof(T));
+  }
+  template <typename T>
+  Shared<T> shared(std::int64_t byte = 0) const {
+    return Shared<T>(static_cast<std::uint32_t>(byte));
+  }
+  template <typename T>
+  T load(Shared<T> from, const Site& at = Site::current()) const {
+    return get<T>(block_->shared(thread_, from.byte(), sizeof(T), false, at));
+  }
+  template <typename T>
+  void store(Shared<T> to, const std::type_identity_t<T>& x, const Site& at = Site::current()) const {
+    std::memcpy(block_->shared(thread_, to.byte(), sizeof(T), true, at), &x, sizeof(T));
+  }
+  template <typename T>
+  void copy_16(Shared<T> to, const T* from, bool is_there = true, const Site& at = Site::current()) const {
+    block_->copy(thread_, to.byte(), is_there ? reinterpret_cast<const std::byte*>(from) : nullptr, at);
+  }
+  void commit_copies() const { block_->commit_copies(thread_); }
+  template <int left>
+  void wait_for_copies(const Site& at = Site::current()) const {
+    block_->wait_for_copies(thread_, left, at);
+  }
+
+  // --- with others ---
+
+  void sync(const Site& at = Site::current()) const { block_->sync(thread_, at); }
+  void sync_warp(const Site& at = Site::current()) const {
+    WarpOp op{.kind = WarpOp::Kind::sync, .at = at};
+    block_->together(thread_, op);
+  }
+  template <typename T>
+  T shuffle_xor(T x, int mask, const Site& at = Site::current()) const {
+    static_assert(sizeof(T) <= sizeof(std::uint64_t) && std::is_trivially_copyable_v<T>);
+    WarpOp op{.kind = WarpOp::Kind::shuffle, .at = at, .mask = mask};
+    std::memcpy(&op.value, &x, sizeof(T));
+    block_->together(thread_, op);
+    std::memcpy(&x, &op.value, sizeof(T));
+    return x;
+  }
+  template <typename T>
+  void mma(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], const Site& at = Site::current()) const {
+    WarpOp op{.kind = WarpOp::Kind::multiply,
+              .at = at,
+              .type = std::is_same_v<T, BFloat16> ? Half::bf16 : Half::fp16,
+              .a = a,
+              .b = b,
+              .c = c};
+    block_->together(thread_, op);
+  }
+  template <typename T>
+  void load_matrices(std::uint32_t (&registers)[4], Shared<T> row, const Site& at = Site::current()) const {
+    load_matrices(registers, row.byte(), false, at);
+  }
+  template <typename T>
+  void load_transposed(std::uint32_t (&registers)[4], Shared<T> row, const Site& at = Site::current()) const {
+    load_matrices(registers, row.byte(), true, at);
+  }
+
+  // --- arithmetic that has an instruction of its own, which rounds a little differently ---
+
+  float exp2(float x) const { return std::exp2(x); }
+  float reciprocal(float x) const { return 1.0f / x; }
+  float reciprocal_sqrt(float x) const { return 1.0f / std::sqrt(x); }
+
+ private:
+  template <typename T>
+  static T get(const std::byte* from) {
+    T x;
+    std::memcpy(&x, from, sizeof(T));
+    return x;
+  }
+  void load_matrices(std::uint32_t (&registers)[4], std::uint32_t byte, bool transposed, const Site& at) const {
+    WarpOp op{.kind = WarpOp::Kind::load_matrices, .at = at, .byte = byte, .registers = registers, .transposed = transposed};
+    block_->together(thread_, op);
+  }
+
+  Block* block_;
+  int thread_;
+};
+
+}  // namespace spillway::simt
