@@ -13,6 +13,7 @@
 #include "tests/simt/machine.h"
 
 #define SPILLWAY_GPU inline
+#define SPILLWAY_UNROLL
 
 namespace spillway::simt {
 

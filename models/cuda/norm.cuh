@@ -1,0 +1,185 @@
+// RMSNorm, and LayerNorm where there is a bias: forward, the same again, backward.
+// A warp has a row: sums of a row are a fixed tree of lanes. Parameters' gradients are sums of kNormRows rows by a block, which
+// sum_partials() adds up in a fixed order.
+//
+// Legend: n rows, H hidden.
+#pragma once
+
+#include <cmath>
+
+#include "models/cuda/vectors.cuh"
+
+namespace spillway::cuda {
+
+template <typename T>
+struct NormArguments {
+  std::int64_t rows = 0, hidden = 0;
+  float epsilon = 0, offset = 0;
+  const T *x = nullptr, *weight = nullptr, *bias = nullptr, *residual = nullptr;
+  T* y = nullptr;
+  float* statistics = nullptr;  // rstd[n], of LayerNorm also mean[n]
+};
+
+// y (= residual +) norm(x); with `again` from the statistics that are there.
+template <typename T, int n, bool again>
+struct NormForward {
+  static constexpr int kThreads = 256, kRowsOfBlock = kThreads / 32;
+  NormArguments<T> of;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t row = gpu.block() * kRowsOfBlock + gpu.warp();
+    if (row >= of.rows) return;  // all lanes of the warp
+    const std::int64_t H = of.hidden;
+    const T* x = of.x + row * H;
+    float rstd = 0, mean = 0;
+    if constexpr (again) {
+      rstd = gpu.load(of.statistics + row);
+      if (of.bias != nullptr) mean = gpu.load(of.statistics + of.rows + row);
+    } else {
+      if (of.bias != nullptr) mean = sum_over(gpu, x, [](float value) { return value; }) / static_cast<float>(H);
+      const float squares = sum_over(gpu, x, [mean](float value) { return (value - mean) * (value - mean); });
+      rstd = 1.0f / sqrtf(squares / static_cast<float>(H) + of.epsilon);
+      if (gpu.lane() == 0) {
+        gpu.store(of.statistics + row, rstd);
+        if (of.bias != nullptr) gpu.store(of.statistics + of.rows + row, mean);
+      }
+    }
+    for (std::int64_t j = gpu.lane() * n; j < H; j += 32 * n) {
+      auto y = load_floats<T, n>(gpu, x + j);
+      const auto weight = load_floats<T, n>(gpu, of.weight + j);
+      for (int i = 0; i < n; ++i) y.x[i] = (y.x[i] - mean) * rstd * (of.offset + weight.x[i]);
+      if (of.bias != nullptr) {
+        const auto bias = load_floats<T, n>(gpu, of.bias + j);
+        for (int i = 0; i < n; ++i) y.x[i] += bias.x[i];
+      }
+      if (of.residual != nullptr) {
+        const auto residual = load_floats<T, n>(gpu, of.residual + row * H + j);
+        for (int i = 0; i < n; ++i) y.x[i] += residual.x[i];
+      }
+      store_floats<T, n>(gpu, of.y + row * H + j, y);
+    }
+  }
+
+ private:
+  template <typename F>
+  SPILLWAY_GPU float sum_over(const Gpu& gpu, const T* x, const F& f) const {
+    float sum = 0;
+    for (std::int64_t j = gpu.lane() * n; j < of.hidden; j += 32 * n) {
+      const auto floats = load_floats<T, n>(gpu, x + j);
+      for (int i = 0; i < n; ++i) sum += f(floats.x[i]);
+    }
+    return warp_sum(gpu, sum);
+  }
+};
+
+inline constexpr std::int64_t kNormRows = 32;  // of a block's partial sums
+
+template <typename T, typename G>
+struct NormBackwardArguments {
+  std::int64_t rows = 0, hidden = 0;
+  float offset = 0;
+  const G* dy = nullptr;
+  const T *x = nullptr, *weight = nullptr, *residual_gradient = nullptr;
+  const float* statistics = nullptr;
+  T* dx = nullptr;
+  bool has_bias = false;
+  float* partial = nullptr;  // [ceil(n / kNormRows), H], of dweight; behind all of these, where there is a bias, the same of dbias
+};
+
+// dx = residual_gradient (if any) + the norm's, and the partial sums. A block goes through its rows one after the other, each
+// thread with the same columns of all: what it sums of them stays its own. `sweeps` times kThreads packs cover a row.
+template <typename T, typename G, int n, int sweeps>
+struct NormBackward {
+  static constexpr int kThreads = 256, kWarps = kThreads / 32;
+  static constexpr std::int64_t kShared = 2 * 2 * kWarps * sizeof(float);
+  NormBackwardArguments<T, G> of;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t H = of.hidden, first = gpu.block() * kNormRows;
+    const std::int64_t rows = first + kNormRows < of.rows ? kNormRows : of.rows - first;
+    Floats<n> weight[sweeps], dweight[sweeps], dbias[sweeps];
+    each_sweep(gpu, [&](int s, std::int64_t j) {
+      weight[s] = load_floats<T, n>(gpu, of.weight + j);
+      for (int i = 0; i < n; ++i) weight[s].x[i] += of.offset, dweight[s].x[i] = 0, dbias[s].x[i] = 0;
+    });
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t row = first + r;
+      const float rstd = gpu.load(of.statistics + row), mean = of.has_bias ? gpu.load(of.statistics + of.rows + row) : 0.0f;
+      Floats<n> normed[sweeps], inner[sweeps];
+      float along = 0, sum = 0;
+      each_sweep(gpu, [&](int s, std::int64_t j) {
+        normed[s] = load_floats<T, n>(gpu, of.x + row * H + j);
+        inner[s] = load_floats<G, n>(gpu, of.dy + row * H + j);
+        for (int i = 0; i < n; ++i) {
+          normed[s].x[i] = (normed[s].x[i] - mean) * rstd;
+          dweight[s].x[i] += inner[s].x[i] * normed[s].x[i];
+          dbias[s].x[i] += inner[s].x[i];
+          inner[s].x[i] *= weight[s].x[i];
+          along += inner[s].x[i] * normed[s].x[i];
+          sum += inner[s].x[i];
+        }
+      });
+      block_sums(gpu, static_cast<int>(r % 2), along, sum);
+      const float mean_along = along / static_cast<float>(H), mean_inner = of.has_bias ? sum / static_cast<float>(H) : 0.0f;
+      each_sweep(gpu, [&](int s, std::int64_t j) {
+        Floats<n> dx;
+        for (int i = 0; i < n; ++i) dx.x[i] = rstd * (inner[s].x[i] - mean_inner - normed[s].x[i] * mean_along);
+        if (of.residual_gradient != nullptr) {
+          const auto residual = load_floats<T, n>(gpu, of.residual_gradient + row * H + j);
+          for (int i = 0; i < n; ++i) dx.x[i] += residual.x[i];
+        }
+        store_floats<T, n>(gpu, of.dx + row * H + j, dx);
+      });
+    }
+    each_sweep(gpu, [&](int s, std::int64_t j) {
+      for (int i = 0; i < n; ++i) {
+        gpu.store(of.partial + gpu.block() * H + j + i, dweight[s].x[i]);
+        if (of.has_bias) gpu.store(of.partial + (gpu.blocks() + gpu.block()) * H + j + i, dbias[s].x[i]);
+      }
+    });
+  }
+
+ private:
+  template <typename F>
+  SPILLWAY_GPU void each_sweep(const Gpu& gpu, const F& f) const {
+    SPILLWAY_UNROLL
+    for (int s = 0; s < sweeps; ++s) {
+      const std::int64_t j = (s * kThreads + gpu.thread()) * n;
+      if (j < of.hidden) f(s, j);
+    }
+  }
+  // Over the block, the same in all threads. Two places take turns, so that one barrier a row is enough.
+  SPILLWAY_GPU static void block_sums(const Gpu& gpu, int place, float& a, float& b) {
+    a = warp_sum(gpu, a), b = warp_sum(gpu, b);
+    const auto sums = gpu.template shared<float>(place * 2 * kWarps * static_cast<int>(sizeof(float)));
+    if (gpu.lane() == 0) gpu.store(sums + gpu.warp(), a), gpu.store(sums + (kWarps + gpu.warp()), b);
+    gpu.sync();
+    a = 0, b = 0;
+    for (int w = 0; w < kWarps; ++w) a += gpu.load(sums + w), b += gpu.load(sums + (kWarps + w));
+  }
+};
+
+// out[c] (=|+=) the sum over `count` rows of partial[count, columns], in a fixed order: eight runs of every eighth row, then these.
+struct SumPartials {
+  static constexpr int kThreads = 256, kColumns = 32, kRuns = kThreads / kColumns;
+  static constexpr std::int64_t kShared = kThreads * sizeof(float);
+  std::int64_t count = 0, columns = 0;
+  const float* partial = nullptr;
+  float* out = nullptr;
+  bool adds = false;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t column = gpu.block() * kColumns + gpu.lane();
+    float sum = 0;
+    for (std::int64_t row = gpu.warp(); row < count && column < columns; row += kRuns)
+      sum += gpu.load(partial + row * columns + column);
+    const auto sums = gpu.shared<float>();
+    gpu.store(sums + gpu.thread(), sum);
+    gpu.sync();
+    if (gpu.warp() != 0 || column >= columns) return;
+    for (int run = 1; run < kRuns; ++run) sum += gpu.load(sums + (run * kColumns + gpu.lane()));
+    gpu.store(out + column, adds ? gpu.load(out + column) + sum : sum);
+  }
+};
+
+}  // namespace spillway::cuda

@@ -1,0 +1,60 @@
+// Numbers as they lie in memory, some at a time, and as kernels compute with them: fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "memory/bfloat16.h"
+#include "models/cuda/gpu.cuh"
+
+namespace spillway::cuda {
+
+// Moved by one instruction.
+template <typename T, int n>
+struct alignas(sizeof(T) * n) Pack {
+  static_assert(sizeof(T) * n <= 16 && (n & (n - 1)) == 0);
+  T x[n];
+};
+
+// Of 16 bytes, where rows of so many elements are whole packs; else 1.
+template <typename T>
+inline constexpr int kWidest = 16 / sizeof(T);
+template <typename T>
+bool fits_packs(std::int64_t elements) {
+  return elements % kWidest<T> == 0;
+}
+
+template <int n>
+struct Floats {
+  float x[n];
+};
+
+template <typename T, int n>
+SPILLWAY_GPU Floats<n> load_floats(const Gpu& gpu, const T* from) {
+  const auto pack = gpu.load(reinterpret_cast<const Pack<T, n>*>(from));
+  Floats<n> floats;
+  for (int i = 0; i < n; ++i) floats.x[i] = to_float(pack.x[i]);
+  return floats;
+}
+
+template <typename T, int n>
+SPILLWAY_GPU void store_floats(const Gpu& gpu, T* to, const Floats<n>& floats) {
+  Pack<T, n> pack;
+  for (int i = 0; i < n; ++i) pack.x[i] = from_float<T>(floats.x[i]);
+  gpu.store(reinterpret_cast<Pack<T, n>*>(to), pack);
+}
+
+// The sum over a warp's lanes, the same in all of them: pairs of a fixed tree.
+template <typename T>
+SPILLWAY_GPU T warp_sum(const Gpu& gpu, T x) {
+  for (int mask = 16; mask > 0; mask /= 2) x += gpu.shuffle_xor(x, mask);
+  return x;
+}
+SPILLWAY_GPU float warp_max(const Gpu& gpu, float x) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const float other = gpu.shuffle_xor(x, mask);
+    x = x > other ? x : other;
+  }
+  return x;
+}
+
+}  // namespace spillway::cuda
