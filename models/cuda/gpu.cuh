@@ -77,7 +77,8 @@ class Gpu {
   // with; other threads see them behind a barrier after that. Nobody touches their place meanwhile.
   template <typename T>
   SPILLWAY_GPU void copy_16(Shared<T> to, const T* from, bool is_there = true) const {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to.address()), "l"(from), "r"(is_there ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to.address()), "l"(from), "r"(is_there ? 16 : 0)
+                 : "memory");
   }
   SPILLWAY_GPU void commit_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   // Until no more groups than `left` of this thread's are on their way.
@@ -196,13 +197,15 @@ void launch(Queue& queue, const Grid& grid, const K& kernel) {
   if (grid.shared_bytes > without_asking)
     error = cudaFuncSetAttribute(run_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
   if (error == cudaSuccess) {
-    run_kernel<K><<<static_cast<unsigned>(grid.blocks), K::kThreads, static_cast<std::size_t>(grid.shared_bytes), queue.stream()>>>(
-        kernel);
+    run_kernel<K>
+        <<<static_cast<unsigned>(grid.blocks), K::kThreads, static_cast<std::size_t>(grid.shared_bytes), queue.stream()>>>(
+            kernel);
     error = cudaGetLastError();
   }
   if (error != cudaSuccess)
-    throw Error(1, fmt::format("a kernel's launch failed: {} ({} blocks of {} threads, {} bytes of shared memory)",
-                               cudaGetErrorString(error), grid.blocks, K::kThreads, grid.shared_bytes),
+    throw Error(1,
+                fmt::format("a kernel's launch failed: {} ({} blocks of {} threads, {} bytes of shared memory)",
+                            cudaGetErrorString(error), grid.blocks, K::kThreads, grid.shared_bytes),
                 "This is a fault of spillway or of the device: see the kernel's log.");
 }
 

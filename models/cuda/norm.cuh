@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "models/cuda/partial_sums.h"
 #include "models/cuda/vectors.cuh"
 
 namespace spillway::cuda {
@@ -72,8 +73,6 @@ struct NormForward {
   }
 };
 
-inline constexpr std::int64_t kNormRows = 32;  // of a block's partial sums
-
 template <typename T, typename G>
 struct NormBackwardArguments {
   std::int64_t rows = 0, hidden = 0;
@@ -82,13 +81,14 @@ struct NormBackwardArguments {
   const T *x = nullptr, *weight = nullptr, *residual_gradient = nullptr;
   const float* statistics = nullptr;
   T* dx = nullptr;
-  bool has_bias = false;
-  float* partial = nullptr;  // [ceil(n / kNormRows), H], of dweight; behind all of these, where there is a bias, the same of dbias
+  float* partial =
+      nullptr;  // [ceil(n / kNormRows), H], of dweight; behind all of these, where there is a bias, the same of dbias
 };
 
 // dx = residual_gradient (if any) + the norm's, and the partial sums. A block goes through its rows one after the other, each
-// thread with the same columns of all: what it sums of them stays its own. `sweeps` times kThreads packs cover a row.
-template <typename T, typename G, int n, int sweeps>
+// thread with the same columns of all: what it sums of them stays its own. `sweeps` times kThreads packs cover a row, which is
+// read twice, the second time from the cache: registers are for the sums.
+template <typename T, typename G, int n, int sweeps, bool has_bias>
 struct NormBackward {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
   static constexpr std::int64_t kShared = 2 * 2 * kWarps * sizeof(float);
@@ -97,33 +97,25 @@ struct NormBackward {
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t H = of.hidden, first = gpu.block() * kNormRows;
     const std::int64_t rows = first + kNormRows < of.rows ? kNormRows : of.rows - first;
-    Floats<n> weight[sweeps], dweight[sweeps], dbias[sweeps];
-    each_sweep(gpu, [&](int s, std::int64_t j) {
-      weight[s] = load_floats<T, n>(gpu, of.weight + j);
-      for (int i = 0; i < n; ++i) weight[s].x[i] += of.offset, dweight[s].x[i] = 0, dbias[s].x[i] = 0;
-    });
+    Floats<n> dweight[sweeps] = {}, dbias[has_bias ? sweeps : 1] = {};
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t row = first + r;
-      const float rstd = gpu.load(of.statistics + row), mean = of.has_bias ? gpu.load(of.statistics + of.rows + row) : 0.0f;
-      Floats<n> normed[sweeps], inner[sweeps];
+      const float rstd = gpu.load(of.statistics + row), mean = has_bias ? gpu.load(of.statistics + of.rows + row) : 0.0f;
       float along = 0, sum = 0;
       each_sweep(gpu, [&](int s, std::int64_t j) {
-        normed[s] = load_floats<T, n>(gpu, of.x + row * H + j);
-        inner[s] = load_floats<G, n>(gpu, of.dy + row * H + j);
+        const Terms terms = terms_of(gpu, row, j, rstd, mean);
         for (int i = 0; i < n; ++i) {
-          normed[s].x[i] = (normed[s].x[i] - mean) * rstd;
-          dweight[s].x[i] += inner[s].x[i] * normed[s].x[i];
-          dbias[s].x[i] += inner[s].x[i];
-          inner[s].x[i] *= weight[s].x[i];
-          along += inner[s].x[i] * normed[s].x[i];
-          sum += inner[s].x[i];
+          along += terms.inner.x[i] * terms.normed.x[i], sum += terms.inner.x[i];
+          dweight[s].x[i] += terms.dy.x[i] * terms.normed.x[i];
+          if constexpr (has_bias) dbias[s].x[i] += terms.dy.x[i];
         }
       });
       block_sums(gpu, static_cast<int>(r % 2), along, sum);
-      const float mean_along = along / static_cast<float>(H), mean_inner = of.has_bias ? sum / static_cast<float>(H) : 0.0f;
-      each_sweep(gpu, [&](int s, std::int64_t j) {
+      along /= static_cast<float>(H), sum = has_bias ? sum / static_cast<float>(H) : 0.0f;
+      each_sweep(gpu, [&](int, std::int64_t j) {
+        const Terms terms = terms_of(gpu, row, j, rstd, mean);
         Floats<n> dx;
-        for (int i = 0; i < n; ++i) dx.x[i] = rstd * (inner[s].x[i] - mean_inner - normed[s].x[i] * mean_along);
+        for (int i = 0; i < n; ++i) dx.x[i] = rstd * (terms.inner.x[i] - sum - terms.normed.x[i] * along);
         if (of.residual_gradient != nullptr) {
           const auto residual = load_floats<T, n>(gpu, of.residual_gradient + row * H + j);
           for (int i = 0; i < n; ++i) dx.x[i] += residual.x[i];
@@ -132,14 +124,24 @@ struct NormBackward {
       });
     }
     each_sweep(gpu, [&](int s, std::int64_t j) {
-      for (int i = 0; i < n; ++i) {
-        gpu.store(of.partial + gpu.block() * H + j + i, dweight[s].x[i]);
-        if (of.has_bias) gpu.store(of.partial + (gpu.blocks() + gpu.block()) * H + j + i, dbias[s].x[i]);
-      }
+      store_sums(gpu, of.partial + gpu.block() * H + j, dweight[s]);
+      if constexpr (has_bias) store_sums(gpu, of.partial + (gpu.blocks() + gpu.block()) * H + j, dbias[s]);
     });
   }
 
  private:
+  struct Terms {
+    Floats<n> dy, inner, normed;  // inner: the gradient of what was normed
+  };
+  SPILLWAY_GPU Terms terms_of(const Gpu& gpu, std::int64_t row, std::int64_t j, float rstd, float mean) const {
+    Terms terms{.dy = load_floats<G, n>(gpu, of.dy + row * of.hidden + j)};
+    const auto x = load_floats<T, n>(gpu, of.x + row * of.hidden + j), weight = load_floats<T, n>(gpu, of.weight + j);
+    for (int i = 0; i < n; ++i) {
+      terms.normed.x[i] = (x.x[i] - mean) * rstd;
+      terms.inner.x[i] = terms.dy.x[i] * (of.offset + weight.x[i]);
+    }
+    return terms;
+  }
   template <typename F>
   SPILLWAY_GPU void each_sweep(const Gpu& gpu, const F& f) const {
     SPILLWAY_UNROLL
@@ -159,11 +161,12 @@ struct NormBackward {
   }
 };
 
-// out[c] (=|+=) the sum over `count` rows of partial[count, columns], in a fixed order: eight runs of every eighth row, then these.
+// out[c] (=|+=) the sum over `count` rows of partial[count, columns], rows `stride` apart, in a fixed order: eight runs of every
+// eighth row, then these.
 struct SumPartials {
   static constexpr int kThreads = 256, kColumns = 32, kRuns = kThreads / kColumns;
   static constexpr std::int64_t kShared = kThreads * sizeof(float);
-  std::int64_t count = 0, columns = 0;
+  std::int64_t count = 0, columns = 0, stride = 0;
   const float* partial = nullptr;
   float* out = nullptr;
   bool adds = false;
@@ -172,7 +175,7 @@ struct SumPartials {
     const std::int64_t column = gpu.block() * kColumns + gpu.lane();
     float sum = 0;
     for (std::int64_t row = gpu.warp(); row < count && column < columns; row += kRuns)
-      sum += gpu.load(partial + row * columns + column);
+      sum += gpu.load(partial + row * stride + column);
     const auto sums = gpu.shared<float>();
     gpu.store(sums + gpu.thread(), sum);
     gpu.sync();

@@ -43,6 +43,27 @@ SPILLWAY_GPU void store_floats(const Gpu& gpu, T* to, const Floats<n>& floats) {
   gpu.store(reinterpret_cast<Pack<T, n>*>(to), pack);
 }
 
+// Sums in fp32, up to 16 bytes at a time.
+template <int n>
+SPILLWAY_GPU void store_sums(const Gpu& gpu, float* to, const Floats<n>& sums) {
+  constexpr int each = n < 4 ? n : 4;
+  for (int i = 0; i < n; i += each) {
+    Pack<float, each> pack;
+    for (int k = 0; k < each; ++k) pack.x[k] = sums.x[i + k];
+    gpu.store(reinterpret_cast<Pack<float, each>*>(to + i), pack);
+  }
+}
+// to += sums, or = where nothing is added to.
+template <int n>
+SPILLWAY_GPU void sum_into(const Gpu& gpu, float* to, Floats<n> sums, bool adds) {
+  constexpr int each = n < 4 ? n : 4;
+  for (int i = 0; adds && i < n; i += each) {
+    const auto before = gpu.load(reinterpret_cast<const Pack<float, each>*>(to + i));
+    for (int k = 0; k < each; ++k) sums.x[i + k] += before.x[k];
+  }
+  store_sums(gpu, to, sums);
+}
+
 // The sum over a warp's lanes, the same in all of them: pairs of a fixed tree.
 template <typename T>
 SPILLWAY_GPU T warp_sum(const Gpu& gpu, T x) {

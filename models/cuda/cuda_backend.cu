@@ -1,0 +1,364 @@
+#include "models/cuda/cuda_backend.cuh"
+
+#include <bit>
+#include <initializer_list>
+#include <type_traits>
+
+#include "memory/error.h"
+#include "models/cuda/lookup.cuh"
+#include "models/cuda/loss.cuh"
+#include "models/cuda/norm.cuh"
+#include "models/cuda/pointwise.cuh"
+#include "models/cuda/rope.cuh"
+
+namespace spillway::cuda {
+namespace {
+
+template <typename F>
+void with_type(DType type, const F& f) {
+  SPILLWAY_CHECK(type != DType::float16, "kernels of {} are not built yet", name_of(type));
+  type == DType::bfloat16 ? f(std::type_identity<BFloat16>()) : f(std::type_identity<float>());
+}
+
+template <int n>
+using Int = std::integral_constant<int, n>;
+
+// f with the widest pack that all of these are whole ones of: lengths in elements of type T, and addresses.
+template <typename T, typename F>
+void with_pack(std::initializer_list<std::int64_t> elements, std::initializer_list<const void*> places, const F& f) {
+  bool fits = true;
+  for (const std::int64_t length : elements) fits &= length % kWidest<T> == 0;
+  for (const void* place : places) fits &= reinterpret_cast<std::uintptr_t>(place) % 16 == 0;
+  fits ? f(Int<kWidest<T>>()) : f(Int<1>());
+}
+
+// f with the least of some numbers that is not below `wanted`.
+template <int first, int... rest, typename F>
+void with_least(std::int64_t wanted, const F& f) {
+  if constexpr (sizeof...(rest) == 0) {
+    SPILLWAY_CHECK(wanted <= first, "a row of {} times what a block takes at a time, where {} is the most", wanted, first);
+    f(Int<first>());
+  } else if (wanted <= first) {
+    f(Int<first>());
+  } else {
+    with_least<rest...>(wanted, f);
+  }
+}
+
+class Launcher {
+ public:
+  Launcher(Queue& queue, Gemm& gemm, const PassMemory& memory, const KernelCall& call)
+      : queue_(queue), gemm_(gemm), memory_(memory), scratch_(memory.at(call.scratch)) {}
+
+  void operator()(const kernels::Product& k) const {
+    if (memory_.at(k.c) == nullptr) return;
+    const bool adds = k.sum == Sum::add || (k.sum == Sum::first_writes && !memory_.first_micro_batch);
+    gemm_.run(k.spec, adds,
+              {.a = k.a.moves_with == ControlWord::none ? memory_.at(k.a) : fetched(k),
+               .b = memory_.at(k.b),
+               .bias = memory_.at(k.bias),
+               .residual = memory_.at(k.residual),
+               .c = memory_.at(k.c),
+               .workspace = scratch_});
+  }
+
+  void operator()(const kernels::Norm& k) const { norm<false>(k, k.epsilon, k.residual); }
+  void operator()(const kernels::NormAgain& k) const { norm<true>(k, 0.0f, {}); }
+  void operator()(const kernels::NormBackward& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_type(k.gradient_type, [&]<typename G>(std::type_identity<G>) { norm_backward<T, G>(k); });
+    });
+  }
+
+  void operator()(const kernels::Rotate& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.qk)}, [&]<int n>(Int<n>) {
+        Rotate<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .qk = at<T>(k.qk)};
+        launch(queue_, {blocks_for(k.shape.n * (k.shape.heads + k.shape.kv_heads), kernel.kThreads / kernel.of.lanes)}, kernel);
+      });
+    });
+  }
+  void operator()(const kernels::RotateBackward& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.dqkv)}, [&]<int n>(Int<n>) {
+        RotateBackward<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .dqkv = at<T>(k.dqkv), .partial = floats(scratch_)};
+        const std::int64_t blocks = blocks_for(k.shape.n, kRopeRows), D = k.shape.dimension;
+        const bool has_norms = kernel.of.q_weight != nullptr;
+        launch(queue_, {blocks, has_norms ? kernel.shared_bytes(kernel.of.lanes, D) : 0}, kernel);
+        if (!has_norms) return;
+        sum_partials(k.dq_weight, blocks, D, 2 * D, 0);
+        sum_partials(k.dk_weight, blocks, D, 2 * D, D);
+      });
+    });
+  }
+
+  void operator()(const kernels::Attend&) const { SPILLWAY_CHECK(false, "attention has no kernel yet"); }
+  void operator()(const kernels::AttendBackward&) const { SPILLWAY_CHECK(false, "attention has no kernel yet"); }
+  void operator()(const kernels::KeepKeys& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      const T *keys = at<T>(k.k.place), *values = at<T>(k.v.place);
+      with_pack<T>({k.width, k.k.stride, k.v.stride}, {keys, values, at<T>(k.cache)}, [&]<int n>(Int<n>) {
+        launch_over(k.rows * k.width / n, KeepKeys<T, n>{k.rows, k.width, k.context, k.k.stride, k.v.stride, keys, values,
+                                                         word(ControlWord::position), at<T>(k.cache)});
+      });
+    });
+  }
+
+  void operator()(const kernels::Activate& k) const {
+    with_activation(k.type, k.activation, [&]<typename T, Activation activation>(std::type_identity<T>, Chosen<activation>) {
+      with_pack<T>({k.columns}, {at<T>(k.up), at<T>(k.h)}, [&]<int n>(Int<n>) {
+        const std::int64_t packs = k.rows * k.columns / n;
+        launch_over(packs, Activate<T, n, activation>{packs, k.columns, k.gated, at<T>(k.up), at<T>(k.h)});
+      });
+    });
+  }
+  void operator()(const kernels::ActivateBackward& k) const {
+    with_activation(k.type, k.activation, [&]<typename T, Activation activation>(std::type_identity<T>, Chosen<activation>) {
+      with_pack<T>({k.columns}, {at<T>(k.dh), at<T>(k.up), at<T>(k.dup), at<T>(k.h)}, [&]<int n>(Int<n>) {
+        const std::int64_t packs = k.rows * k.columns / n;
+        launch_over(packs, ActivateBackward<T, n, activation>{packs, k.columns, k.gated, at<T>(k.dh), at<T>(k.up), at<T>(k.dup),
+                                                              at<T>(k.h)});
+      });
+    });
+  }
+
+  void operator()(const kernels::ColumnSums& k) const {
+    if (memory_.at(k.sums) == nullptr) return;
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.columns}, {at<T>(k.dy)}, [&]<int n>(Int<n>) {
+        using Kernel = ColumnSums<T, n>;
+        const std::int64_t parts = blocks_for(k.rows, kSummedRows);
+        launch(queue_, {parts * blocks_for(k.columns, Kernel::kColumns), Kernel::kShared},
+               Kernel{k.rows, k.columns, at<T>(k.dy), floats(scratch_)});
+        sum_partials(k.sums, parts, k.columns, k.columns, 0);
+      });
+    });
+  }
+  void operator()(const kernels::Round& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) { scale<float, T>(k.elements, 1.0f, at<float>(k.x), at<T>(k.y)); });
+  }
+
+  void operator()(const kernels::LookUp& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.hidden}, {at<T>(k.table), at<T>(k.x)}, [&]<int n>(Int<n>) {
+        launch_over(k.rows * k.hidden / n,
+                    LookUp<T, n>{k.rows, k.hidden, k.tile, k.factor, at<std::int32_t>(k.tokens), at<T>(k.table), at<T>(k.x)});
+      });
+    });
+  }
+  void operator()(const kernels::LookUpBackward& k) const {
+    float* const dtable = at<float>(k.dtable);
+    if (dtable == nullptr) return;
+    const auto* tokens = at<std::int32_t>(k.tokens);
+    auto* const next = reinterpret_cast<std::int32_t*>(scratch_);
+    if (memory_.first_micro_batch) launch_over(k.tile.rows * k.hidden, Zero{k.tile.rows * k.hidden, dtable});
+    launch(queue_, {blocks_for(k.rows, SamePlaces::kThreads), SamePlaces::kShared},
+           SamePlaces{k.rows, k.tile, k.padding, tokens, next, next + k.rows});
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.hidden}, {at<T>(k.dx), dtable}, [&]<int n>(Int<n>) {
+        launch_over(k.rows * k.hidden / n,
+                    LookUpBackward<T, n>{k.rows, k.hidden, k.tile, k.factor, tokens, next, next + k.rows, at<T>(k.dx), dtable});
+      });
+    });
+  }
+  void operator()(const kernels::CopyRows& k) const {
+    if (memory_.at(k.from) == nullptr) return;
+    with_type(k.type,
+              [&]<typename T>(std::type_identity<T>) { scale<T, T>(k.rows * k.hidden, k.factor, at<T>(k.from), at<T>(k.x)); });
+  }
+  void operator()(const kernels::AddPositions& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.hidden}, {base<T>(k.table), at<T>(k.x)}, [&]<int n>(Int<n>) {
+        launch_over(k.rows * k.hidden / n, AddPositions<T, n>{k.rows, k.hidden, k.sequence, moving<T>(k.table), at<T>(k.x)});
+      });
+    });
+  }
+  void operator()(const kernels::AddPositionsBackward& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.hidden}, {at<T>(k.dx), at<float>(k.dtable)}, [&]<int n>(Int<n>) {
+        launch_over(k.table_rows * k.hidden / n,
+                    AddPositionsBackward<T, n>{k.rows, k.hidden, k.sequence, k.table_rows, at<T>(k.dx), at<float>(k.dtable),
+                                               !memory_.first_micro_batch});
+      });
+    });
+  }
+
+  void operator()(const kernels::LossTile& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.tile.rows}, {at<T>(k.logits)}, [&]<int n>(Int<n>) {
+        launch(queue_, {k.rows, LossTile<T, n>::kShared},
+               LossTile<T, n>{k.tile, k.begins, k.cap, at<T>(k.logits), at<std::int32_t>(k.targets), at<float>(k.maximum),
+                              at<float>(k.sum), at<float>(k.target_logit)});
+      });
+    });
+  }
+  void operator()(const kernels::LossFinish& k) const {
+    launch(queue_, {1, LossFinish::kShared},
+           LossFinish{k.rows, k.begins, at<std::int32_t>(k.targets), at<float>(k.maximum), at<float>(k.sum),
+                      at<float>(k.target_logit), at<float>(k.log_sum_exp), at<double>(k.loss_sum)});
+  }
+  void operator()(const kernels::LossBackward& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.tile.rows}, {at<T>(k.logits)}, [&]<int n>(Int<n>) {
+        launch_over(k.rows * k.tile.rows / n,
+                    LossBackward<T, n>{k.rows, k.tile, k.cap, at<T>(k.logits), at<std::int32_t>(k.targets),
+                                       at<float>(k.log_sum_exp), at<float>(k.loss_scale)});
+      });
+    });
+  }
+  void operator()(const kernels::GiveLogits& k) const {
+    if (memory_.at(k.out) == nullptr) return;
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      launch_over(k.columns, GiveLogits<T>{k.first_row, k.rows, k.columns, at<T>(k.logits), at<std::int64_t>(k.logits_row),
+                                           at<float>(k.out)});
+    });
+  }
+  void operator()(const kernels::Cap& k) const {
+    if (memory_.at(k.x) == nullptr) return;
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.elements}, {at<T>(k.x)}, [&]<int n>(Int<n>) {
+        launch_over(k.elements / n, Cap<T, n>{k.elements / n, k.cap, at<T>(k.x)});
+      });
+    });
+  }
+
+ private:
+  // --- operands ---
+
+  template <typename T>
+  T* at(const Place& place) const {
+    return reinterpret_cast<T*>(memory_.at(place));
+  }
+  static float* floats(std::byte* at) { return reinterpret_cast<float*>(at); }
+  const std::int64_t* word(ControlWord which) const { return at<std::int64_t>(place_of(which)); }
+  // What moves with a word is where it begins for the word 0: the device adds the rest.
+  template <typename T>
+  T* base(Place place) const {
+    place.moves_with = ControlWord::none;
+    return at<T>(place);
+  }
+  template <typename T>
+  Moving<T> moving(const Place& place) const {
+    if (place.moves_with == ControlWord::none) return {base<T>(place)};
+    return {base<T>(place), word(place.moves_with), place.stride / static_cast<Bytes>(sizeof(T))};
+  }
+
+  // The library wants an address, and only the device knows what A moves with: its one row is copied behind the workspace.
+  std::byte* fetched(const kernels::Product& k) const {
+    SPILLWAY_CHECK(k.spec.m == 1, "a product of {} rows that move with a word", k.spec.m);
+    std::byte* const to = scratch_ + Gemm::kWorkspaceBytes;
+    with_type(k.spec.input, [&]<typename T>(std::type_identity<T>) {
+      launch_over(k.spec.k, CopyMoving<T>{k.spec.k, moving<T>(k.a), reinterpret_cast<T*>(to)});
+    });
+    return to;
+  }
+
+  // --- launches ---
+
+  template <typename K>
+  void launch_over(std::int64_t items, const K& kernel) const {
+    if (items > 0) launch(queue_, {blocks_for(items, K::kThreads)}, kernel);
+  }
+  void sum_partials(const Place& to, std::int64_t count, std::int64_t columns, std::int64_t stride, std::int64_t first) const {
+    if (memory_.at(to) == nullptr) return;
+    launch(queue_, {blocks_for(columns, SumPartials::kColumns), SumPartials::kShared},
+           SumPartials{count, columns, stride, floats(scratch_) + first, at<float>(to), !memory_.first_micro_batch});
+  }
+  template <typename From, typename To>
+  void scale(std::int64_t elements, float factor, const From* x, To* y) const {
+    using Wider = std::conditional_t<(sizeof(From) > sizeof(To)), From, To>;
+    with_pack<Wider>({elements}, {x, y}, [&]<int n>(Int<n>) {
+      launch_over(elements / n, Scale<From, To, n>{elements / n, factor, x, y});
+    });
+  }
+
+  template <Activation activation>
+  using Chosen = std::integral_constant<Activation, activation>;
+  template <typename F>
+  static void with_activation(DType type, Activation activation, const F& f) {
+    with_type(type, [&]<typename T>(std::type_identity<T> of) {
+      switch (activation) {
+        case Activation::silu:
+          return f(of, Chosen<Activation::silu>());
+        case Activation::gelu_tanh:
+          return f(of, Chosen<Activation::gelu_tanh>());
+        case Activation::gelu_erf:
+          return f(of, Chosen<Activation::gelu_erf>());
+      }
+    });
+  }
+
+  template <bool again, typename K>
+  void norm(const K& k, float epsilon, const Place& residual) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      const NormArguments<T> of{k.rows,          k.hidden,      epsilon,         k.offset,   at<T>(k.x),
+                                at<T>(k.weight), at<T>(k.bias), at<T>(residual), at<T>(k.y), at<float>(k.statistics)};
+      with_pack<T>({k.hidden}, {of.x, of.weight, of.bias, of.residual, of.y}, [&]<int n>(Int<n>) {
+        using Kernel = NormForward<T, n, again>;
+        launch(queue_, {blocks_for(k.rows, Kernel::kRowsOfBlock)}, Kernel{of});
+      });
+    });
+  }
+
+  template <typename T, typename G>
+  void norm_backward(const kernels::NormBackward& k) const {
+    const NormBackwardArguments<T, G> of{.rows = k.rows,
+                                         .hidden = k.hidden,
+                                         .offset = k.offset,
+                                         .dy = at<G>(k.dy),
+                                         .x = at<T>(k.x),
+                                         .weight = at<T>(k.weight),
+                                         .residual_gradient = at<T>(k.residual_gradient),
+                                         .statistics = at<float>(k.statistics),
+                                         .dx = at<T>(k.dx),
+                                         .partial = floats(scratch_)};
+    const std::int64_t blocks = blocks_for(k.rows, kNormRows);
+    using Wider = std::conditional_t<(sizeof(T) > sizeof(G)), T, G>;
+    with_pack<Wider>({k.hidden}, {of.dy, of.x, of.weight, of.residual_gradient, of.dx}, [&]<int n>(Int<n>) {
+      constexpr int threads = 256;
+      const std::int64_t sweeps = blocks_for(k.hidden, threads * n);
+      if (k.bias) {
+        with_least<1, 2, 4, 8>(sweeps, [&]<int s>(Int<s>) { launch_norm_backward<NormBackward<T, G, n, s, true>>(blocks, of); });
+      } else {
+        with_least<1, 2, 4, 8, 16>(sweeps,
+                                   [&]<int s>(Int<s>) { launch_norm_backward<NormBackward<T, G, n, s, false>>(blocks, of); });
+      }
+    });
+    sum_partials(k.dweight, blocks, k.hidden, k.hidden, 0);
+    if (k.bias) sum_partials(k.dbias, blocks, k.hidden, k.hidden, blocks * k.hidden);
+  }
+  template <typename K>
+  void launch_norm_backward(std::int64_t blocks, const auto& of) const {
+    launch(queue_, {blocks, K::kShared}, K{of});
+  }
+
+  template <typename T, int n>
+  RopeArguments<T, n> rope(const auto& k) const {
+    const auto lanes = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(blocks_for(k.shape.dimension / 2, n))));
+    SPILLWAY_CHECK(lanes <= 32, "rotary positions of heads of {}", k.shape.dimension);
+    return {k.shape, lanes, moving<float>(k.cosine), moving<float>(k.sine), at<T>(k.q_weight), at<T>(k.k_weight)};
+  }
+
+  Queue& queue_;
+  Gemm& gemm_;
+  const PassMemory& memory_;
+  std::byte* const scratch_;
+};
+
+}  // namespace
+
+void CudaBackend::prepare(const CompiledModel& model) {
+  for (const auto& code : model.code) {
+    for (const CallList& list : code ? std::span(code->lists) : std::span<const CallList>()) {
+      for (const KernelCall& call : list) {
+        if (const auto* product = std::get_if<kernels::Product>(&call.kernel)) gemm_.prepare(product->spec);
+      }
+    }
+  }
+}
+
+void CudaBackend::run(const CallList& list, const PassMemory& memory) {
+  for (const KernelCall& call : list) std::visit(Launcher(queue_, gemm_, memory, call), call.kernel);
+}
+
+}  // namespace spillway::cuda

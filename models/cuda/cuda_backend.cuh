@@ -1,0 +1,24 @@
+// The backend of CUDA: each kernel call is a launch or a few on one stream, complete when the stream has passed them.
+// Not here: the kernels (norm.cuh and its neighbours), products (gemm.h), scratch (cuda_scratch.h).
+#pragma once
+
+#include "models/backend.h"
+#include "models/cuda/gemm.h"
+#include "models/cuda/gpu.cuh"
+
+namespace spillway::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  // Both must outlive it.
+  CudaBackend(Queue& queue, Gemm& gemm) : queue_(queue), gemm_(gemm) {}
+
+  void prepare(const CompiledModel& model) override;
+  void run(const CallList& list, const PassMemory& memory) override;
+
+ private:
+  Queue& queue_;
+  Gemm& gemm_;
+};
+
+}  // namespace spillway::cuda

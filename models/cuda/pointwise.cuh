@@ -1,0 +1,252 @@
+// Kernels that go over memory once: a thread has one pack of numbers.
+//
+// Legend: n rows, I MLP width, H hidden, T sequence length.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "models/activation.h"
+#include "models/cuda/partial_sums.h"
+#include "models/cuda/vectors.cuh"
+
+namespace spillway::cuda {
+
+inline constexpr int kPointwiseThreads = 256;
+
+// A place that may move with a word of the device's memory.
+template <typename T>
+struct Moving {
+  const T* base = nullptr;
+  const std::int64_t* word = nullptr;  // null: it stays
+  std::int64_t stride = 0;             // elements for each of the word
+  SPILLWAY_GPU const T* at(const Gpu& gpu) const { return word == nullptr ? base : base + gpu.load(word) * stride; }
+};
+
+// --- activations ----------------------------------------------------------------------------------------------------------
+
+struct ValueAndSlope {
+  float value, slope;
+};
+
+template <Activation activation>
+SPILLWAY_GPU ValueAndSlope activate(float x) {
+  if constexpr (activation == Activation::silu) {
+    const float s = 1.0f / (1.0f + expf(-x));
+    return {x * s, s * (1.0f + x * (1.0f - s))};
+  } else if constexpr (activation == Activation::gelu_tanh) {
+    constexpr float a = 0.7978845608028654f, b = 0.044715f;  // sqrt(2 / pi)
+    const float t = tanhf(a * (x + b * x * x * x));
+    return {0.5f * x * (1.0f + t), 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * a * (1.0f + 3.0f * b * x * x)};
+  } else {
+    constexpr float root_half = 0.7071067811865476f, density = 0.3989422804014327f;
+    const float cdf = 0.5f * (1.0f + erff(x * root_half));
+    return {x * cdf, cdf + x * density * expf(-0.5f * x * x)};
+  }
+}
+
+// Where the columns of pack `i` of h [n, I] lie in [n, I], or in [n, gate I | up I].
+struct PackOfRow {
+  std::int64_t of_h, inner, outer;
+  template <int n>
+  static SPILLWAY_GPU PackOfRow at(std::int64_t i, std::int64_t columns, bool gated) {
+    const std::int64_t packs = columns / n, row = i / packs, column = i % packs * n,
+                       inner = row * (gated ? 2 : 1) * columns + column;
+    return {row * columns + column, inner, inner + columns};
+  }
+};
+
+template <typename T, int n, Activation activation>
+struct Activate {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t packs = 0, columns = 0;
+  bool gated = false;
+  const T* up = nullptr;
+  T* h = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i >= packs) return;
+    const PackOfRow at = PackOfRow::at<n>(i, columns, gated);
+    auto x = load_floats<T, n>(gpu, up + at.inner);
+    for (int j = 0; j < n; ++j) x.x[j] = activate<activation>(x.x[j]).value;
+    if (gated) {
+      const auto factor = load_floats<T, n>(gpu, up + at.outer);
+      for (int j = 0; j < n; ++j) x.x[j] *= factor.x[j];
+    }
+    store_floats<T, n>(gpu, h + at.of_h, x);
+  }
+};
+
+// dup, and h again. Each pack is read before it is written by the thread that has it: dup may be up, and h may be dh.
+template <typename T, int n, Activation activation>
+struct ActivateBackward {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t packs = 0, columns = 0;
+  bool gated = false;
+  const T *dh = nullptr, *up = nullptr;
+  T *dup = nullptr, *h = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i >= packs) return;
+    const PackOfRow at = PackOfRow::at<n>(i, columns, gated);
+    const auto given = load_floats<T, n>(gpu, dh + at.of_h), x = load_floats<T, n>(gpu, up + at.inner);
+    Floats<n> factor, inner, outer, again;
+    if (gated) factor = load_floats<T, n>(gpu, up + at.outer);
+    for (int j = 0; j < n; ++j) {
+      const ValueAndSlope a = activate<activation>(x.x[j]);
+      const float f = gated ? factor.x[j] : 1.0f;
+      inner.x[j] = given.x[j] * f * a.slope;
+      outer.x[j] = given.x[j] * a.value;
+      again.x[j] = a.value * f;
+    }
+    store_floats<T, n>(gpu, dup + at.inner, inner);
+    if (gated) store_floats<T, n>(gpu, dup + at.outer, outer);
+    store_floats<T, n>(gpu, h + at.of_h, again);
+  }
+};
+
+// --- copies ---------------------------------------------------------------------------------------------------------------
+
+// y = factor * x, from one type to another.
+template <typename From, typename To, int n>
+struct Scale {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t packs = 0;
+  float factor = 1;
+  const From* x = nullptr;
+  To* y = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i >= packs) return;
+    auto floats = load_floats<From, n>(gpu, x + i * n);
+    for (int j = 0; j < n; ++j) floats.x[j] *= factor;
+    store_floats<To, n>(gpu, y + i * n, floats);
+  }
+};
+
+// One row from where a word of the device says.
+template <typename T>
+struct CopyMoving {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t elements = 0;
+  Moving<T> from;
+  T* to = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i < elements) gpu.store(to + i, gpu.load(from.at(gpu) + i));
+  }
+};
+
+// x = cap * tanh(x / cap), in place.
+template <typename T, int n>
+struct Cap {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t packs = 0;
+  float cap = 0;
+  T* x = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i >= packs) return;
+    auto floats = load_floats<T, n>(gpu, x + i * n);
+    for (int j = 0; j < n; ++j) floats.x[j] = cap * tanhf(floats.x[j] / cap);
+    store_floats<T, n>(gpu, x + i * n, floats);
+  }
+};
+
+// Rows of a wider matrix to where they belong in a cache: keys [context, width], then values.
+template <typename T, int n>
+struct KeepKeys {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t rows = 0, width = 0, context = 0, k_stride = 0, v_stride = 0;
+  const T *k = nullptr, *v = nullptr;
+  const std::int64_t* position = nullptr;
+  T* cache = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = width / n;
+    if (i >= rows * packs) return;
+    const std::int64_t row = i / packs, column = i % packs * n, to = (gpu.load(position) + row) * width + column;
+    store_floats<T, n>(gpu, cache + to, load_floats<T, n>(gpu, k + row * k_stride + column));
+    store_floats<T, n>(gpu, cache + context * width + to, load_floats<T, n>(gpu, v + row * v_stride + column));
+  }
+};
+
+// --- positions ------------------------------------------------------------------------------------------------------------
+
+// x[i] += table[i % T].
+template <typename T, int n>
+struct AddPositions {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t rows = 0, hidden = 0, sequence = 0;
+  Moving<T> table;
+  T* x = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n;
+    if (i >= rows * packs) return;
+    auto sum = load_floats<T, n>(gpu, x + i * n);
+    const auto added = load_floats<T, n>(gpu, table.at(gpu) + i / packs % sequence * hidden + i % packs * n);
+    for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
+    store_floats<T, n>(gpu, x + i * n, sum);
+  }
+};
+
+// dtable[t] (=|+=) the sum of dx[b, t] over the sequences, in their order; rows behind the T-th get nothing.
+template <typename T, int n>
+struct AddPositionsBackward {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t rows = 0, hidden = 0, sequence = 0, table_rows = 0;
+  const T* dx = nullptr;
+  float* dtable = nullptr;
+  bool adds = false;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n, t = i / packs;
+    if (t >= table_rows) return;
+    Floats<n> sum{};
+    for (std::int64_t row = t; row < rows && t < sequence; row += sequence) {
+      const auto added = load_floats<T, n>(gpu, dx + row * hidden + i % packs * n);
+      for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
+    }
+    sum_into(gpu, dtable + i * n, sum, adds);
+  }
+};
+
+// --- sums of columns ------------------------------------------------------------------------------------------------------
+
+// partial[block, columns]: sums of kSummedRows rows; each of eight warps has every eighth of them.
+template <typename T, int n>
+struct ColumnSums {
+  static constexpr int kThreads = kPointwiseThreads, kWarps = kThreads / 32;
+  static constexpr std::int64_t kColumns = 32 * n, kShared = kWarps * kColumns * sizeof(float);
+  std::int64_t rows = 0, columns = 0;
+  const T* dy = nullptr;
+  float* partial = nullptr;  // [ceil(rows / kSummedRows), columns]
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t across = (columns + kColumns - 1) / kColumns, part = gpu.block() / across,
+                       first = gpu.block() % across * kColumns, column = first + gpu.lane() * n;
+    const std::int64_t end = (part + 1) * kSummedRows < rows ? (part + 1) * kSummedRows : rows;
+    Floats<n> sum{};
+    for (std::int64_t row = part * kSummedRows + gpu.warp(); row < end && column < columns; row += kWarps) {
+      const auto added = load_floats<T, n>(gpu, dy + row * columns + column);
+      for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
+    }
+    const auto sums = gpu.shared<float>();
+    for (int j = 0; j < n; ++j) gpu.store(sums + (gpu.warp() * kColumns + j * 32 + gpu.lane()), sum.x[j]);
+    gpu.sync();
+    for (std::int64_t c = gpu.thread(); c < kColumns; c += kThreads) {
+      if (first + c >= columns) continue;
+      float total = 0;
+      for (int w = 0; w < kWarps; ++w) total += gpu.load(sums + (w * kColumns + c % n * 32 + c / n));
+      gpu.store(partial + part * columns + first + c, total);
+    }
+  }
+};
+
+}  // namespace spillway::cuda

@@ -1,0 +1,159 @@
+// Rotary positions, with norms of single heads where a model has them. Some lanes of a warp, a power of two, have a head: each a
+// pack of its first half and the pack of the second half that turns with it.
+//
+// Legend: n rows, Hq / Hkv query / key-value heads, D head dimension.
+#pragma once
+
+#include <cmath>
+
+#include "models/cuda/pointwise.cuh"
+#include "models/kernel_shapes.h"
+
+namespace spillway::cuda {
+
+// Both halves of a head's part that a lane has.
+template <int n>
+struct Halves {
+  Floats<n> a, b;
+};
+
+template <typename T, int n>
+struct RopeArguments {
+  ops::RopeShape shape;
+  int lanes = 1;  // of a head: the power of two from D / 2 / n on
+  Moving<float> cosine, sine;
+  const T *q_weight = nullptr, *k_weight = nullptr;
+
+  SPILLWAY_GPU std::int64_t heads() const { return shape.heads + shape.kv_heads; }
+  SPILLWAY_GPU bool is_query(std::int64_t item) const { return item % heads() < shape.heads; }
+  SPILLWAY_GPU const T* weight_of(std::int64_t item) const { return is_query(item) ? q_weight : k_weight; }
+  // Of the head `item % heads()` of row `item / heads()`, in rows of so many heads.
+  SPILLWAY_GPU std::int64_t place(std::int64_t item, std::int64_t heads_of_row) const {
+    return (item / heads() * heads_of_row + item % heads()) * shape.dimension;
+  }
+  SPILLWAY_GPU Halves<n> load(const Gpu& gpu, const T* head, std::int64_t j) const {
+    return {load_floats<T, n>(gpu, head + j), load_floats<T, n>(gpu, head + shape.dimension / 2 + j)};
+  }
+  SPILLWAY_GPU void store(const Gpu& gpu, T* head, std::int64_t j, const Halves<n>& x) const {
+    store_floats<T, n>(gpu, head + j, x.a), store_floats<T, n>(gpu, head + shape.dimension / 2 + j, x.b);
+  }
+  // By the angles of the row's position, or back.
+  SPILLWAY_GPU void rotate(const Gpu& gpu, Halves<n>& x, std::int64_t item, std::int64_t j, float direction) const {
+    const std::int64_t angle = item / heads() % shape.sequence * (shape.dimension / 2) + j;
+    for (int i = 0; i < n; ++i) {
+      const float c = gpu.load(cosine.at(gpu) + angle + i), s = direction * gpu.load(sine.at(gpu) + angle + i);
+      const float a = x.a.x[i], b = x.b.x[i];
+      x.a.x[i] = a * c - b * s, x.b.x[i] = b * c + a * s;
+    }
+  }
+  SPILLWAY_GPU float sum_of_head(const Gpu& gpu, float x) const {
+    for (int mask = lanes / 2; mask > 0; mask /= 2) x += gpu.shuffle_xor(x, mask);
+    return x;
+  }
+  SPILLWAY_GPU float rstd(const Gpu& gpu, const Halves<n>& x) const {
+    float squares = 0;
+    for (int i = 0; i < n; ++i) squares += x.a.x[i] * x.a.x[i] + x.b.x[i] * x.b.x[i];
+    return 1.0f / sqrtf(sum_of_head(gpu, squares) / static_cast<float>(shape.dimension) + shape.epsilon);
+  }
+};
+
+// Raw qkv [n, (Hq + 2 Hkv) D] to queries and keys [n, (Hq + Hkv) D].
+template <typename T, int n>
+struct Rotate {
+  static constexpr int kThreads = 256;
+  RopeArguments<T, n> of;
+  const T* qkv = nullptr;
+  T* qk = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t item = gpu.block() * (kThreads / of.lanes) + gpu.thread() / of.lanes;
+    const std::int64_t j = gpu.thread() % of.lanes * n;
+    const bool is_there = item < of.shape.n * of.heads() && j < of.shape.dimension / 2;
+    Halves<n> x{};
+    if (is_there) x = of.load(gpu, qkv + of.place(item, of.heads() + of.shape.kv_heads), j);
+    if (of.q_weight != nullptr) {
+      const float rstd = of.rstd(gpu, x);
+      if (is_there) {
+        const Halves<n> weight = of.load(gpu, of.weight_of(item), j);
+        for (int i = 0; i < n; ++i) x.a.x[i] *= rstd * weight.a.x[i], x.b.x[i] *= rstd * weight.b.x[i];
+      }
+    }
+    if (!is_there) return;
+    of.rotate(gpu, x, item, j, 1.0f);
+    of.store(gpu, qk + of.place(item, of.heads()), j, x);
+  }
+};
+
+// In place: gradients of rotated queries and keys become those of the raw ones. Where there are norms, sums of kRopeRows rows for
+// their weights: partial [ceil(n / kRopeRows), 2 D], of queries and then of keys.
+template <typename T, int n>
+struct RotateBackward {
+  static constexpr int kThreads = 256;
+  RopeArguments<T, n> of;
+  const T* qkv = nullptr;
+  T* dqkv = nullptr;
+  float* partial = nullptr;
+  // Of the launch, where there are norms: what each group of lanes sums of queries and keys.
+  static std::int64_t shared_bytes(int lanes, std::int64_t dimension) {
+    return kThreads / lanes * 2 * dimension * static_cast<std::int64_t>(sizeof(float));
+  }
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t D = of.shape.dimension, width = of.heads() + of.shape.kv_heads, groups = kThreads / of.lanes;
+    const std::int64_t group = gpu.thread() / of.lanes, j = gpu.thread() % of.lanes * n;
+    const std::int64_t last = (gpu.block() + 1) * kRopeRows < of.shape.n ? (gpu.block() + 1) * kRopeRows : of.shape.n;
+    const std::int64_t first = gpu.block() * kRopeRows * of.heads(), end = last * of.heads();
+    Halves<n> dq{}, dk{};
+    // All groups go round as often: lanes of one warp add up together.
+    for (std::int64_t base = first; base < end; base += groups) {
+      const std::int64_t item = base + group;
+      const bool is_there = item < end && j < D / 2;
+      Halves<n> dy{};
+      if (is_there) {
+        dy = of.load(gpu, dqkv + of.place(item, width), j);
+        of.rotate(gpu, dy, item, j, -1.0f);
+      }
+      if (of.q_weight != nullptr) {
+        Halves<n> x{}, weight{};
+        if (is_there) x = of.load(gpu, qkv + of.place(item, width), j), weight = of.load(gpu, of.weight_of(item), j);
+        norm_backward(gpu, x, weight, of.is_query(item), dy, dq, dk);
+      }
+      if (is_there) of.store(gpu, dqkv + of.place(item, width), j, dy);
+    }
+    if (of.q_weight == nullptr) return;
+    const auto sums = gpu.shared<float>();
+    for (int i = 0; i < n && j < D / 2; ++i) {
+      const auto mine = sums + (group * 2 * D + j + i);
+      gpu.store(mine, dq.a.x[i]), gpu.store(mine + D / 2, dq.b.x[i]);
+      gpu.store(mine + D, dk.a.x[i]), gpu.store(mine + (D + D / 2), dk.b.x[i]);
+    }
+    gpu.sync();
+    for (std::int64_t c = gpu.thread(); c < 2 * D; c += kThreads) {
+      float total = 0;
+      for (std::int64_t g = 0; g < groups; ++g) total += gpu.load(sums + (g * 2 * D + c));
+      gpu.store(partial + gpu.block() * 2 * D + c, total);
+    }
+  }
+
+ private:
+  // What is not there is zeros, and adds none.
+  SPILLWAY_GPU void norm_backward(const Gpu& gpu, const Halves<n>& x, const Halves<n>& weight, bool is_query, Halves<n>& dy,
+                                  Halves<n>& dq, Halves<n>& dk) const {
+    const float rstd = of.rstd(gpu, x);
+    float along = 0;
+    for (int i = 0; i < n; ++i) {
+      along += dy.a.x[i] * weight.a.x[i] * x.a.x[i] * rstd + dy.b.x[i] * weight.b.x[i] * x.b.x[i] * rstd;
+      const float a = dy.a.x[i] * x.a.x[i] * rstd, b = dy.b.x[i] * x.b.x[i] * rstd;
+      // Without a branch on which of the sums it is: they stay in registers.
+      dq.a.x[i] += is_query ? a : 0.0f, dq.b.x[i] += is_query ? b : 0.0f;
+      dk.a.x[i] += is_query ? 0.0f : a, dk.b.x[i] += is_query ? 0.0f : b;
+    }
+    along = of.sum_of_head(gpu, along) / static_cast<float>(of.shape.dimension);
+    for (int i = 0; i < n; ++i) {
+      dy.a.x[i] = rstd * (dy.a.x[i] * weight.a.x[i] - x.a.x[i] * rstd * along);
+      dy.b.x[i] = rstd * (dy.b.x[i] * weight.b.x[i] - x.b.x[i] * rstd * along);
+    }
+  }
+};
+
+}  // namespace spillway::cuda
