@@ -20,10 +20,6 @@
 #define SPILLWAY_OFFLOAD_HOST_ADAMW_TABLE
 namespace spillway {
 
-struct AdamWConstants {
-  float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
-};
-
 // A piece of a run whose elements share a random key.
 struct AdamWChunk {
   RandomKey key;
@@ -285,11 +281,6 @@ namespace spillway {
 
 HWY_EXPORT(adamw_kernels);
 
-namespace {
-
-constexpr auto kKeyElements = static_cast<std::int64_t>(kRandomKeyIndices);
-
-// Formed in double, as the formulas are with Python's numbers, then rounded once.
 AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
   const auto t = static_cast<double>(s.step);
   return {.gradient_scale = static_cast<float>(s.gradient_scale),
@@ -302,6 +293,10 @@ AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
           .inverse_bias2 = static_cast<float>(1 / (1 - std::pow(s.beta2, t))),
           .epsilon = static_cast<float>(s.epsilon)};
 }
+
+namespace {
+
+constexpr auto kKeyElements = static_cast<std::int64_t>(kRandomKeyIndices);
 
 template <typename Kernel, typename Source, typename Gradient, typename State>
 void run_kernel(Kernel kernel, const AdamWSettings& settings, const AdamWRun& run, const Source& in, const Gradient* gradient,

@@ -86,6 +86,13 @@ struct AdamWSettings {
   std::uint64_t seed = 0;     // of stochastic rounding
 };
 
+// What an element's arithmetic takes of the settings. Formed in double, as the formulas are with Python's numbers, then rounded
+// once; host and device take the same.
+struct AdamWConstants {
+  float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
+};
+AdamWConstants constants_of(const AdamWSettings& settings, Decay decay);
+
 // Elements [begin, begin + count) of a block. `block` and the element's index in it are what stochastic rounding draws from, so a
 // run may be cut anywhere without changing a bit.
 struct AdamWRun {

@@ -126,6 +126,13 @@ class Gpu {
                  : "memory");
   }
 
+  // --- arithmetic that rounds each operation to the nearest, fused with no other ---
+
+  static SPILLWAY_GPU float add(float a, float b) { return __fadd_rn(a, b); }
+  static SPILLWAY_GPU float multiply(float a, float b) { return __fmul_rn(a, b); }
+  static SPILLWAY_GPU float divide(float a, float b) { return __fdiv_rn(a, b); }
+  static SPILLWAY_GPU float root(float x) { return __fsqrt_rn(x); }
+
   // --- arithmetic that has an instruction of its own, which rounds a little differently ---
 
   SPILLWAY_GPU float exp2(float x) const {

@@ -112,6 +112,13 @@ class Gpu {
     load_matrices(registers, row.byte(), true, at);
   }
 
+  // --- arithmetic that rounds each operation to the nearest, fused with no other ---
+
+  static float add(float a, float b) { return a + b; }
+  static float multiply(float a, float b) { return a * b; }
+  static float divide(float a, float b) { return a / b; }
+  static float root(float x) { return std::sqrt(x); }
+
   // --- arithmetic that has an instruction of its own, which rounds a little differently ---
 
   float exp2(float x) const { return std::exp2(x); }

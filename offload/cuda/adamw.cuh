@@ -1,0 +1,134 @@
+// AdamW on the device: the host's bits exactly (host_adamw.h says the formulas), in the three forms of state. Each operation is
+// rounded by itself: Gpu::add() and its like are never fused.
+//
+// Legend: P elements of a run. Arrays are given from the run's first element.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "memory/random.h"
+#include "models/cuda/vectors.cuh"
+#include "offload/host_adamw.h"
+
+namespace spillway::cuda {
+
+struct Element {
+  float w, m, v;
+};
+
+SPILLWAY_GPU Element adamw(const AdamWConstants& k, float gradient, Element x) {
+  const float g = Gpu::multiply(gradient, k.gradient_scale);
+  x.m = Gpu::add(Gpu::multiply(k.beta1, x.m), Gpu::multiply(k.one_minus_beta1, g));
+  x.v = Gpu::add(Gpu::multiply(k.beta2, x.v), Gpu::multiply(Gpu::multiply(k.one_minus_beta2, g), g));
+  const float denominator = Gpu::add(Gpu::root(Gpu::multiply(x.v, k.inverse_bias2)), k.epsilon);
+  x.w = Gpu::add(Gpu::multiply(x.w, k.decay), -Gpu::divide(Gpu::multiply(k.step_size, x.m), denominator));
+  return x;
+}
+
+// What a run's random numbers follow from.
+struct Draws {
+  std::uint64_t seed = 0, step = 0, block = 0;
+  SPILLWAY_GPU std::uint32_t of(std::int64_t element) const {
+    return random_bits(seed, step, block, static_cast<std::uint64_t>(element));
+  }
+};
+
+inline constexpr int kAdamWThreads = 256;
+
+// State: ExactState, CompactState or Fp32State; Gradient: float or BFloat16. In place, n elements a thread.
+template <typename State, typename Gradient, int n>
+struct AdamW {
+  static constexpr int kThreads = kAdamWThreads;
+  AdamWConstants constants;
+  Draws draws;
+  std::int64_t begin = 0, count = 0;  // of the block
+  State state;
+  const Gradient* gradient = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = (gpu.block() * kThreads + gpu.thread()) * n;
+    if (i >= count) return;
+    const auto g = load_floats<Gradient, n>(gpu, gradient + i);
+    auto m = load_floats<Moment, n>(gpu, state.m + i), v = load_floats<Moment, n>(gpu, state.v + i);
+    auto w = load_weights(gpu, i);
+    for (int j = 0; j < n; ++j) {
+      const Element next = adamw(constants, g.x[j], {w.x[j], m.x[j], v.x[j]});
+      w.x[j] = next.w, m.x[j] = next.m, v.x[j] = next.v;
+    }
+    store_weights(gpu, i, w);
+    if constexpr (kIsCompact) {
+      store_rounded(gpu, i, m, v);
+    } else {
+      store_floats<Moment, n>(gpu, state.m + i, m), store_floats<Moment, n>(gpu, state.v + i, v);
+    }
+  }
+
+ private:
+  using Moment = std::remove_pointer_t<decltype(State::m)>;
+  static constexpr bool kIsCompact = std::is_same_v<Moment, BFloat16>;
+  static constexpr bool kIsSplit = !std::is_same_v<State, Fp32State>;
+
+  SPILLWAY_GPU Floats<n> load_weights(const Gpu& gpu, std::int64_t i) const {
+    if constexpr (!kIsSplit) {
+      return load_floats<float, n>(gpu, state.weight + i);
+    } else {
+      const auto high = gpu.load(reinterpret_cast<const Pack<BFloat16, n>*>(state.high + i));
+      const auto low = gpu.load(reinterpret_cast<const Pack<std::int16_t, n>*>(state.low + i));
+      Floats<n> w;
+      for (int j = 0; j < n; ++j) w.x[j] = join_master(high.x[j], low.x[j]);
+      return w;
+    }
+  }
+  SPILLWAY_GPU void store_weights(const Gpu& gpu, std::int64_t i, const Floats<n>& w) const {
+    if constexpr (!kIsSplit) {
+      store_floats<float, n>(gpu, state.weight + i, w);
+    } else {
+      Pack<BFloat16, n> high;
+      Pack<std::int16_t, n> low;
+      for (int j = 0; j < n; ++j) {
+        const SplitMaster master = split_master(w.x[j]);
+        high.x[j] = master.high, low.x[j] = master.low;
+      }
+      gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(state.high + i), high);
+      gpu.store(reinterpret_cast<Pack<std::int16_t, n>*>(state.low + i), low);
+    }
+  }
+  // A number goes up with a chance equal to the part cut off.
+  SPILLWAY_GPU void store_rounded(const Gpu& gpu, std::int64_t i, const Floats<n>& m, const Floats<n>& v) const {
+    const auto rounded = [](float value, std::uint32_t draw) {
+      return BFloat16{static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + draw) >> 16)};
+    };
+    Pack<BFloat16, n> m_pack, v_pack;
+    for (int j = 0; j < n; ++j) {
+      const std::uint32_t random = draws.of(begin + i + j);
+      m_pack.x[j] = rounded(m.x[j], random & 0xffff), v_pack.x[j] = rounded(v.x[j], random >> 16);
+    }
+    gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(state.m + i), m_pack);
+    gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(state.v + i), v_pack);
+  }
+};
+
+// Enqueues one step, in place, as host_adamw() with the same in and out. Vectors where the arrays are aligned for them.
+template <typename State, typename Gradient>
+void device_adamw(Queue& queue, const AdamWSettings& settings, const AdamWRun& run, const State& state,
+                  const Gradient* gradient) {
+  if (run.count == 0) return;
+  const AdamWConstants constants = constants_of(settings, run.decay);
+  const Draws draws{settings.seed, static_cast<std::uint64_t>(settings.step), run.block};
+  constexpr int wide = std::is_same_v<State, CompactState> ? 8 : 4;
+  const auto is_aligned = [&](const auto*... arrays) { return ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0) && ...); };
+  bool fits = run.count % wide == 0 && is_aligned(gradient, state.m, state.v);
+  if constexpr (std::is_same_v<State, Fp32State>) {
+    fits = fits && is_aligned(state.weight);
+  } else {
+    fits = fits && is_aligned(state.high, state.low);
+  }
+  const auto start = [&]<int n>(std::integral_constant<int, n>) {
+    launch(queue, {(run.count / n + kAdamWThreads - 1) / kAdamWThreads},
+           AdamW<State, Gradient, n>{constants, draws, run.begin, run.count, state, gradient});
+  };
+  fits ? start(std::integral_constant<int, wide>()) : start(std::integral_constant<int, 1>());
+}
+
+}  // namespace spillway::cuda

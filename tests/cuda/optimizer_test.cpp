@@ -1,0 +1,176 @@
+// The device's optimizer and sums of squares are the host's to the bit, whatever the cut, the alignment and the order of blocks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "memory/random.h"
+#include "offload/block_squares.h"
+#include "offload/cuda/adamw.cuh"
+#include "offload/cuda/squares.cuh"
+#include "offload/host_adamw.h"
+#include "tests/simt/machine.h"
+
+namespace spillway {
+namespace {
+
+using simt::Buffer;
+
+float uniform(std::uint64_t stream, std::int64_t i) {  // in [-1, 1)
+  return static_cast<float>(static_cast<std::int32_t>(random_bits(5, 0, stream, static_cast<std::uint64_t>(i)))) * 0x1p-31f;
+}
+
+constexpr std::int64_t kElements = 3000;
+
+template <typename T>
+Buffer<T> numbers(
+    std::uint64_t stream, float (*f)(float) = [](float x) { return x; }) {
+  Buffer<T> buffer(kElements);
+  for (std::int64_t i = 0; i < kElements; ++i) buffer.data()[i] = from_float<T>(f(uniform(stream, i)));
+  // What any state may come to be.
+  buffer.data()[7] = from_float<T>(0.0f), buffer.data()[8] = from_float<T>(1e-40f);
+  return buffer;
+}
+float squared(float x) { return x * x; }
+
+template <typename T>
+void expect_same(const T* device, const T* host, std::int64_t count, const char* what) {
+  for (std::int64_t i = 0; i < count; ++i)
+    ASSERT_EQ(std::memcmp(device + i, host + i, sizeof(T)), 0) << what << ", element " << i;
+}
+
+constexpr AdamWSettings settings_of(std::int64_t step) {
+  return {.step = step, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .gradient_scale = 0.37, .seed = 11};
+}
+// Whole, cut anywhere, and across the border of a random key.
+constexpr AdamWRun kRuns[] = {{.block = 3, .begin = 0, .count = kElements},
+                              {.block = 1, .begin = 64 * 1024 - 8, .count = 2048},
+                              {.block = 1, .begin = 5, .count = 1001, .decay = Decay::none},
+                              {.block = 0, .begin = 8, .count = 1}};
+
+template <typename Moment, typename Gradient>
+void check_split() {
+  for (const AdamWRun& run : kRuns) {
+    for (const std::int64_t offset : {0, 1}) {  // of all arrays: vectors do not fit
+      if (run.count + offset > kElements) continue;
+      const auto high = numbers<BFloat16>(1), high_host = numbers<BFloat16>(1);
+      const auto m = numbers<Moment>(2), m_host = numbers<Moment>(2), v = numbers<Moment>(3, squared),
+                 v_host = numbers<Moment>(3, squared);
+      const auto gradient = numbers<Gradient>(4);
+      Buffer<std::int16_t> low(kElements), low_host(kElements);
+      for (std::int64_t i = 0; i < kElements; ++i)
+        low.data()[i] = low_host.data()[i] = static_cast<std::int16_t>(random_bits(1, 1, 1, static_cast<std::uint64_t>(i)));
+      simt::Queue queue({.seed = static_cast<std::uint64_t>(run.count)});
+      for (std::int64_t step = 1; step <= 3; ++step) {
+        const SplitState<Moment> device{high.data() + offset, low.data() + offset, m.data() + offset, v.data() + offset},
+            host{high_host.data() + offset, low_host.data() + offset, m_host.data() + offset, v_host.data() + offset};
+        cuda::device_adamw(queue, settings_of(step), run, device, gradient.data() + offset);
+        host_adamw(settings_of(step), run, source_of(host), gradient.data() + offset, host);
+      }
+      expect_same(high.data(), high_host.data(), kElements, "high");
+      expect_same(low.data(), low_host.data(), kElements, "low");
+      expect_same(m.data(), m_host.data(), kElements, "m");
+      expect_same(v.data(), v_host.data(), kElements, "v");
+    }
+  }
+}
+
+TEST(DeviceAdamW, ExactState) { check_split<float, float>(); }
+TEST(DeviceAdamW, ExactStateWithRoundedGradients) { check_split<float, BFloat16>(); }
+TEST(DeviceAdamW, CompactState) { check_split<BFloat16, BFloat16>(); }
+
+TEST(DeviceAdamW, Fp32State) {
+  for (const AdamWRun& run : kRuns) {
+    const auto weight = numbers<float>(1), weight_host = numbers<float>(1), m = numbers<float>(2), m_host = numbers<float>(2),
+               v = numbers<float>(3, squared), v_host = numbers<float>(3, squared), gradient = numbers<float>(4);
+    simt::Queue queue;
+    const Fp32State device{weight.data(), m.data(), v.data()}, host{weight_host.data(), m_host.data(), v_host.data()};
+    cuda::device_adamw(queue, settings_of(2), run, device, gradient.data());
+    host_adamw(settings_of(2), run, source_of(host), gradient.data(), host);
+    expect_same(weight.data(), weight_host.data(), kElements, "weight");
+    expect_same(m.data(), m_host.data(), kElements, "m");
+    expect_same(v.data(), v_host.data(), kElements, "v");
+  }
+}
+
+// Read once and written once: what state and gradient have, and no more.
+TEST(DeviceAdamW, MovesWhatItsOperandsHave) {
+  constexpr std::int64_t count = 2048;
+  const auto high = numbers<BFloat16>(1);
+  const auto m = numbers<float>(2), v = numbers<float>(3, squared), gradient = numbers<float>(4);
+  Buffer<std::int16_t> low(kElements);
+  std::ranges::fill(low.all(), std::int16_t{0});
+  simt::Queue queue({.counts = true});
+  cuda::device_adamw(queue, settings_of(1), {.count = count}, ExactState{high.data(), low.data(), m.data(), v.data()},
+                     gradient.data());
+  EXPECT_EQ(queue.counts().read_bytes, count * 16);
+  EXPECT_EQ(queue.counts().written_bytes, count * 12);
+  EXPECT_EQ(queue.counts().moved_bytes, queue.counts().requested_bytes);
+}
+
+// --- squares --------------------------------------------------------------------------------------------------------------
+
+TEST(DeviceSquares, NodesOfAnySizeAreTheHosts) {
+  const auto gradient = numbers<float>(9);
+  for (const std::int64_t elements : {1024, 2048, 16 * 7, 2992}) {
+    for (std::int64_t node = kSquareLeaf; node <= kSquareStretch; node *= 2) {
+      if (elements % node != 0) continue;
+      const std::int64_t count = elements / node;
+      for (const bool rounds : {false, true}) {
+        std::vector<double> expected(static_cast<std::size_t>(count));
+        std::vector<BFloat16> rounded(kElements);
+        square_nodes(elements, node, {gradient.data(), rounds ? rounded.data() : nullptr}, expected.data());
+        const Buffer<double> sums(static_cast<std::size_t>(count));
+        const Buffer<BFloat16> device_rounded(static_cast<std::size_t>(elements));
+        simt::Queue queue({.seed = 7});
+        const std::int64_t blocks = (elements + 8 * kSquareStretch - 1) / (8 * kSquareStretch);
+        if (rounds) {
+          launch(queue, {blocks}, cuda::SquareNodes<true>{elements, node, gradient.data(), device_rounded.data(), sums.data()});
+          expect_same(device_rounded.data(), rounded.data(), elements, "rounded");
+        } else {
+          launch(queue, {blocks}, cuda::SquareNodes<false>{elements, node, gradient.data(), nullptr, sums.data()});
+        }
+        expect_same(sums.data(), expected.data(), count, "sums");
+      }
+    }
+  }
+}
+
+TEST(DeviceSquares, WhatLiesBetweenPiecesCountsAsZeros) {
+  Buffer<float> gradient(4096);
+  for (std::int64_t i = 0; i < 4096; ++i) gradient.data()[i] = uniform(3, i);
+  ParameterBlock block{.elements = 4096};
+  block.pieces = {
+      {.rows = 100, .columns = 7, .begin = 0}, {.rows = 11, .columns = 100, .begin = 1024}, {.rows = 64, .begin = 3008}};
+  std::vector<cuda::CountedRange> ranges;
+  for (const TensorPiece& piece : block.pieces) ranges.push_back({piece.begin, piece.begin + piece.elements()});
+  for (std::int64_t i = 0; i < 4096; ++i) {
+    if (std::ranges::none_of(ranges, [&](const auto& range) { return range.begin <= i && i < range.end; }))
+      gradient.data()[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const Buffer<cuda::CountedRange> device_ranges{std::span<const cuda::CountedRange>(ranges)};
+  const Buffer<double> sums(4), whole(1);
+  simt::Queue queue;
+  launch(queue, {1},
+         cuda::SquareNodes<false>{4096, kSquareStretch, gradient.data(), nullptr, sums.data(), 0, device_ranges.data(),
+                                  static_cast<int>(ranges.size())});
+  launch(queue, {1}, cuda::JoinNodes{1, 4, sums.data(), whole.data()});
+  const double expected = square_node(block, {.begin = 0, .elements = 4096}, {gradient.data()});
+  EXPECT_EQ(*whole.data(), expected);
+}
+
+TEST(DeviceSquares, TheNormAndItsClipFactor) {
+  const std::vector<double> of_blocks = {3.0, 4.0, 9.0};
+  const Buffer<double> sums{std::span<const double>(of_blocks)}, words(2);
+  simt::Queue queue;
+  for (const float clip : {0.0f, 1.0f, 10.0f}) {
+    launch(queue, {1}, cuda::NormOfBlocks{3, clip, sums.data(), words.data()});
+    EXPECT_EQ(words.data()[0], 4.0);
+    EXPECT_EQ(words.data()[1], clip == 1.0f ? static_cast<double>(1.0f / (4.0f + 1e-6f)) : 1.0);
+  }
+}
+
+}  // namespace
+}  // namespace spillway
