@@ -32,6 +32,7 @@ struct SquareNodes {
     const std::int64_t stretch = (gpu.block() * kWarps + gpu.warp()) * kSquareStretch;
     if (stretch >= elements) return;
     double sum[2];
+    SPILLWAY_UNROLL
     for (int leaf = 0; leaf < 2; ++leaf) {
       const std::int64_t begin = stretch + (gpu.lane() * 2 + leaf) * kSquareLeaf;
       sum[leaf] = square_leaf(gpu, begin);
@@ -58,6 +59,7 @@ struct SquareNodes {
   }
   SPILLWAY_GPU double square_leaf(const Gpu& gpu, std::int64_t begin) const {
     double running[4] = {};
+    SPILLWAY_UNROLL
     for (int i = 0; i < kSquareLeaf; ++i) {
       if (!counts(gpu, begin + i)) continue;
       float x = gpu.load(gradient + begin + i);
