@@ -20,6 +20,8 @@ class Operands {
   void read_float(Place& place, Bytes bytes) { use(place, Access::read, DType::float32, bytes); }
   void write_float(Place& place, Bytes bytes) { use(place, Access::write, DType::float32, bytes); }
   void update_float(Place& place, Bytes bytes) { use(place, Access::update, DType::float32, bytes); }
+  // So many bytes of those that it reaches.
+  void some(Place& place, Access access, Bytes bytes, Bytes reach) { add(place, access, type_, bytes, reach); }
   void rows(Rows& rows, Access access, std::int64_t count, std::int64_t width) {
     strided(rows.place, access, count, width, rows.stride);
   }
@@ -131,7 +133,7 @@ void add_operands(Operands& out, AttendBackward& k) {
 }
 void add_operands(Operands& out, KeepKeys& k) {
   for (Rows* rows : {&k.k, &k.v}) out.rows(*rows, Access::read, k.rows, k.width);
-  out.update(k.cache, 2 * k.rows * k.width * size_of(k.type));
+  out.some(k.cache, Access::update, 2 * k.rows * k.width * size_of(k.type), 2 * k.context * k.width * size_of(k.type));
 }
 
 Bytes up_bytes(const auto& k) { return k.rows * k.columns * (k.gated ? 2 : 1) * size_of(k.type); }
@@ -204,7 +206,7 @@ void add_operands(Operands& out, LossBackward& k) {
   out.read_float(k.loss_scale, kFloat);
 }
 void add_operands(Operands& out, GiveLogits& k) {
-  out.read(k.logits, k.columns * size_of(k.type));
+  out.some(k.logits, Access::read, k.columns * size_of(k.type), k.rows * k.columns * size_of(k.type));
   out.read(k.logits_row, sizeof(std::int64_t));
   out.write_float(k.out, k.columns * kFloat);
 }

@@ -240,11 +240,13 @@ struct ColumnSums {
     const auto sums = gpu.shared<float>();
     for (int j = 0; j < n; ++j) gpu.store(sums + (gpu.warp() * kColumns + j * 32 + gpu.lane()), sum.x[j]);
     gpu.sync();
-    for (std::int64_t c = gpu.thread(); c < kColumns; c += kThreads) {
-      if (first + c >= columns) continue;
+    // In the order in which they lie there, so that no bank is asked twice.
+    for (std::int64_t i = gpu.thread(); i < kColumns; i += kThreads) {
+      const std::int64_t c = first + i % 32 * n + i / 32;
+      if (c >= columns) continue;
       float total = 0;
-      for (int w = 0; w < kWarps; ++w) total += gpu.load(sums + (w * kColumns + c % n * 32 + c / n));
-      gpu.store(partial + part * columns + first + c, total);
+      for (int w = 0; w < kWarps; ++w) total += gpu.load(sums + (w * kColumns + i));
+      gpu.store(partial + part * columns + c, total);
     }
   }
 };

@@ -31,6 +31,10 @@ class DeviceCopies final : public Backend {
   simt::Queue& queue() { return queue_; }
 
  private:
+  static std::byte* workspace() {
+    static const simt::Buffer<std::byte> all(cuda::Gemm::kWorkspaceBytes + kMiB);
+    return all.data();
+  }
   struct Copied {
     simt::Buffer<std::byte> device;
     std::byte* host;
@@ -68,7 +72,7 @@ class DeviceCopies final : public Backend {
     // The library's is large, and nothing here looks into it.
     const bool is_product = std::holds_alternative<kernels::Product>(call.kernel);
     const simt::Buffer<std::byte> scratch(is_product ? 0 : static_cast<std::size_t>(cuda::scratch_bytes(call.kernel)));
-    values.push_back(is_product ? workspace_.data() : scratch.data());
+    values.push_back(is_product ? workspace() : scratch.data());
     moved.scratch = {.space = Space::value, .index = static_cast<int>(values.size()) - 1};
     there.values = values;
     backend_.run({moved}, there);
@@ -80,7 +84,6 @@ class DeviceCopies final : public Backend {
   ReferenceBackend reference_;
   simt::Queue queue_;
   simt::HostGemm gemm_;
-  simt::Buffer<std::byte> workspace_{cuda::Gemm::kWorkspaceBytes + kMiB};
   cuda::CudaBackend backend_{queue_, gemm_};
 };
 

@@ -37,6 +37,8 @@ class HostGemm final : public cuda::Gemm {
     }
   }
 
+  std::string identity() const override { return "host"; }
+
  private:
   static double number(const std::byte* data, DType type, std::int64_t i) {
     if (type == DType::float32) return reinterpret_cast<const float*>(data)[i];
