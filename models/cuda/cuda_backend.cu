@@ -16,8 +16,14 @@ namespace {
 
 template <typename F>
 void with_type(DType type, const F& f) {
-  SPILLWAY_CHECK(type != DType::float16, "kernels of {} are not built yet", name_of(type));
-  type == DType::bfloat16 ? f(std::type_identity<BFloat16>()) : f(std::type_identity<float>());
+  switch (type) {
+    case DType::float32:
+      return f(std::type_identity<float>());
+    case DType::bfloat16:
+      return f(std::type_identity<BFloat16>());
+    case DType::float16:
+      return f(std::type_identity<Float16>());
+  }
 }
 
 template <int n>
@@ -66,7 +72,9 @@ class Launcher {
   void operator()(const kernels::NormAgain& k) const { norm<true>(k, 0.0f, {}); }
   void operator()(const kernels::NormBackward& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
-      with_type(k.gradient_type, [&]<typename G>(std::type_identity<G>) { norm_backward<T, G>(k); });
+      SPILLWAY_CHECK(k.gradient_type == DType::float32 || k.gradient_type == k.type, "a norm's gradient in {}",
+                     name_of(k.gradient_type));
+      k.gradient_type == DType::float32 ? norm_backward<T, float>(k) : norm_backward<T, T>(k);
     });
   }
 

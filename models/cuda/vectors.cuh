@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "memory/bfloat16.h"
+#include "memory/float16.h"
 #include "models/cuda/gpu.cuh"
 
 namespace spillway::cuda {

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <vector>
 
-#include "memory/bfloat16.h"
+#include "memory/element.h"
 #include "memory/error.h"
 
 namespace spillway {
@@ -19,21 +19,11 @@ class Numbers {
  public:
   Numbers(std::byte* data, DType type) : data_(data), type_(type) {}
   explicit operator bool() const { return data_ != nullptr; }
-  double operator[](std::int64_t i) const {
-    return type_ == DType::float32 ? floats()[i] : static_cast<double>(halves()[i].to_float());
-  }
-  void set(std::int64_t i, double x) const {
-    if (type_ == DType::float32) {
-      floats()[i] = static_cast<float>(x);
-    } else {
-      halves()[i] = BFloat16::from_float(static_cast<float>(x));
-    }
-  }
+  double operator[](std::int64_t i) const { return element(data_, type_, i); }
+  void set(std::int64_t i, double x) const { set_element(data_, type_, i, x); }
   void add(std::int64_t i, double x) const { set(i, (*this)[i] + x); }
 
  private:
-  float* floats() const { return reinterpret_cast<float*>(data_); }
-  BFloat16* halves() const { return reinterpret_cast<BFloat16*>(data_); }
   std::byte* data_;
   DType type_;
 };

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "memory/element.h"
 #include "models/reference/reference_backend.h"
 #include "tests/cuda/device_copies.h"
 
@@ -25,7 +26,7 @@ class Operands {
   Place numbers(DType type, std::int64_t count, double from = -1, double to = 1) {
     std::vector<std::byte>& data = add(count * size_of(type));
     std::uniform_real_distribution<double> uniform(from, to);
-    for (std::int64_t i = 0; i < count; ++i) set(data, type, i, uniform(random_));
+    for (std::int64_t i = 0; i < count; ++i) set_element(data.data(), type, i, uniform(random_));
     return last();
   }
   Place integers(std::int64_t count, std::int32_t from, std::int32_t to) {
@@ -51,24 +52,11 @@ class Operands {
  private:
   std::vector<std::byte>& add(Bytes bytes) { return values_.emplace_back(static_cast<std::size_t>(bytes)); }
   Place last() const { return {.space = Space::value, .index = static_cast<int>(values_.size()) - 1}; }
-  static void set(std::vector<std::byte>& data, DType type, std::int64_t i, double x) {
-    if (type == DType::float32) {
-      reinterpret_cast<float*>(data.data())[i] = static_cast<float>(x);
-    } else {
-      reinterpret_cast<BFloat16*>(data.data())[i] = BFloat16::from_float(static_cast<float>(x));
-    }
-  }
-
   std::mt19937_64 random_;
   std::vector<std::vector<std::byte>> values_;
   std::vector<std::byte*> addresses_;
   MicroBatchWords words_{.loss_sum = 0.5, .loss_scale = 0.25f, .position = 3, .logits_row = 5};
 };
-
-double number(const std::byte* data, DType type, std::size_t i) {
-  if (type == DType::float32) return reinterpret_cast<const float*>(data)[i];
-  return reinterpret_cast<const BFloat16*>(data)[i].to_float();
-}
 
 struct Limits {
   double bytes = 1.1;  // moved for each that the operands have, but for what is said to be above it and why
@@ -92,8 +80,8 @@ void check(const std::function<Kernel(Operands&)>& make, const char* what, bool 
       if (operand.place->space != Space::value || operand.access == Access::read) continue;
       const std::vector<std::byte>&got = actual.data(*operand.place), &wanted = expected.data(*operand.place);
       double largest = 0, worst = 0;
-      for (std::size_t i = 0; i < got.size() / static_cast<std::size_t>(size_of(operand.type)); ++i) {
-        const double x = number(got.data(), operand.type, i), y = number(wanted.data(), operand.type, i);
+      for (std::int64_t i = 0; i < std::ssize(got) / size_of(operand.type); ++i) {
+        const double x = element(got.data(), operand.type, i), y = element(wanted.data(), operand.type, i);
         if (std::isnan(x) && std::isnan(y)) continue;
         largest = std::max(largest, std::abs(y)), worst = std::max(worst, std::abs(x - y));
         ASSERT_FALSE(std::isnan(x)) << what << ", element " << i;
@@ -119,9 +107,10 @@ struct Shape {
   DType type;
   std::int64_t rows, columns;
 };
-const Shape kShapes[] = {{DType::bfloat16, 1, 8},     {DType::bfloat16, 7, 33},   {DType::bfloat16, 70, 576},
-                         {DType::bfloat16, 33, 2056}, {DType::float32, 1, 3},     {DType::float32, 65, 100},
-                         {DType::float32, 40, 1030},  {DType::bfloat16, 64, 4096}};
+const Shape kShapes[] = {{DType::bfloat16, 1, 8},     {DType::bfloat16, 7, 33},    {DType::bfloat16, 70, 576},
+                         {DType::bfloat16, 33, 2056}, {DType::float32, 1, 3},      {DType::float32, 65, 100},
+                         {DType::float32, 40, 1030},  {DType::bfloat16, 64, 4096}, {DType::float16, 33, 100},
+                         {DType::float16, 40, 1024}};
 
 std::string text_of(const Shape& shape) { return fmt::format("{} {} x {}", name_of(shape.type), shape.rows, shape.columns); }
 
@@ -336,7 +325,7 @@ TEST(OnDeviceAlone, TheLogitsOfARow) {
 }
 
 TEST(OnDeviceAlone, Rotate) {
-  for (const DType type : {DType::bfloat16, DType::float32}) {
+  for (const DType type : {DType::bfloat16, DType::float16, DType::float32}) {
     for (const auto& [rows, heads, kv_heads, dimension] : {std::array<std::int64_t, 4>{1, 1, 1, 2},
                                                            {37, 3, 1, 10},
                                                            {40, 4, 2, 64},

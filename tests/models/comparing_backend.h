@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "memory/bfloat16.h"
+#include "memory/element.h"
 #include "models/reference/reference_backend.h"
 
 namespace spillway::testing {
@@ -48,11 +48,6 @@ class ComparingBackend final : public Backend {
   };
   static std::vector<std::byte> copy(const std::byte* at, Bytes bytes) { return {at, at + bytes}; }
 
-  static double number(const std::byte* data, DType type, std::size_t i) {
-    if (type == DType::float32) return reinterpret_cast<const float*>(data)[i];
-    return reinterpret_cast<const BFloat16*>(data)[i].to_float();
-  }
-
   // Within what the rounding of sums of this size allows, by the largest of the numbers.
   static void compare(const Kernel& kernel, const Written& w) {
     if (w.space == Space::word) {
@@ -65,7 +60,7 @@ class ComparingBackend final : public Backend {
     const std::size_t count = w.expected.size() / static_cast<std::size_t>(size_of(w.type));
     double largest = 0, worst = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const double expected = number(w.expected.data(), w.type, i), actual = number(w.at, w.type, i);
+      const double expected = element(w.expected.data(), w.type, static_cast<std::int64_t>(i)), actual = element(w.at, w.type, static_cast<std::int64_t>(i));
       if (std::isnan(expected) && std::isnan(actual)) continue;  // bytes that nobody wrote
       ASSERT_EQ(std::isfinite(expected), std::isfinite(actual)) << "kernel " << kernel.index() << ", element " << i;
       if (!std::isfinite(expected)) continue;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "memory/bfloat16.h"
+#include "memory/element.h"
 #include "memory/error.h"
 #include "models/cuda/gemm.h"
 
@@ -16,23 +16,18 @@ class HostGemm final : public cuda::Gemm {
   void prepare(const ops::GemmSpec& spec) override { prepared_.push_back(spec); }
   void run(const ops::GemmSpec& spec, bool adds, const cuda::GemmOperands& operands) override {
     SPILLWAY_CHECK(std::ranges::find(prepared_, spec) != prepared_.end(), "a product that was not prepared");
-    const bool is_fp32 = spec.output == DType::float32;
     for (std::int64_t i = 0; i < spec.m; ++i) {
       for (std::int64_t j = 0; j < spec.n; ++j) {
         const std::int64_t at = i * spec.ldc + j;
-        double sum = adds ? number(operands.c, spec.output, at) : 0;
+        double sum = adds ? element(operands.c, spec.output, at) : 0;
         for (std::int64_t l = 0; l < spec.k; ++l) {
           const std::int64_t in_a = spec.transpose_a == ops::Transpose::yes ? l * spec.lda + i : i * spec.lda + l,
                              in_b = spec.transpose_b == ops::Transpose::yes ? j * spec.ldb + l : l * spec.ldb + j;
-          sum += number(operands.a, spec.input, in_a) * number(operands.b, spec.input, in_b);
+          sum += element(operands.a, spec.input, in_a) * element(operands.b, spec.input, in_b);
         }
-        if (spec.has_bias) sum += number(operands.bias, spec.input, j);
-        if (spec.has_residual) sum += number(operands.residual, spec.input, i * spec.ld_residual + j);
-        if (is_fp32) {
-          reinterpret_cast<float*>(operands.c)[at] = static_cast<float>(sum);
-        } else {
-          reinterpret_cast<BFloat16*>(operands.c)[at] = BFloat16::from_float(static_cast<float>(sum));
-        }
+        if (spec.has_bias) sum += element(operands.bias, spec.input, j);
+        if (spec.has_residual) sum += element(operands.residual, spec.input, i * spec.ld_residual + j);
+        set_element(operands.c, spec.output, at, sum);
       }
     }
   }
@@ -40,10 +35,6 @@ class HostGemm final : public cuda::Gemm {
   std::string identity() const override { return "host"; }
 
  private:
-  static double number(const std::byte* data, DType type, std::int64_t i) {
-    if (type == DType::float32) return reinterpret_cast<const float*>(data)[i];
-    return reinterpret_cast<const BFloat16*>(data)[i].to_float();
-  }
   std::vector<ops::GemmSpec> prepared_;
 };
 
