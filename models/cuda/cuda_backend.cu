@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "memory/error.h"
+#include "models/cuda/attention.cuh"
 #include "models/cuda/lookup.cuh"
 #include "models/cuda/loss.cuh"
 #include "models/cuda/norm.cuh"
@@ -100,8 +101,17 @@ class Launcher {
     });
   }
 
-  void operator()(const kernels::Attend&) const { SPILLWAY_CHECK(false, "attention has no kernel yet"); }
-  void operator()(const kernels::AttendBackward&) const { SPILLWAY_CHECK(false, "attention has no kernel yet"); }
+  void operator()(const kernels::Attend& k) const {
+    AttentionArguments arguments = attention(k);
+    if (k.cached) arguments.position = word(ControlWord::position);
+    attend(queue_, arguments);
+  }
+  void operator()(const kernels::AttendBackward& k) const {
+    AttentionArguments arguments = attention(k);
+    arguments.d_o = rows(k.d_o), arguments.dq = rows(k.dq), arguments.dk = rows(k.dk), arguments.dv = rows(k.dv);
+    arguments.delta = floats(scratch_);
+    attend_backward(queue_, arguments);
+  }
   void operator()(const kernels::KeepKeys& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       const T *keys = at<T>(k.k.place), *values = at<T>(k.v.place);
@@ -249,6 +259,17 @@ class Launcher {
   Moving<T> moving(const Place& place) const {
     if (place.moves_with == ControlWord::none) return {base<T>(place)};
     return {base<T>(place), word(place.moves_with), place.stride / static_cast<Bytes>(sizeof(T))};
+  }
+
+  AttentionRows rows(const kernels::Rows& of) const { return {memory_.at(of.place), of.stride}; }
+  AttentionArguments attention(const auto& k) const {
+    return {.type = k.type,
+            .shape = k.shape,
+            .q = rows(k.q),
+            .k = rows(k.k),
+            .v = rows(k.v),
+            .o = rows(k.o),
+            .lse = at<float>(k.lse)};
   }
 
   // The library wants an address, and only the device knows what A moves with: its one row is copied behind the workspace.

@@ -109,6 +109,17 @@ class Gpu {
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
     }
   }
+  // Two numbers, rounded, in the order in which fragments and memory have them.
+  template <typename T>
+  SPILLWAY_GPU std::uint32_t pack(float first, float second) const {
+    std::uint32_t both;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    } else {
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    }
+    return both;
+  }
   // Four matrices of 8 x 8 numbers of 16 bits: lanes 8 i to 8 i + 7 name the rows of the i-th. Each lane gets two neighbours of
   // row lane / 4; transposed, of column lane / 4.
   template <typename T>

@@ -1,14 +1,15 @@
 // A backend on the emulated device for tests whose memory is the host's: each operand of each call has an allocation of its own
-// on the device, no byte larger than it must be, so that an access beside it is an error.
+// on the device, no byte larger than it must be, so that an access beside it is an error. Operands that overlap share one.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "memory/error.h"
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/cuda_scratch.h"
-#include "models/reference/reference_backend.h"
 #include "tests/simt/host_gemm.h"
 #include "tests/simt/machine.h"
 
@@ -20,13 +21,7 @@ class DeviceCopies final : public Backend {
 
   void prepare(const CompiledModel& model) override { backend_.prepare(model); }
   void run(const CallList& list, const PassMemory& memory) override {
-    for (const KernelCall& call : list) {
-      if (std::holds_alternative<kernels::Attend>(call.kernel) || std::holds_alternative<kernels::AttendBackward>(call.kernel)) {
-        reference_.run({call}, memory);
-      } else {
-        run(call, memory);
-      }
-    }
+    for (const KernelCall& call : list) run(call, memory);
   }
   simt::Queue& queue() { return queue_; }
 
@@ -35,38 +30,69 @@ class DeviceCopies final : public Backend {
     static const simt::Buffer<std::byte> all(cuda::Gemm::kWorkspaceBytes + kMiB);
     return all.data();
   }
+
+  // Of the host's memory, and where it is on the device. The same bytes may be of several operands: of rows of a wider matrix,
+  // say.
   struct Copied {
-    simt::Buffer<std::byte> device;
     std::byte* host;
-    Access access;
+    Bytes bytes;
+    bool is_written = false;
+    std::unique_ptr<simt::Buffer<std::byte>> device = {};
+  };
+  class Copies {
+   public:
+    void add(std::byte* host, Bytes bytes, Access access) {
+      if (host == nullptr || bytes == 0) return;
+      Copied all{host, bytes, access != Access::read};
+      std::erase_if(copies_, [&](const Copied& copied) {
+        if (copied.host >= all.host + all.bytes || all.host >= copied.host + copied.bytes) return false;
+        std::byte* const end = std::max(all.host + all.bytes, copied.host + copied.bytes);
+        all.host = std::min(all.host, copied.host), all.bytes = end - all.host, all.is_written |= copied.is_written;
+        return true;
+      });
+      copies_.push_back(std::move(all));
+    }
+    void make() {
+      for (Copied& copied : copies_)
+        copied.device = std::make_unique<simt::Buffer<std::byte>>(
+            std::span<const std::byte>(copied.host, static_cast<std::size_t>(copied.bytes)));
+    }
+    std::byte* of(std::byte* host) const {
+      for (const Copied& copied : copies_)
+        if (host >= copied.host && host < copied.host + copied.bytes) return copied.device->data() + (host - copied.host);
+      return nullptr;
+    }
+    void take_back() const {
+      for (const Copied& copied : copies_)
+        if (copied.is_written) std::memcpy(copied.host, copied.device->data(), static_cast<std::size_t>(copied.bytes));
+    }
+
+   private:
+    std::vector<Copied> copies_;
   };
 
   void run(const KernelCall& call, const PassMemory& memory) {
     KernelCall moved = call;
-    std::vector<Copied> copies;
+    Copies copies;
     std::vector<std::byte*> values;
     PassMemory there = memory;
-    // The same bytes may be two operands.
-    const auto copy_of = [&](std::byte* host, Bytes bytes, Access access) {
-      for (Copied& copied : copies) {
-        if (copied.host != host || std::ssize(copied.device.all()) != bytes) continue;
-        if (access != Access::read) copied.access = access;
-        return copied.device.data();
-      }
-      copies.push_back(
-          {simt::Buffer<std::byte>(std::span<const std::byte>(host, static_cast<std::size_t>(bytes))), host, access});
-      return copies.back().device.data();
+    auto* const words = reinterpret_cast<std::byte*>(memory.words);
+    copies.add(words, kMicroBatchWordsBytes, Access::update);
+    const auto host_of = [&](Place place) {
+      place.moves_with = ControlWord::none;
+      return memory.at(place);
     };
-    there.words = reinterpret_cast<MicroBatchWords*>(
-        copy_of(reinterpret_cast<std::byte*>(memory.words), kMicroBatchWordsBytes, Access::update));
-    for (const OperandUse& operand : operands_of(moved.kernel)) {
+    const std::vector<OperandUse> operands = operands_of(moved.kernel);
+    for (const OperandUse& operand : operands) {
+      std::byte* const host = operand.place->space == Space::word ? nullptr : host_of(*operand.place);
+      if (host != nullptr) copies.add(host, operand.reach + (memory.at(*operand.place) - host), operand.access);
+    }
+    copies.make();
+    there.words = reinterpret_cast<MicroBatchWords*>(copies.of(words));
+    for (const OperandUse& operand : operands) {
       Place& place = *operand.place;
       if (place.space == Space::word) continue;
-      Place still = place;
-      still.moves_with = ControlWord::none;
-      std::byte* const host = memory.at(still);
-      const Bytes moves = host == nullptr ? 0 : memory.at(place) - host;
-      values.push_back(host == nullptr ? nullptr : copy_of(host, operand.reach + moves, operand.access));
+      values.push_back(copies.of(host_of(place)));
       place = {Space::value, place.moves_with, static_cast<int>(values.size()) - 1, 0, place.stride};
     }
     // The library's is large, and nothing here looks into it.
@@ -76,12 +102,9 @@ class DeviceCopies final : public Backend {
     moved.scratch = {.space = Space::value, .index = static_cast<int>(values.size()) - 1};
     there.values = values;
     backend_.run({moved}, there);
-    for (const Copied& copied : copies) {
-      if (copied.access != Access::read) std::memcpy(copied.host, copied.device.data(), copied.device.all().size());
-    }
+    copies.take_back();
   }
 
-  ReferenceBackend reference_;
   simt::Queue queue_;
   simt::HostGemm gemm_;
   cuda::CudaBackend backend_{queue_, gemm_};

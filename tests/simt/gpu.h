@@ -104,6 +104,10 @@ class Gpu {
     block_->together(thread_, op);
   }
   template <typename T>
+  std::uint32_t pack(float first, float second) const {
+    return from_float<T>(first).bits | static_cast<std::uint32_t>(from_float<T>(second).bits) << 16;
+  }
+  template <typename T>
   void load_matrices(std::uint32_t (&registers)[4], Shared<T> row, const Site& at = Site::current()) const {
     load_matrices(registers, row.byte(), false, at);
   }

@@ -1,0 +1,144 @@
+// Which kernel of attention serves a call: this is the one list of them.
+#include "models/cuda/attention.cuh"
+
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+
+#include "memory/error.h"
+#include "models/cuda/attention_backward.cuh"
+#include "models/cuda/attention_forward.cuh"
+#include "models/cuda/attention_plain.cuh"
+
+namespace spillway::cuda {
+namespace {
+
+// Head sizes that kernels on tensor cores have.
+using TiledSizes = std::integer_sequence<int, 64, 80, 96, 128, 256>;
+// The most that rows of the plain kernels may have.
+using PlainSizes = std::integer_sequence<int, 64, 128, 256>;
+
+template <int n>
+using Int = std::integral_constant<int, n>;
+
+// f with the first of the sizes that serves; false: none does.
+template <int... sizes, typename S, typename F>
+bool with_size(std::integer_sequence<int, sizes...>, const S& serves, const F& f) {
+  return ((serves(sizes) ? (f(Int<sizes>()), true) : false) || ...);
+}
+
+template <typename F>
+void with_type(DType type, const F& f) {
+  SPILLWAY_CHECK(type != DType::float16, "kernels of {} are not built yet", name_of(type));
+  type == DType::bfloat16 ? f(std::type_identity<BFloat16>()) : f(std::type_identity<float>());
+}
+
+template <typename T>
+AttentionOperands<T> operands_of(const AttentionArguments& a) {
+  const auto read = [](const AttentionRows& rows) { return Strided<const T>{static_cast<const T*>(rows.at), rows.stride}; };
+  const auto written = [](const AttentionRows& rows) { return Strided<T>{static_cast<T*>(rows.at), rows.stride}; };
+  return {.shape = a.shape,
+          .q = read(a.q),
+          .k = read(a.k),
+          .v = read(a.v),
+          .d_o = read(a.d_o),
+          .o = written(a.o),
+          .dq = written(a.dq),
+          .dk = written(a.dk),
+          .dv = written(a.dv),
+          .lse = a.lse,
+          .delta = a.delta,
+          .position = a.position,
+          .first_key = a.first_key};
+}
+
+void check(const AttentionArguments& a) {
+  const ops::AttentionShape& s = a.shape;
+  SPILLWAY_CHECK(s.sequences >= 1 && s.queries >= 1 && s.heads >= 1 && s.kv_heads >= 1 && s.head_dim >= 1,
+                 "attention of {} sequences, {} queries, {} and {} heads of {}", s.sequences, s.queries, s.heads, s.kv_heads,
+                 s.head_dim);
+  SPILLWAY_CHECK(s.heads % s.kv_heads == 0, "{} heads are not a multiple of {} key/value heads", s.heads, s.kv_heads);
+  SPILLWAY_CHECK(s.key_offset >= 0 && s.key_offset + s.queries <= s.keys, "{} queries at {} of {} keys", s.queries, s.key_offset,
+                 s.keys);
+  // Positions are 32 bits, and a tile may reach beyond the last.
+  SPILLWAY_CHECK(s.keys <= (1 << 30) && s.window <= (1 << 30) && s.window >= 0, "attention over {} keys with a window of {}",
+                 s.keys, s.window);
+  SPILLWAY_CHECK(a.position == nullptr || s.sequences == 1, "attention at a position of {} sequences", s.sequences);
+}
+
+// Whether rows are whole packs of 16 bytes.
+bool fits_packs(const AttentionArguments& a, std::initializer_list<AttentionRows> all) {
+  const std::int64_t each = 16 / size_of(a.type);
+  bool fits = a.shape.head_dim % each == 0;
+  for (const AttentionRows& rows : all) fits &= rows.stride % each == 0 && reinterpret_cast<std::uintptr_t>(rows.at) % 16 == 0;
+  return fits;
+}
+
+// f(type, elements of a pack, most of a row) for plain kernels.
+template <typename F>
+void with_plain(const AttentionArguments& a, bool packs, const F& f) {
+  const std::int64_t D = a.shape.head_dim;
+  with_type(a.type, [&]<typename T>(std::type_identity<T> type) {
+    const bool is_served = with_size(
+        PlainSizes(), [&](int size) { return D <= size; },
+        [&]<int size>(Int<size> most) { packs ? f(type, Int<kWidest<T>>(), most) : f(type, Int<1>(), most); });
+    SPILLWAY_CHECK(is_served, "attention has no kernel for heads of {}", D);
+  });
+}
+
+template <template <typename, int, int> typename Kernel, typename T, int n, int most>
+void launch_plain(Queue& queue, const AttentionArguments& a) {
+  using Of = Kernel<T, n, most>;
+  Of kernel;
+  kernel.of = operands_of<T>(a);
+  launch(queue, Of::grid(a.shape), kernel);
+}
+
+template <typename Kernel, typename T = BFloat16>
+void launch_tiled(Queue& queue, const AttentionArguments& a) {
+  launch(queue, Kernel::grid(a.shape), Kernel{operands_of<T>(a)});
+}
+
+}  // namespace
+
+void attend(Queue& queue, const AttentionArguments& a) {
+  check(a);
+  const bool packs = fits_packs(a, {a.q, a.k, a.v, a.o});
+  // A single query would leave most of a tile empty.
+  if (a.type == DType::bfloat16 && packs && a.shape.queries > 1) {
+    const auto serves = [&](int size) { return a.shape.head_dim == size; };
+    if (with_size(TiledSizes(), serves, [&]<int D>(Int<D>) { launch_tiled<AttendForward<BFloat16, D>>(queue, a); })) return;
+  }
+  with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
+    launch_plain<PlainAttend, T, n, most>(queue, a);
+  });
+}
+
+void attend_backward(Queue& queue, const AttentionArguments& a) {
+  check(a);
+  SPILLWAY_CHECK(a.position == nullptr, "attention at a position has no gradients");
+  const bool packs = fits_packs(a, {a.q, a.k, a.v, a.o, a.d_o, a.dq, a.dk, a.dv});
+  with_type(a.type, [&]<typename T>(std::type_identity<T>) {
+    const auto delta = [&]<int n>(Int<n>) { launch_tiled<AttendDelta<T, n>, T>(queue, a); };
+    packs ? delta(Int<kWidest<T>>()) : delta(Int<1>());
+  });
+  if (a.type == DType::bfloat16 && packs) {
+    const auto serves = [&](int size) { return a.shape.head_dim == size; };
+    const bool is_served = with_size(TiledSizes(), serves, [&]<int D>(Int<D>) {
+      if constexpr (D <= 128) {
+        launch_tiled<AttendBackwardKeys<BFloat16, D, true, true>>(queue, a);
+      } else {
+        launch_tiled<AttendBackwardKeys<BFloat16, D, true, false>>(queue, a);
+        launch_tiled<AttendBackwardKeys<BFloat16, D, false, true>>(queue, a);
+      }
+      launch_tiled<AttendBackwardQueries<BFloat16, D>>(queue, a);
+    });
+    if (is_served) return;
+  }
+  with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
+    launch_plain<PlainBackwardKeys, T, n, most>(queue, a);
+    launch_plain<PlainBackwardQueries, T, n, most>(queue, a);
+  });
+}
+
+}  // namespace spillway::cuda

@@ -1,0 +1,192 @@
+// Attention forward on tensor cores: a block has a tile of queries of one head, in registers, and goes through the keys and
+// values that they see, tile by tile, with the softmax of what it has seen so far. Memory besides operands: none.
+//
+// Legend: as in attention_tile.cuh.
+#pragma once
+
+#include "models/cuda/attention_tile.cuh"
+
+namespace spillway::cuda {
+
+template <typename T, int D>
+struct AttendForward {
+  static constexpr int kThreads = 128, kWarps = kThreads / 32;
+  // A warp has so many times 16 queries: what it loads of keys and values serves them all, as far as registers hold the sums.
+  static constexpr int kBands = D <= 64 ? 2 : 1, kRows = 16 * kBands, kQueries = kWarps * kRows, kKeys = D <= 128 ? 64 : 32;
+  static constexpr bool kHoldsQueries = D <= 128;  // in registers, else in a tile of their own
+  // Tiles of keys, of values, of keys again, which take turns, and of queries, which if held have passed through the latter two.
+  static constexpr int kTile = kKeys * D;
+  static constexpr std::int64_t kShared = static_cast<std::int64_t>(sizeof(T)) * (3 * kTile + (kHoldsQueries ? 0 : kQueries * D));
+  static_assert(!kHoldsQueries || kQueries * D <= 2 * kTile);
+  AttentionOperands<T> of;
+
+  static Grid grid(const ops::AttentionShape& s) {
+    return {.blocks = (s.queries + kQueries - 1) / kQueries * s.sequences * s.heads, .shared_bytes = kShared};
+  }
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const ops::AttentionShape& s = of.shape;
+    // Those with the most keys begin first.
+    const std::int64_t tiles = (s.queries + kQueries - 1) / kQueries, each = s.sequences * s.heads;
+    const std::int64_t head = gpu.block() % s.heads, b = gpu.block() % each / s.heads;
+    const int first_query = static_cast<int>(tiles - 1 - gpu.block() / each) * kQueries;
+    const Sight sight(gpu, of, b);
+    const T* const keys = of.k.head(b * s.keys, head / (s.heads / s.kv_heads), D);
+    const T* const values = of.v.head(b * s.keys, head / (s.heads / s.kv_heads), D);
+    const auto all = gpu.template shared<T>();
+    const auto queries = kHoldsQueries ? all + kTile : all + 3 * kTile, v_tile = all + kTile;
+    const TileReader<T, D> reader(gpu);
+    const int end_query = first_query + kQueries < sight.queries ? first_query + kQueries : sight.queries;
+    const int first_tile = sight.first(gpu, first_query) / kKeys, last_tile = sight.last(end_query - 1) / kKeys;
+
+    copy_tile<kQueries, D, kThreads>(gpu, queries, of.q.head(b * s.queries, head, D), of.q.stride, first_query, sight.queries);
+    copy_tile<kKeys, D, kThreads>(gpu, all, keys, of.k.stride, first_tile * kKeys, sight.keys);
+    gpu.commit_copies();
+    Warp warp(gpu, s, sight, first_query + gpu.warp() * kRows);
+    if constexpr (kHoldsQueries) {
+      gpu.template wait_for_copies<0>();
+      gpu.sync();
+      SPILLWAY_UNROLL
+      for (int band = 0; band < kBands; ++band)
+        load_left(gpu, warp.queries[band], reader, queries, gpu.warp() * kRows + 16 * band);
+    }
+    for (int tile = first_tile; tile <= last_tile; ++tile) {
+      const int first_key = tile * kKeys;
+      const auto k_tile = all + (tile - first_tile) % 2 * (2 * kTile);
+      gpu.template wait_for_copies<0>();
+      gpu.sync();  // the keys are there, and nobody needs the values before them, nor the other keys
+      copy_tile<kKeys, D, kThreads>(gpu, v_tile, values, of.v.stride, first_key, sight.keys);
+      gpu.commit_copies();
+      if (tile < last_tile) {
+        const auto next = all + (tile + 1 - first_tile) % 2 * (2 * kTile);
+        copy_tile<kKeys, D, kThreads>(gpu, next, keys, of.k.stride, first_key + kKeys, sight.keys);
+      }
+      gpu.commit_copies();
+      const bool sees = warp.sees(sight, first_key);
+      Left<kKeys> weights[kBands];
+      if (sees) warp.weigh(gpu, weights, reader, queries + gpu.warp() * kRows * D, k_tile, first_key);
+      gpu.template wait_for_copies<1>();
+      gpu.sync();
+      if (sees) multiply_columns(gpu, warp.sums, weights, reader, v_tile);
+    }
+    gpu.template wait_for_copies<0>();
+    gpu.sync();  // the tiles are free
+    float* const lse = of.lse == nullptr ? nullptr : of.lse + (b * s.heads + head) * s.queries;
+    warp.finish(gpu, all + gpu.warp() * kRows * D, of.o.head(b * s.queries, head, D), of.o.stride, lse, sight.queries);
+  }
+
+ private:
+  // What a warp knows of its queries. A lane has rows lane / 4 and 8 further of each band.
+  struct Warp {
+    Left<D> queries[kHoldsQueries ? kBands : 1];
+    Sums<D> sums[kBands];
+    float most[kBands][2], total[kBands][2];  // of the products seen so far, and of what the lane has seen of the powers
+    Scores scores;
+    int first_query;
+    int first, last, all_see_from, all_see_to;  // keys: that any query sees, and that all see
+    int first_of[kBands][2], last_of_first;     // of the lane's rows; the last one of row lane / 4
+
+    SPILLWAY_GPU Warp(const Gpu& gpu, const ops::AttentionShape& shape, const Sight& sight, int its_first)
+        : scores(shape), first_query(its_first) {
+      first = sight.first(gpu, first_query), all_see_from = sight.first(gpu, first_query + kRows - 1);
+      all_see_to = sight.last(first_query), last = sight.last(first_query + kRows - 1);
+      last_of_first = all_see_to + gpu.lane() / 4;
+      SPILLWAY_UNROLL
+      for (int band = 0; band < kBands; ++band) {
+        sums[band].clear();
+        SPILLWAY_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          most[band][half] = -INFINITY, total[band][half] = 0;
+          first_of[band][half] = sight.first(gpu, first_query + 16 * band + 8 * half + gpu.lane() / 4);
+        }
+      }
+    }
+
+    SPILLWAY_GPU bool sees(const Sight& sight, int first_key) const {
+      return first_query < sight.queries && first_key <= last && first_key + kKeys > first;
+    }
+    // The powers of two of the tile's scores; what was summed before is brought to the same base.
+    SPILLWAY_GPU void weigh(const Gpu& gpu, Left<kKeys> (&weights)[kBands], const TileReader<T, D>& reader, Shared<T> query_rows,
+                            Shared<T> keys, int first_key) {
+      Sums<kKeys> products[kBands];
+      SPILLWAY_UNROLL
+      for (int band = 0; band < kBands; ++band) products[band].clear();
+      if constexpr (kHoldsQueries) {
+        multiply_rows(gpu, products, Held<D, kBands>{queries}, reader, keys);
+      } else {
+        multiply_rows(gpu, products, InTile<T>{query_rows, 0}, reader, keys);
+      }
+      const bool is_partial = first_key < all_see_from || first_key + kKeys - 1 > all_see_to;
+      SPILLWAY_UNROLL
+      for (int band = 0; band < kBands; ++band) {
+        if (scores.is_capped()) bend(gpu, products[band]);
+        if (is_partial) mask(gpu, products[band], band, first_key);
+        soften(gpu, products[band], band);
+        round_left<T>(gpu, weights[band], products[band]);
+      }
+    }
+    SPILLWAY_GPU void bend(const Gpu& gpu, Sums<kKeys>& products) const {
+      SPILLWAY_UNROLL
+      for (int j = 0; j < kKeys / 8; ++j) {
+        SPILLWAY_UNROLL
+        for (int i = 0; i < 4; ++i) products.x[j][i] = scores.bent(gpu, products.x[j][i]);
+      }
+    }
+    SPILLWAY_GPU void mask(const Gpu& gpu, Sums<kKeys>& products, int band, int first_key) const {
+      SPILLWAY_UNROLL
+      for (int j = 0; j < kKeys / 8; ++j) {
+        SPILLWAY_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int key = first_key + 8 * j + 2 * (gpu.lane() % 4) + i % 2, half = i / 2;
+          if (key < first_of[band][half] || key > last_of_first + 16 * band + 8 * half) products.x[j][i] = -INFINITY;
+        }
+      }
+    }
+    SPILLWAY_GPU void soften(const Gpu& gpu, Sums<kKeys>& products, int band) {
+      SPILLWAY_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float largest = most[band][half];
+        SPILLWAY_UNROLL
+        for (int j = 0; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(products.x[j][2 * half], products.x[j][2 * half + 1]));
+        // The four lanes that share a row.
+        largest = fmaxf(largest, gpu.shuffle_xor(largest, 1));
+        largest = fmaxf(largest, gpu.shuffle_xor(largest, 2));
+        // A row that has not seen a key yet has no base, and its powers are zeros.
+        const float base = largest == -INFINITY ? 0.0f : largest * scores.to_log2;
+        const float before = gpu.exp2(most[band][half] * scores.to_log2 - base);
+        float sum = 0;
+        SPILLWAY_UNROLL
+        for (int j = 0; j < kKeys / 8; ++j) {
+          SPILLWAY_UNROLL
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            products.x[j][i] = gpu.exp2(products.x[j][i] * scores.to_log2 - base);
+            sum += products.x[j][i];
+          }
+        }
+        most[band][half] = largest, total[band][half] = total[band][half] * before + sum;
+        SPILLWAY_UNROLL
+        for (int j = 0; j < D / 8; ++j) sums[band].x[j][2 * half] *= before, sums[band].x[j][2 * half + 1] *= before;
+      }
+    }
+
+    SPILLWAY_GPU void finish(const Gpu& gpu, Shared<T> tile, T* rows, std::int64_t stride, float* lse, int end) {
+      SPILLWAY_UNROLL
+      for (int band = 0; band < kBands; ++band) {
+        float factors[2];
+        SPILLWAY_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          float sum = total[band][half];
+          sum += gpu.shuffle_xor(sum, 1);
+          sum += gpu.shuffle_xor(sum, 2);
+          factors[half] = 1.0f / sum;
+          const int t = first_query + 16 * band + 8 * half + gpu.lane() / 4;
+          if (lse != nullptr && gpu.lane() % 4 == 0 && t < end)
+            gpu.store(lse + t, most[band][half] * (scores.to_log2 * Scores::kLn2) + logf(sum));
+        }
+        store_rows(gpu, sums[band], factors[0], factors[1], tile + 16 * band * D, rows, stride, first_query + 16 * band, end);
+      }
+    }
+  };
+};
+
+}  // namespace spillway::cuda
