@@ -1,4 +1,4 @@
-// A backend on the emulated device for tests whose memory is the host's: each operand of each call has an allocation of its own
+// A backend on the device for tests whose memory is the host's: each operand of each call has an allocation of its own
 // on the device, no byte larger than it must be, so that an access beside it is an error. Operands that overlap share one.
 #pragma once
 
@@ -10,24 +10,23 @@
 #include "memory/error.h"
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/cuda_scratch.h"
-#include "tests/simt/host_gemm.h"
-#include "tests/simt/machine.h"
+#include "tests/cuda/device.h"
 
 namespace spillway::testing {
 
 class DeviceCopies final : public Backend {
  public:
-  explicit DeviceCopies(const simt::Options& options) : queue_(options) {}
+  explicit DeviceCopies(const device::Options& options) : queue_(options) {}
 
   void prepare(const CompiledModel& model) override { backend_.prepare(model); }
   void run(const CallList& list, const PassMemory& memory) override {
     for (const KernelCall& call : list) run(call, memory);
   }
-  simt::Queue& queue() { return queue_; }
+  device::Queue& queue() { return queue_; }
 
  private:
   static std::byte* workspace() {
-    static const simt::Buffer<std::byte> all(cuda::Gemm::kWorkspaceBytes + kMiB);
+    static const device::Buffer<std::byte> all(cuda::Gemm::kWorkspaceBytes + kMiB);
     return all.data();
   }
 
@@ -37,7 +36,7 @@ class DeviceCopies final : public Backend {
     std::byte* host;
     Bytes bytes;
     bool is_written = false;
-    std::unique_ptr<simt::Buffer<std::byte>> device = {};
+    std::unique_ptr<device::Buffer<std::byte>> device = {};
   };
   class Copies {
    public:
@@ -54,7 +53,7 @@ class DeviceCopies final : public Backend {
     }
     void make() {
       for (Copied& copied : copies_)
-        copied.device = std::make_unique<simt::Buffer<std::byte>>(
+        copied.device = std::make_unique<device::Buffer<std::byte>>(
             std::span<const std::byte>(copied.host, static_cast<std::size_t>(copied.bytes)));
     }
     std::byte* of(std::byte* host) const {
@@ -97,17 +96,18 @@ class DeviceCopies final : public Backend {
     }
     // The library's is large, and nothing here looks into it.
     const bool is_product = std::holds_alternative<kernels::Product>(call.kernel);
-    const simt::Buffer<std::byte> scratch(is_product ? 0 : static_cast<std::size_t>(cuda::scratch_bytes(call.kernel)));
+    const device::Buffer<std::byte> scratch(is_product ? 0 : static_cast<std::size_t>(cuda::scratch_bytes(call.kernel)));
     values.push_back(is_product ? workspace() : scratch.data());
     moved.scratch = {.space = Space::value, .index = static_cast<int>(values.size()) - 1};
     there.values = values;
     backend_.run({moved}, there);
+    queue_.synchronize();
     copies.take_back();
   }
 
-  simt::Queue queue_;
-  simt::HostGemm gemm_;
-  cuda::CudaBackend backend_{queue_, gemm_};
+  device::Queue queue_;
+  const std::unique_ptr<cuda::Gemm> gemm_ = device::make_gemm(queue_);
+  cuda::CudaBackend backend_{queue_, *gemm_};
 };
 
 }  // namespace spillway::testing

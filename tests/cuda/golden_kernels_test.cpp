@@ -16,8 +16,8 @@ class GoldenKernels : public ::testing::TestWithParam<std::tuple<const char*, DT
 TEST_P(GoldenKernels, AreThePlainLoops) {
   const auto& [name, dtype, head] = GetParam();
   const GoldenCase golden(name);
-  DeviceCopies device({.seed = 3});
-  ComparingBackend backend(device);
+  DeviceCopies on({.seed = 3});
+  ComparingBackend backend(on);
   Cuts cuts = canonical_cuts(golden.config);
   if (head == HeadMode::tiled) cuts = {.vocabulary_rows = 96, .mlp_columns = 48, .head_strip = 24};
   InCoreRunner runner(golden.config, {dtype, 2, golden.sequence, head}, cuts, 2, &backend);

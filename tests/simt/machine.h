@@ -81,6 +81,7 @@ class Gpu;
 class Queue {
  public:
   explicit Queue(const Options& options = {}) : options_(options) {}
+  void synchronize() {}
   const Options& options() const { return options_; }
   const Counts& counts() const { return counts_; }  // of all launches
   void clear_counts() { counts_ = {}; }
