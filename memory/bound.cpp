@@ -160,7 +160,7 @@ namespace {
 
 // Whether a plan for more micro-batches has more of these: they are of micro-batches, or of all turns where there are many.
 bool repeats_with_micro_batches(const Op& op, const Plan& plan) {
-  return turns_of(plan.choices) > 1 ? (op.when & kMiddleTurns) != 0 : op.micro_batch >= 0;
+  return turns_of(plan.choices) > 1 ? (op.when & kMiddleTurns) != 0 : op.strip.first >= 0;
 }
 
 // Where operations lie in a step, told by the order of compute, which a plan fixes: its operations are at places 0, 1, ... and

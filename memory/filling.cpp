@@ -182,7 +182,7 @@ Filling::BlockBytes Filling::bytes_of(const ParameterBlock& block, const Choices
                          : choices.update == UpdateTime::in_backward ? 0
                                                                      : gradient_bytes_per_element(request_.form);
   const Bytes weight =
-      elements_at_rest(request_.sharding, block, StateKind::weight) * bytes_per_element(request_.form, StateKind::weight);
+      elements_at_rest(request_.sharding, block, StateKind::weight) * state_of(block, request_.form).front().each();
   return {.weight = weight,
           .gradient = waiting_elements(request_.sharding, block) * gradient,
           .optimizer = bytes_at_rest(request_.sharding, block, request_.form) - weight};

@@ -70,7 +70,7 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
       return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update:
       return op.work.bytes / machine.update_bytes * time_by_update_rate(op) *
-             (choices.slots == 2 && op.kind == OpKind::update && op.index == Index::none ? kHashedUpdate : 1);
+             (choices.slots == 2 && updates_block(op) ? kHashedUpdate : 1);
     case Lane::network:
       return static_cast<double>(op.bytes) / machine.network_bytes;
     case Lane::upload:
@@ -122,7 +122,7 @@ std::vector<double> seconds_alone(const Plan& plan, const UnitGraph& graph, cons
   std::vector<double> seconds;
   seconds.reserve(plan.step.ops.size());
   for (const Op& op : plan.step.ops) {
-    const int passes = op.lane == Lane::compute ? op.micro_batches : 1;
+    const int passes = op.lane == Lane::compute ? op.strip.count : 1;
     seconds.push_back(alone(op, machine, graph, plan.choices) + passes * machine.operation_s);
   }
   return seconds;

@@ -171,8 +171,7 @@ class Issue {
       op.when = fetches ? first.fetched_in : first.saved_in;
       op.block = object.block;
       op.unit = object.unit;
-      op.micro_batch = object.micro_batch;
-      if (op.micro_batch >= 0) op.micro_batches = strip_from(choices_, op.micro_batch).count;
+      if (object.micro_batch >= 0) op.strip = strip_from(choices_, object.micro_batch);
       op.operands.reserve(2 * (end - i));
       for (; i < end; ++i) add_move(op, moved[i], fetches, now);
       program_.ops.push_back(std::move(op));

@@ -24,8 +24,7 @@ void NetworkTasks::gather_for(int block, int unit, int phase) {
   Gathered& gathered = gathered_[static_cast<std::size_t>(block)];
   if (gathered.object < 0 || gathered.phase < to_.phase - 1 - to_.choices.lookahead) {
     const ParameterBlock& of = to_.graph.blocks[static_cast<std::size_t>(block)];
-    const Bytes bytes =
-        shard_elements(of.elements, sharding()) * sharding().group * bytes_per_element(to_.choices.form, StateKind::weight);
+    const Bytes bytes = shard_elements(of.elements, sharding()) * sharding().group * to_.plan.blocks[block].weight().each();
     gathered.object = to_.objects().add({.name = {of.name, ".gathered"},
                                          .category = Category::parameters,
                                          .staged_category = Category::parameters,

@@ -42,11 +42,6 @@ std::string_view name_of(Saved saved) {
   return names[static_cast<int>(saved)];
 }
 
-std::string state_array_name(const ParameterBlock& block, StateKind kind) {
-  constexpr std::array<std::string_view, kStateKinds> names = {"weight", "low", "m", "v"};
-  return fmt::format("{}/{}", block.name, names[static_cast<std::size_t>(kind)]);
-}
-
 Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
 }
@@ -108,15 +103,6 @@ std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choi
   for (const ParameterBlock& block : graph.blocks)
     begin.push_back(begin.back() + (choices.sharding.shards_optimizer() ? square_nodes_of_part(block.elements) : 1));
   return begin;
-}
-
-Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form) {
-  Bytes sum = 0;
-  for (int kind = 0; kind < kStateKinds; ++kind) {
-    const auto of = static_cast<StateKind>(kind);
-    sum += elements_at_rest(sharding, block, of) * bytes_per_element(form, of);
-  }
-  return sum;
 }
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index) {
@@ -193,8 +179,8 @@ void check_operands(const Plan& plan, const Program& program, const UnitGraph& g
   for (int id = 0; id < ops; ++id) {
     const Op& op = program.ops[id];
     if (op.unit >= static_cast<std::ptrdiff_t>(units) || op.block >= static_cast<int>(graph.blocks.size()) ||
-        op.micro_batch + op.micro_batches > micro_batches) {
-      refuse(fmt::format("operation {} names unit {}, block {}, micro-batch {}", id, op.unit, op.block, op.micro_batch));
+        op.strip.first + op.strip.count > micro_batches) {
+      refuse(fmt::format("operation {} names unit {}, block {}, micro-batch {}", id, op.unit, op.block, op.strip.first));
     }
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0) continue;

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/block_state.h"
 #include "memory/chain.h"
 #include "memory/control_words.h"
 #include "memory/sharding.h"
@@ -27,36 +28,7 @@
 
 namespace spillway {
 
-// --- State of a parameter -------------------------------------------------------------------------------------------------
-
-enum class StateForm : std::uint8_t { exact, compact, fp32 };  // fp32: with --dtype fp32, the weight is its own master
-enum class StateKind : std::uint8_t { weight, low, m, v };
-inline constexpr int kStateKinds = 4;
-
-// Bytes an element at rest; 0 where the form has no such array.
-constexpr Bytes bytes_per_element(StateForm form, StateKind kind) {
-  constexpr Bytes table[3][kStateKinds] = {{2, 2, 4, 4}, {2, 2, 2, 2}, {4, 0, 4, 4}};
-  return table[static_cast<int>(form)][static_cast<int>(kind)];
-}
-// The name that a block's array has in a checkpoint and in a commit record: "layer.3.mlp/low".
-std::string state_array_name(const ParameterBlock& block, StateKind kind);
-// Of all its arrays together.
-constexpr Bytes bytes_per_element(StateForm form) {
-  Bytes sum = 0;
-  for (int kind = 0; kind < kStateKinds; ++kind) sum += bytes_per_element(form, static_cast<StateKind>(kind));
-  return sum;
-}
-// Of a gradient that waits for its update: rounded once in compact form.
-constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
-
 // --- Buffers --------------------------------------------------------------------------------------------------------------
-
-enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
-inline constexpr int kCategories = 5;
-constexpr std::string_view name_of(Category category) {
-  constexpr std::string_view names[kCategories] = {"parameters", "optimizer", "gradients", "activations", "staging"};
-  return names[static_cast<int>(category)];
-}
 
 // Names are put together where somebody reads them: a search makes some hundred thousand buffers
 // that nobody asks for their names.
@@ -152,7 +124,7 @@ enum class Role : std::uint8_t {
   row_squares,
   looked_up,  // [tokens, row_elements]: rows for a lookup
 };
-inline constexpr int kRoles = 23;
+inline constexpr int kRoles = static_cast<int>(Role::looked_up) + 1;
 
 // Which slot of two-slot state an NVMe operand means: the one that holds the state before this step's update, or after it.
 enum class Slot : std::uint8_t { before, after };
@@ -178,6 +150,11 @@ struct Wait {
 using Operands = std::pmr::vector<Operand>;
 using Waits = std::pmr::vector<Wait>;
 
+// Micro-batches of a turn: `count` of them from `first` on.
+struct Strip {
+  int first = 0, count = 1;
+};
+
 // What an operation does, but for what it touches and waits for.
 struct OpHead {
   OpKind kind = OpKind::move;
@@ -185,7 +162,7 @@ struct OpHead {
   Index index = Index::none;
   TurnSet when = kEveryTurn;
   int unit = -1, block = -1;
-  int micro_batch = -1, micro_batches = 1;          // the first of the turn's that it is for, and how many
+  Strip strip{.first = -1};                         // the micro-batches that it is for; first -1: of none alone
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
   Work work;                            // compute and update lanes
   Bytes bytes = 0;                      // that it moves
@@ -194,6 +171,8 @@ struct OpHead {
 
 // "read", "write_rows", "forward"
 std::string_view name_of(const OpHead& op);
+// Whether it updates a block, and no rows apart from theirs.
+constexpr bool updates_block(const OpHead& op) { return op.kind == OpKind::update && op.index == Index::none; }
 
 struct Op : OpHead {
   Operands operands{};
@@ -273,10 +252,6 @@ struct Choices {
 // Turns of a step, and operations that a pass of a unit is in each.
 constexpr int turns_of(const Choices& choices) { return choices.micro_batches / choices.group; }
 constexpr int strips_of(const Choices& choices) { return (choices.group + choices.strip - 1) / choices.strip; }
-// Micro-batches of a turn: `count` of them from `first` on.
-struct Strip {
-  int first = 0, count = 1;
-};
 constexpr Strip strip_from(const Choices& choices, int first) { return {first, std::min(choices.strip, choices.group - first)}; }
 // Groups of so many, cut into so many strips at most.
 inline constexpr int kMostStrips = 8;
@@ -371,30 +346,32 @@ Bytes row_window(Bytes row_bytes);
 // blocks, the state has no second slot for a step that is taken back.
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
-// Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
-inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind) {
-  const bool sharded = kind == StateKind::weight ? sharding.shards_weights() : sharding.shards_optimizer();
-  return sharded ? shard_elements(block.elements, sharding) : block.elements;
-}
-inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBlock& block) {
-  return sharding.shards_gradients() ? shard_elements(block.elements, sharding) : block.elements;
-}
-Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form);  // of all its arrays
-
 // The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block
 // has one, its sum of squares; where ranks have parts of it, the nodes of its tree that a part is, of which all ranks' make the
 // sum. Open are the nodes of the block whose updates take its squares, from one of its updates to the next.
 std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices);
 
+// What of a block lasts, by its buffers in Plan::resident.
+struct RestingArray : StateArray {
+  int buffer = -1;
+};
+struct BlockBuffers {
+  std::vector<RestingArray> state;  // all of the block's list; in a plan that only evaluates, the weight
+  int waiting_gradient = -1;        // -1: it lives within a step
+  std::vector<int> sums;            // of each of its users' gradient, from turn to turn; none where a step is one
+
+  const RestingArray& weight() const { return state.front(); }
+  // Null where there is none.
+  const RestingArray* find(StateKind kind) const {
+    const auto found = std::ranges::find(state, kind, &RestingArray::kind);
+    return found == state.end() ? nullptr : &*found;
+  }
+};
+
 struct Plan {
   Choices choices;
   std::vector<Buffer> resident;
-  // Where each block's arrays and waiting gradient rest: index into `resident`, -1 where the form has
-  // none or it lives within a step.
-  std::vector<std::array<int, kStateKinds>> state_buffer;
-  std::vector<int> gradient_buffer;
-  // A block: where the sum of each of its users' gradients is from turn to turn; none where a step is one.
-  std::vector<std::vector<int>> sum_buffer;
+  std::vector<BlockBuffers> blocks;
   // Buffers of control words, resident on the device tier.
   int loss_buffer = -1;                 // MicroBatchWords [micro_batches]; double: the step's loss
   int norm_buffer = -1;                 // double: sums of squares, as norm_words() says
@@ -414,6 +391,16 @@ struct Plan {
 };
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index);
+
+// What one of a timeline's spans is of.
+struct OpInTurn {
+  const Op& op;
+  int turn = 0;
+};
+inline OpInTurn op_of_span(const Plan& plan, std::size_t span) {
+  const std::size_t ops = plan.step.ops.size();
+  return {plan.step.ops[span % ops], shown_turn(static_cast<int>(span / ops), turns_of(plan.choices))};
+}
 
 // Recomputes every invariant that the executor relies on and throws Error (exit 1 for a plan of ours, used with InputError's exit
 // code for a plan from a file by the caller): operands inside buffers, buffers inside tiers, live buffers disjoint, waits

@@ -3,14 +3,6 @@
 #include <algorithm>
 
 namespace spillway {
-
-std::string_view name_of_kind(StateKind kind) {
-  constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
-  return names[static_cast<int>(kind)];
-}
-
-Category category_of(StateKind kind) { return kind == StateKind::weight ? Category::parameters : Category::optimizer; }
-
 namespace {
 
 int add_resident(Plan& plan, const BufferName& name, Category category, Tier tier, Bytes bytes, int slots) {
@@ -23,11 +15,10 @@ int add_resident(Plan& plan, const BufferName& name, Category category, Tier tie
   return static_cast<int>(plan.resident.size()) - 1;
 }
 
-int add_state(const ParameterBlock& block, StateKind kind, Tier tier, Plan& plan) {
-  const Bytes each = bytes_per_element(plan.choices.form, kind);
-  if (each == 0) return -1;
-  return add_resident(plan, {block.name, name_of_kind(kind)}, category_of(kind), tier,
-                      each * elements_at_rest(plan.choices.sharding, block, kind), tier == Tier::nvme ? plan.choices.slots : 1);
+void add_state(const ParameterBlock& block, const StateArray& array, Tier tier, Plan& plan) {
+  const Bytes bytes = array.each() * elements_at_rest(plan.choices.sharding, block, array.kind);
+  plan.blocks.back().state.push_back({array, add_resident(plan, {block.name, suffix_of(array.kind)}, category_of(array.kind),
+                                                          tier, bytes, tier == Tier::nvme ? plan.choices.slots : 1)});
 }
 
 void add_common_buffers(const UnitGraph& graph, Plan& plan) {
@@ -40,14 +31,14 @@ void add_common_buffers(const UnitGraph& graph, Plan& plan) {
 // What is summed from turn to turn: by each of a block's users for itself, but where the waiting gradient is the sum.
 void add_sums(const UnitGraph& graph, Plan& plan) {
   if (turns_of(plan.choices) == 1) return;
-  plan.sum_buffer.resize(graph.blocks.size());
   const bool waits_as_is = plan.choices.form != StateForm::compact && !plan.choices.sharding.shards_gradients();
   for (const Unit& unit : graph.units) {
     for (const int block : unit.gradient_blocks) {
-      std::vector<int>& sums = plan.sum_buffer[block];
-      const bool is_there = sums.empty() && waits_as_is && plan.gradient_buffer[block] >= 0;
       const ParameterBlock& of = graph.blocks[block];
-      sums.push_back(is_there ? -1
+      const int waiting = plan.blocks[block].waiting_gradient;
+      std::vector<int>& sums = plan.blocks[block].sums;
+      const bool is_there = sums.empty() && waits_as_is && waiting >= 0;
+      sums.push_back(is_there ? waiting
                               : add_resident(plan, {of.name, sums.empty() ? ".gradient" : ".gradient_of_second_use"},
                                              Category::gradients, plan.choices.gradient_tier[block], 4 * of.elements, 1));
     }
@@ -85,19 +76,15 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   }
   if (choices.gives_logits)
     plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
-  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    std::array<int, kStateKinds> buffers{};
-    for (const StateKind kind : kKinds) {
-      const Tier tier = kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block];
-      buffers[static_cast<int>(kind)] = add_state(graph.blocks[block], kind, tier, plan);
-    }
-    plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(
-        !defers(choices, static_cast<int>(block)) || !has_dense_gradient(graph, choices, static_cast<int>(block))
-            ? -1
-            : add_resident(
-                  plan, {graph.blocks[block].name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
-                  gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, graph.blocks[block]), 1));
+  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+    const ParameterBlock& of = graph.blocks[block];
+    BlockBuffers& buffers = plan.blocks.emplace_back();
+    for (const StateArray& array : state_of(of, choices.form))
+      add_state(of, array, array.kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block], plan);
+    if (defers(choices, block) && has_dense_gradient(graph, choices, block))
+      buffers.waiting_gradient =
+          add_resident(plan, {of.name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
+                       gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, of), 1);
   }
   add_sums(graph, plan);
 }
@@ -113,11 +100,8 @@ void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
         !value.lasts ? -1 : add_resident(plan, {value.name}, Category::activations, Tier::device, value.bytes, 1));
   }
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    std::array<int, kStateKinds> buffers{-1, -1, -1, -1};
-    buffers[static_cast<int>(StateKind::weight)] =
-        add_state(graph.blocks[block], StateKind::weight, choices.weight_tier[block], plan);
-    plan.state_buffer.push_back(buffers);
-    plan.gradient_buffer.push_back(-1);
+    plan.blocks.emplace_back();
+    add_state(graph.blocks[block], state_of(graph.blocks[block], choices.form).front(), choices.weight_tier[block], plan);
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "memory/resident_buffers.h"
-
 namespace spillway {
 
 RowTasks::RowTasks(TaskWriter& to, UpdateTasks& updates) : to_(to), updates_(updates) {
@@ -18,21 +16,21 @@ RowTasks::RowTasks(TaskWriter& to, UpdateTasks& updates) : to_(to), updates_(upd
 Task& RowTasks::add_task(OpKind kind, Lane lane, const Strip& strip) {
   Task& task = to_.add(kind, lane);
   task.op.index = Index::rows;
-  task.op.micro_batch = strip.first, task.op.micro_batches = strip.count;
+  task.op.strip = strip;
   return task;
 }
 
 void RowTasks::fetch(const Strip& strip) {
   const Choices& choices = to_.choices;
   const std::int64_t rows = strip.count * to_.graph.rows;
-  const auto rows_of = [&](std::string_view name, Bytes bytes_of_row) {
-    return to_.objects().add({.name = {"rows", name}, .bytes = rows * bytes_of_row, .micro_batch = strip.first});
+  const auto rows_of = [&](std::string_view name, StateKind kind, Bytes bytes_of_row) {
+    return to_.objects().add({.name = {"rows", name}, .kind = kind, .bytes = rows * bytes_of_row, .micro_batch = strip.first});
   };
-  std::array<int, kStateKinds> fetched{-1, -1, -1, -1};
+  std::vector<int> fetched;
   const auto fetch = [&](Task& task, StateKind kind, Role role, Bytes each, std::string_view name, const auto& home) {
     for (const int unit : lookups_) to_.at_rest(task, Role::from, Access::read, home(block_of(unit))).kind = kind;
-    const int object = rows_of(name, row_window(row_elements() * each));
-    to_.use(task, role, Access::write, object).kind = kind;
+    const int object = rows_of(name, kind, row_window(row_elements() * each));
+    to_.use(task, role, Access::write, object);
     task.op.bytes += to_.object(object).bytes;
     task.op.small_requests += rows;
     return object;
@@ -42,25 +40,21 @@ void RowTasks::fetch(const Strip& strip) {
     if (when == kPendingTurn && !defers_all(choices)) break;  // no update waits
     Task& task = add_task(OpKind::move, Lane::nvme_read, strip);
     task.op.when = when;
-    for (const StateKind kind : kKinds) {
-      const Bytes each = bytes_per_element(choices.form, kind);
-      if (each == 0 || (kind == StateKind::weight) != (when == kEveryTurn)) continue;
-      fetched[static_cast<int>(kind)] = fetch(task, kind, Role::to, each, name_of_kind(kind),
-                                              [&](int block) { return to_.plan.state_buffer[block][static_cast<int>(kind)]; });
+    for (const StateArray& array : state()) {
+      if ((array.kind == StateKind::weight) != (when == kEveryTurn)) continue;
+      fetched.push_back(fetch(task, array.kind, Role::to, array.each(), suffix_of(array.kind),
+                              [&](int block) { return to_.plan.blocks[block].find(array.kind)->buffer; }));
     }
     if (when == kEveryTurn || !is_tied(block_of(lookups_.front()))) continue;
     gradient = fetch(task, StateKind::weight, Role::waiting, gradient_bytes_per_element(choices.form), ".gradient",
-                     [&](int block) { return to_.plan.gradient_buffer[block]; });
+                     [&](int block) { return to_.plan.blocks[block].waiting_gradient; });
   }
   Task& task = add_task(OpKind::update, Lane::update, strip);
   task.op.work.bytes =
-      static_cast<double>(rows * row_elements() * (gradient_bytes_per_element(choices.form) + bytes_per_element(choices.form)));
-  for (const StateKind kind : kKinds) {
-    const int object = fetched[static_cast<int>(kind)];
-    if (object >= 0) to_.use(task, Role::state, Access::update, object).kind = kind;
-  }
+      static_cast<double>(rows * row_elements() * (gradient_bytes_per_element(choices.form) + bytes_per_element(state())));
+  for (const int object : fetched) to_.use(task, Role::state, Access::update, object);
   if (gradient >= 0) to_.use(task, Role::waiting, Access::read, gradient);
-  const int taken = rows_of(".lookup", row_elements() * bytes_per_element(choices.form, StateKind::weight));
+  const int taken = rows_of(".lookup", StateKind::weight, row_elements() * state().front().each());
   to_.use(task, Role::looked_up, Access::write, taken);
   if (defers_all(choices)) {
     to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
@@ -161,25 +155,20 @@ void RowTasks::finish() {
 // beside them in their windows is as it will stay.
 void RowTasks::fetch_touched() {
   updates_.issue_looked_up();
-  for (const StateKind kind : kKinds) {
-    const Bytes each = bytes_per_element(to_.choices.form, kind);
-    touched_object_[static_cast<int>(kind)] =
-        each == 0
-            ? -1
-            : to_.objects().add(
-                  {.name = {"rows", name_of_kind(kind)}, .kind = kind, .bytes = step_rows() * row_window(row_elements() * each)});
+  for (const StateArray& array : state()) {
+    const Bytes bytes = step_rows() * row_window(row_elements() * array.each());
+    touched_objects_.push_back(to_.objects().add({.name = {"rows", suffix_of(array.kind)}, .kind = array.kind, .bytes = bytes}));
   }
-  for (const Strip& strip : to_.strips) move_touched(Lane::nvme_read, strip, kKinds);
+  for (const Strip& strip : to_.strips) move_touched(Lane::nvme_read, strip, touched_objects_);
 }
 
-void RowTasks::move_touched(Lane lane, const Strip& strip, std::span<const StateKind> kinds) {
+void RowTasks::move_touched(Lane lane, const Strip& strip, std::span<const int> objects) {
   const bool reads = lane == Lane::nvme_read;
   Task& task = add_task(OpKind::move, lane, strip);
-  for (const StateKind of : kinds) {
-    const int object = touched_object_[static_cast<int>(of)];
-    if (object < 0) continue;
+  for (const int object : objects) {
+    const StateKind of = to_.object(object).kind;
     for (const int unit : lookups_) {
-      const int home = to_.plan.state_buffer[block_of(unit)][static_cast<int>(of)];
+      const int home = to_.plan.blocks[block_of(unit)].find(of)->buffer;
       to_.at_rest(task, reads ? Role::from : Role::to, reads ? Access::read : Access::write, home).kind = of;
     }
     const Bytes each = to_.object(object).bytes / to_.choices.micro_batches, bytes = strip.count * each;
@@ -193,15 +182,14 @@ void RowTasks::update_touched() {
   Task& task = add_task(OpKind::update, Lane::update);
   const Choices& choices = to_.choices;
   task.op.work.bytes = static_cast<double>(step_rows() * row_elements() *
-                                           (gradient_bytes_per_element(choices.form) + 2 * bytes_per_element(choices.form)));
-  for (const int object : touched_object_) {
-    if (object >= 0) to_.use(task, Role::state, Access::update, object);
-  }
+                                           (gradient_bytes_per_element(choices.form) + 2 * bytes_per_element(state())));
+  for (const int object : touched_objects_) to_.use(task, Role::state, Access::update, object);
   to_.use(task, Role::touched_gradients, Access::read, touched_gradient_object_);
   updates_.read_settled_loss(task);
   // The next step begins with the rows' weights, and need not wait for the rest.
-  for (const auto kinds : {std::span(kKinds).first(1), std::span(kKinds).subspan(1)}) {
-    for (const Strip& strip : to_.strips) move_touched(Lane::nvme_write, strip, kinds);
+  const std::span<const int> objects(touched_objects_);
+  for (const auto part : {objects.first(1), objects.subspan(1)}) {
+    for (const Strip& strip : to_.strips) move_touched(Lane::nvme_write, strip, part);
   }
 }
 

@@ -5,7 +5,6 @@
 // Legend: N tokens of a step.
 #pragma once
 
-#include <array>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -44,13 +43,15 @@ class RowTasks {
   int block_of(int lookup) const { return to_.graph.units[lookup].blocks.front(); }
   // Where rows are apart, their blocks' gradients are those of the head that shares them, if there is one.
   bool is_tied(int block) const { return has_dense_gradient(to_.graph, to_.choices, block); }
+  // Of a block that is looked up: all have the same arrays.
+  StateList state() const { return state_of(to_.graph.blocks[block_of(lookups_.front())], to_.choices.form); }
   // Of the rows of a strip, or of all that the step's tokens touch.
   Task& add_task(OpKind kind, Lane lane, const Strip& strip = {.first = -1, .count = 1});
   int sums(int& object, std::string_view name);
   void finish_apart(int block);
   void finish();
   void fetch_touched();
-  void move_touched(Lane lane, const Strip& strip, std::span<const StateKind> kinds);
+  void move_touched(Lane lane, const Strip& strip, std::span<const int> objects);
   void update_touched();
 
   TaskWriter& to_;
@@ -61,7 +62,7 @@ class RowTasks {
   int touched_at_ = -1;
   int by_head_object_ = -1, by_lookups_object_ = -1;  // fp32 [N, row_elements]: what the head added to the rows, and the lookups
   int touched_gradient_object_ = -1;                  // [N, row_elements]: both, as the update takes them
-  std::array<int, kStateKinds> touched_object_{};     // [N, window]: the state of those rows
+  std::vector<int> touched_objects_;                  // [N, window]: the state of those rows, array after array
 };
 
 }  // namespace spillway

@@ -59,11 +59,11 @@ class Builder {
     if (!makes_durable(to_.choices)) return;
     Task& task = to_.add(OpKind::commit, Lane::commit);
     task.op.when = kFirstTurn | kCommitAlone;
-    for (const auto& arrays : to_.plan.state_buffer) {
-      for (const int buffer : arrays) {
-        if (buffer < 0) continue;
-        if (to_.plan.resident[buffer].tier != Tier::nvme) task.op.bytes += to_.plan.resident[buffer].bytes;
-        to_.at_rest(task, Role::state, Access::read, buffer);
+    for (const BlockBuffers& block : to_.plan.blocks) {
+      for (const RestingArray& array : block.state) {
+        const Buffer& buffer = to_.plan.resident[array.buffer];
+        if (buffer.tier != Tier::nvme) task.op.bytes += buffer.bytes;
+        to_.at_rest(task, Role::state, Access::read, array.buffer);
       }
     }
   }
@@ -71,8 +71,7 @@ class Builder {
   Task& add_pass(OpKind kind, int index, const Strip& strip, Work work) {
     Task& task = to_.add(kind, Lane::compute);
     task.op.unit = index;
-    task.op.micro_batch = strip.first;
-    task.op.micro_batches = strip.count;
+    task.op.strip = strip;
     task.op.work = scaled(work, strip.count);
     return task;
   }

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "memory/resident_buffers.h"
-
 namespace spillway {
 
 TaskObjects::TaskObjects(const UnitGraph& graph, const Plan& plan, Purpose purpose, std::vector<Object>& objects)
@@ -27,27 +25,24 @@ int TaskObjects::add(Object object) {
   return static_cast<int>(objects_.size()) - 1;
 }
 
-int TaskObjects::state(int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-  const int resident = plan_.state_buffer[block][static_cast<int>(kind)];
-  const Bytes each = bytes_per_element(choices_.form, kind);
-  const Tier tier = plan_.resident[resident].tier;
-  Object object{.name = {graph_.blocks[block].name, name_of_kind(kind)},
-                .category = category_of(kind),
-                .staged_category = Category::staging,
-                .kind = kind,
-                .home = tier,
-                .bytes = elements * each,
-                .block = block,
-                .lasts = kAlways};
-  object.home_buffer = resident;
-  object.home_begin = begin * each;
-  return add(std::move(object));
+int TaskObjects::state(int block, const RestingArray& array, std::int64_t begin, std::int64_t elements) {
+  return add({.name = {graph_.blocks[block].name, suffix_of(array.kind)},
+              .category = category_of(array.kind),
+              .staged_category = Category::staging,
+              .kind = array.kind,
+              .home = plan_.resident[array.buffer].tier,
+              .bytes = elements * array.each(),
+              .block = block,
+              .lasts = kAlways,
+              .home_buffer = array.buffer,
+              .home_begin = begin * array.each()});
 }
 
 int TaskObjects::weight(int block) {
   int& object = weight_object_[block];
   if (object < 0)
-    object = state(block, StateKind::weight, 0, elements_at_rest(choices_.sharding, graph_.blocks[block], StateKind::weight));
+    object = state(block, plan_.blocks[block].weight(), 0,
+                   elements_at_rest(choices_.sharding, graph_.blocks[block], StateKind::weight));
   return object;
 }
 
@@ -93,7 +88,7 @@ int TaskObjects::waiting_gradient(int block) {
 }
 
 void TaskObjects::place_waiting_gradient(int block, Object& object) const {
-  const int resident = plan_.gradient_buffer[block];
+  const int resident = plan_.blocks[block].waiting_gradient;
   if (resident < 0) return;
   object.lasts = kAlways;  // written by the step before
   object.home_buffer = resident;
@@ -101,9 +96,10 @@ void TaskObjects::place_waiting_gradient(int block, Object& object) const {
 
 // The next turn goes on with the sum of this one, but after the last it is used up.
 void TaskObjects::place_sum(int block, std::size_t use, Object& object) const {
-  if (plan_.sum_buffer.empty() || object.home_buffer >= 0) return;
+  const std::vector<int>& sums = plan_.blocks[block].sums;
+  if (sums.empty() || object.home_buffer >= 0) return;
   object.lasts = kEveryTurn & ~kLastTurn;
-  object.home_buffer = plan_.sum_buffer[block][use];
+  object.home_buffer = sums[use];
 }
 
 int TaskObjects::value(int index, const Strip& strip) {

@@ -18,7 +18,7 @@ class TaskObjects {
 
   int add(Object object);
   // A new one of elements [begin, begin + elements) of an array of a block's state.
-  int state(int block, StateKind kind, std::int64_t begin, std::int64_t elements);
+  int state(int block, const RestingArray& array, std::int64_t begin, std::int64_t elements);
   int weight(int block);  // as it rests
   // The sum that the use-th user of the block's gradient accumulates, in the order of the backward.
   int gradient(int block, int use);

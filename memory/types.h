@@ -1,4 +1,4 @@
-// The few words that every folder shares: sizes, element types, tiers, lanes.
+// The few words that every folder shares: sizes, element types, tiers, categories, lanes.
 // Not here: anything that owns memory or does work.
 #pragma once
 
@@ -27,6 +27,14 @@ enum class Tier : std::uint8_t { device, host, nvme };
 inline constexpr int kTiers = 3;
 constexpr std::string_view name_of(Tier tier) {
   return tier == Tier::device ? "device" : tier == Tier::host ? "host" : "nvme";
+}
+
+// What bytes are for.
+enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
+inline constexpr int kCategories = 5;
+constexpr std::string_view name_of(Category category) {
+  constexpr std::string_view names[kCategories] = {"parameters", "optimizer", "gradients", "activations", "staging"};
+  return names[static_cast<int>(category)];
 }
 
 // A resource that runs one operation at a time, in the order of the plan.

@@ -1,8 +1,7 @@
 #include "memory/update_tasks.h"
 
 #include <algorithm>
-
-#include "memory/resident_buffers.h"
+#include <span>
 
 namespace spillway {
 
@@ -25,8 +24,7 @@ void UpdateTasks::queue_pending() {
 void UpdateTasks::queue_in(UpdateQueue& queue, int block, TurnSet when, int phase) {
   queued_[block] = 1;
   const std::int64_t elements = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
-  const int moments = to_.plan.state_buffer[block][static_cast<int>(StateKind::m)];
-  const bool rests_there = to_.plan.resident[moments].tier == to_.choices.update_tier;
+  const bool rests_there = to_.choices.optimizer_tier[block] == to_.choices.update_tier;
   const std::int64_t size = rests_there ? elements : to_.choices.update_chunk;
   for (std::int64_t begin = 0; begin < elements; begin += size)
     queue.push_back({block, begin, std::min(begin + size, elements), when, phase});
@@ -132,20 +130,18 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const bool is_apart = keeps_rows_apart(to_.graph, choices, piece.block);
   const int gradient_of_block = has_dense_gradient(to_.graph, choices, piece.block) ? objects.waiting_gradient(piece.block) : -1;
   const std::int64_t elements = piece.end - piece.begin;
+  const BlockBuffers& buffers = to_.plan.blocks[piece.block];
   std::vector<int> moved;
-  for (const StateKind kind : kKinds) {
-    if (kind == StateKind::weight || bytes_per_element(choices.form, kind) == 0) continue;
-    moved.push_back(objects.state(piece.block, kind, piece.begin, elements));
-  }
+  for (const RestingArray& array : std::span(buffers.state).subspan(1))
+    moved.push_back(objects.state(piece.block, array, piece.begin, elements));
   Task& task = to_.add(OpKind::update, lane_of_updates(choices), choices.update_tier);
   if (task.op.lane == Lane::update) task.phase = piece.phase;
   task.op.block = piece.block;
   task.op.when = piece.when;
   task.op.element_begin = piece.begin;
   task.op.element_end = piece.end;
-  const Bytes weight_bytes = bytes_per_element(choices.form, StateKind::weight),
-              gradient_bytes = gradient_bytes_per_element(choices.form),
-              each = gradient_bytes + 2 * bytes_per_element(choices.form);
+  const Bytes weight_bytes = buffers.weight().each(), gradient_bytes = gradient_bytes_per_element(choices.form),
+              each = gradient_bytes + 2 * bytes_per_element(state_of(block_of(piece.block), choices.form));
   task.op.work.bytes = static_cast<double>(each * elements);
   to_.use(task, Role::state, Access::update, weight_of_block, piece.begin * weight_bytes, elements * weight_bytes);
   for (const int object : moved) to_.use(task, Role::state, Access::update, object);

@@ -78,8 +78,7 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   std::vector<Memory> memories(plan.resident.size() + program.buffers.size());
   for (std::size_t id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
-    const bool reads = op.lane == Lane::nvme_read && op.index == Index::none,
-               updates = op.kind == OpKind::update && op.index == Index::none;
+    const bool reads = op.lane == Lane::nvme_read && op.index == Index::none, updates = updates_block(op);
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0 || reads) continue;
       Memory& memory = memories[static_cast<std::size_t>(operand.buffer)];
@@ -133,7 +132,7 @@ BoundPass bound_pass(const Plan& plan, const Program& program, const TierMemory&
   if (bound.calls_before != nullptr) add_strides(unit.forward);
   add_strides(op.kind == OpKind::backward ? unit.backward : unit.forward);
   if (bound.takes_rows)
-    bound.rows_stride = graph.rows * unit.lookup.row_elements * bytes_per_element(plan.choices.form, StateKind::weight);
+    bound.rows_stride = graph.rows * unit.lookup.row_elements * plan.blocks[unit.blocks.front()].weight().each();
   return bound;
 }
 

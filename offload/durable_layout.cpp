@@ -14,24 +14,19 @@ namespace {
 constexpr std::int64_t kLongestExtent = 1 << 20;
 static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 
-}  // namespace
-
-StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
-  StateArrays state;
+DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
+  DurableArrays state;
   state.array_of_buffer.assign(plan.resident.size(), -1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    for (int kind = 0; kind < kStateKinds; ++kind) {
-      const int index = plan.state_buffer[block][static_cast<std::size_t>(kind)];
-      if (index < 0) continue;
-      const Buffer& buffer = plan.resident[static_cast<std::size_t>(index)];
-      const auto which = static_cast<StateKind>(kind);
-      DurableArray array{.name = state_array_name(graph.blocks[block], which),
-                         .bytes = graph.blocks[block].elements * bytes_per_element(plan.choices.form, which)};
+    for (const RestingArray& of : plan.blocks[block].state) {
+      const Buffer& buffer = plan.resident[static_cast<std::size_t>(of.buffer)];
+      DurableArray array{.name = state_array_name(graph.blocks[block], of.kind),
+                         .bytes = graph.blocks[block].elements * of.each()};
       SPILLWAY_CHECK(array.bytes % kExtentAlignment == 0, "{} has {} bytes", array.name, array.bytes);
-      array.extent_bytes = kLongestExtent * bytes_per_element(plan.choices.form, which);
+      array.extent_bytes = kLongestExtent * of.each();
       if (buffer.tier == Tier::nvme) array.begin = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
-      state.array_of_buffer[static_cast<std::size_t>(index)] = static_cast<int>(state.arrays.size());
-      state.buffer.push_back(index);
+      state.array_of_buffer[static_cast<std::size_t>(of.buffer)] = static_cast<int>(state.arrays.size());
+      state.buffer.push_back(of.buffer);
       state.arrays.push_back(std::move(array));
     }
   }
@@ -46,23 +41,22 @@ StateArrays state_arrays(const Plan& plan, const UnitGraph& graph) {
   };
   for (const Program* program : {&plan.step, &plan.evaluate}) {
     for (const Op& op : program->ops) {
-      if (op.index == Index::rows) continue;
-      if (op.kind == OpKind::move) {
+      if (op.kind == OpKind::move && op.index == Index::none) {
         for (const Operand& operand : op.operands) cut(operand.buffer, operand.begin, operand.bytes);
       }
-      for (int kind = 0; op.kind == OpKind::update && kind < kStateKinds; ++kind) {
-        const Bytes each = bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
-        cut(plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)], op.element_begin * each,
-            (op.element_end - op.element_begin) * each);
-      }
+      if (!updates_block(op)) continue;
+      for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(op.block)].state)
+        cut(of.buffer, op.element_begin * of.each(), (op.element_end - op.element_begin) * of.each());
     }
   }
   for (DurableArray& array : state.arrays) array.extent_bytes = std::min(array.extent_bytes, array.bytes);
   return state;
 }
 
+}  // namespace
+
 DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph) {
-  DurableLayout layout{.state = state_arrays(plan, graph)};
+  DurableLayout layout{.state = durable_arrays(plan, graph)};
   Bytes end = round_up(plan.peak[static_cast<int>(Tier::nvme)], kExtentAlignment);
   CommitRecord record;
   std::int64_t extents = 0;

@@ -15,15 +15,14 @@ namespace spillway {
 
 // All arrays of the state, block by block, with what one checksum is of. Nothing of it depends on how a program moves them but
 // the extents, which no read or write cuts.
-struct StateArrays {
+struct DurableArrays {
   std::vector<DurableArray> arrays;
   std::vector<int> buffer;           // [arrays] index into Plan::resident
   std::vector<int> array_of_buffer;  // [resident buffers]; -1: no state
 };
-StateArrays state_arrays(const Plan& plan, const UnitGraph& graph);
 
 struct DurableLayout {
-  StateArrays state;         // with the places of copies filled in
+  DurableArrays state;       // with the places of copies filled in
   Bytes copied_bytes = 0;    // of state on the device, once
   Bytes records_begin = 0;
   Bytes place_bytes = 0;     // of a record

@@ -317,13 +317,13 @@ struct StateRange {
 };
 
 StateRange range_of(const Plan& plan, int block, StateKind kind, std::int64_t element, std::size_t bytes) {
-  const int index = plan.state_buffer.at(block)[static_cast<int>(kind)];
-  SPILLWAY_CHECK(index >= 0, "block {} has no such array", block);
-  const Buffer& buffer = plan.resident[index];
-  const Bytes begin = element * bytes_per_element(plan.choices.form, kind);
+  const RestingArray* const array = plan.blocks.at(block).find(kind);
+  SPILLWAY_CHECK(array != nullptr, "block {} has no such array", block);
+  const Buffer& buffer = plan.resident[array->buffer];
+  const Bytes begin = element * array->each();
   SPILLWAY_CHECK(begin % kExtentAlignment == 0 && begin + static_cast<Bytes>(bytes) <= buffer.bytes, "{}: bytes {} to {} of {}",
                  buffer.name.text(), begin, begin + static_cast<Bytes>(bytes), buffer.bytes);
-  return {index, begin, &buffer};
+  return {array->buffer, begin, &buffer};
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ BoundRows::BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std
       continue;
     }
     Array array{.each = operand.role == Role::waiting ? gradient_bytes_per_element(plan.choices.form)
-                                                      : bytes_per_element(plan.choices.form, operand.kind)};
+                                                      : plan.blocks[rows_.any_block()].find(operand.kind)->each()};
     array.memory = device + buffer_of(plan, plan.step, operand.buffer).offset + operand.begin;
     array.begin.resize(graph.blocks.size());
     std::size_t home = 0;
@@ -61,7 +61,7 @@ BoundRows::BoundRows(const Plan& plan, const UnitGraph& graph, const Op& op, std
     homes.clear();
     arrays_.push_back(std::move(array));
   }
-  segments_.resize(arrays_.size() * static_cast<std::size_t>(op.micro_batches * graph.rows));
+  segments_.resize(arrays_.size() * static_cast<std::size_t>(op.strip.count * graph.rows));
 }
 
 std::span<const IoSegment> BoundRows::segments(std::span<const std::int32_t> tokens, int slot) {

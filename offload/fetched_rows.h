@@ -26,7 +26,9 @@ class FetchedRows {
   explicit FetchedRows(const UnitGraph& graph);
 
   std::int64_t row_elements() const { return row_elements_; }
-  const RowLookup& any_lookup() const { return tables_.front().lookup; }  // what holds for all tokens is the same in each
+  // What holds for all tokens is the same in each.
+  const RowLookup& any_lookup() const { return tables_.front().lookup; }
+  int any_block() const { return tables_.front().block; }
   std::int64_t rows() const;  // of all tables
   FetchedRow row_of(std::int32_t token) const;
   const RowLookup& lookup_of(int block) const;

@@ -200,7 +200,8 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     note_peak(run, lane, op);
     hold(run, op);
     try {
-      const auto tokens = op.move().rows ? operations_.tokens(run.token_slot, turn, *op.op) : std::span<const std::int32_t>();
+      const auto tokens =
+          op.move().rows ? operations_.tokens(run.token_slot, turn, op.op->strip) : std::span<const std::int32_t>();
       moves.start(index, op, run, turn, skipped(run, turn, op), tokens);
     } catch (...) {
       fail(std::current_exception());

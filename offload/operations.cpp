@@ -22,7 +22,7 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Backend& backen
 
 void Operations::note_tokens(int token_slot) {
   if (!plan_.choices.fetches_rows) return;
-  row_ops_.note_tokens(token_slot, tokens(token_slot, 0, {.micro_batch = 0, .micro_batches = plan_.choices.micro_batches}));
+  row_ops_.note_tokens(token_slot, tokens(token_slot, 0, {0, plan_.choices.micro_batches}));
 }
 
 Bytes Operations::tokens_offset(int token_slot, int micro_batch) const {
@@ -35,9 +35,9 @@ Bytes Operations::targets_offset(int token_slot, int micro_batch) const {
   return tokens_offset(token_slot, micro_batch + plan_.choices.micro_batches);
 }
 
-std::span<const std::int32_t> Operations::tokens(int token_slot, int turn, const OpHead& op) const {
-  return {reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(token_slot, first_micro_batch(turn, op))),
-          static_cast<std::size_t>(op.micro_batches * graph_.rows)};
+std::span<const std::int32_t> Operations::tokens(int token_slot, int turn, const Strip& strip) const {
+  return {reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(token_slot, first_micro_batch(turn, strip))),
+          static_cast<std::size_t>(strip.count * graph_.rows)};
 }
 
 std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
@@ -82,8 +82,8 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   const BoundPass& pass = bound.pass();
   values_ = pass.values;
   weights_ = pass.weights;
-  for (int i = 0; i < op.micro_batches; ++i) {
-    const int micro_batch = first_micro_batch(turn, op) + i;
+  for (int i = 0; i < op.strip.count; ++i) {
+    const int micro_batch = first_micro_batch(turn, op.strip) + i;
     MicroBatchWords& words_of_batch = words()[micro_batch];
     words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
     words_of_batch.position = run.logits ? run.logits->position : 0;
@@ -185,7 +185,7 @@ void Operations::update_rows(Run& run, int turn, const BoundOp& bound) const {
     row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings, factor()));
     return;
   }
-  const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, turn, *bound.op);
+  const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, turn, bound.op->strip);
   if (run.pending && defers_all(plan_.choices)) {
     row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings, factor()));
   } else {

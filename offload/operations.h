@@ -34,8 +34,8 @@ class Operations {
   // Of the device: int32 [n] of a micro-batch of the step, those of the next behind them; and its targets.
   Bytes tokens_offset(int token_slot, int micro_batch) const;
   Bytes targets_offset(int token_slot, int micro_batch) const;
-  // The inputs of all micro-batches that an operation is for.
-  std::span<const std::int32_t> tokens(int token_slot, int turn, const OpHead& op) const;
+  // The inputs of all micro-batches of a strip.
+  std::span<const std::int32_t> tokens(int token_slot, int turn, const Strip& strip) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
   // By which the gradients of the last run that took their norm are to be scaled.
   double clip_factor() const { return factor()[1]; }
@@ -46,7 +46,7 @@ class Operations {
   double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
   void compute(const Run& run, int turn, const BoundOp& bound);
-  int first_micro_batch(int turn, const OpHead& op) const { return turn * plan_.choices.group + op.micro_batch; }  // of the step
+  int first_micro_batch(int turn, const Strip& strip) const { return turn * plan_.choices.group + strip.first; }  // of the step
   std::string sum_losses(Run& run) const;
   std::string take_norm(Run& run);
   // `factor`: of the clipping of what is applied.

@@ -143,8 +143,10 @@ void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& sett
   const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
     const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
     Elements at{.gradient = gradient};
-    for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = of.state[kind] + place * bytes_per_element(form_, static_cast<StateKind>(kind));
+    for (const StateArray& array : state_of(graph_.blocks[block], form_)) {
+      const auto kind = static_cast<std::size_t>(array.kind);
+      at.state[kind] = of.state[kind] + place * array.each();
+    }
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     step(settings, block, begin, end - begin, at);
   };

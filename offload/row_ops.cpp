@@ -13,6 +13,7 @@ RowOps::RowOps(const UnitGraph& graph, const Choices& choices, const OptimizerOp
   for (auto& places : places_) places.resize(tokens);
   for (auto& touched : touched_) touched.reserve(tokens);
   first_place_.assign(static_cast<std::size_t>(rows_.rows()), -1);
+  state_ = state_of(graph.blocks[rows_.any_block()], choices.form);
   node_ = row_node(rows_.row_elements());
   row_nodes_ = rows_.row_elements() / node_;
 }
@@ -45,14 +46,23 @@ namespace {
 
 // Of the i-th row of what was fetched of an array with `each` bytes an element.
 std::byte* fetched_row(std::byte* windows, std::int64_t i, const FetchedRows& rows, const FetchedRow& row, Bytes each) {
-  return each == 0 ? nullptr : windows + i * rows.read_bytes(each) + rows.within(row, each);
+  return windows + i * rows.read_bytes(each) + rows.within(row, each);
 }
 
 }  // namespace
 
+std::array<std::byte*, kStateKinds> RowOps::rows_of_state(const BoundOperands& of, std::int64_t i, const FetchedRow& row) const {
+  std::array<std::byte*, kStateKinds> state{};
+  for (const StateArray& array : state_) {
+    const auto kind = static_cast<std::size_t>(array.kind);
+    state[kind] = fetched_row(of.state[kind], i, rows_, row, array.each());
+  }
+  return state;
+}
+
 void RowOps::copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const {
   const BoundOperands& of = op.operands();
-  const Bytes each = bytes_per_element(choices_.form, StateKind::weight), bytes = rows_.row_elements() * each;
+  const Bytes each = state_.front().each(), bytes = rows_.row_elements() * each;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::byte* row = fetched_row(of.state[static_cast<int>(StateKind::weight)], i, rows_, rows_.row_of(tokens[i]), each);
     std::copy_n(row, bytes, of.get(Role::looked_up) + static_cast<Bytes>(i) * bytes);
@@ -62,7 +72,7 @@ void RowOps::copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) 
 void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const {
   const BoundOperands& of = op.operands();
   const Bytes gradient_bytes = gradient_bytes_per_element(choices_.form);
-  const Bytes weight_bytes = rows_.row_elements() * bytes_per_element(choices_.form, StateKind::weight);
+  const Bytes weight_bytes = rows_.row_elements() * state_.front().each();
   const TouchedRows waiting = TouchedRows::waiting(of, rows_.row_elements() * gradient_bytes);
   optimizer_.pool().parallel_for(std::ssize(tokens), [&](std::int64_t place, int) {
     const auto i = static_cast<std::size_t>(place);
@@ -71,8 +81,7 @@ void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens
     at.gradient = waiting.find(tokens[i]);
     if (at.gradient == nullptr && of.get(Role::waiting) != nullptr)
       at.gradient = fetched_row(of.get(Role::waiting), i, rows_, row, gradient_bytes);
-    for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] = fetched_row(of.state[kind], i, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
+    at.state = rows_of_state(of, i, row);
     at.weight = of.get(Role::looked_up) + static_cast<Bytes>(i) * weight_bytes;
     optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
   });
@@ -124,9 +133,9 @@ void add_places(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int
 void RowOps::add_rows(const BoundOp& op, int slot) const {
   const std::int64_t H = rows_.row_elements();
   auto* sums = op.operands().get<float>(Role::sum);
-  for (int i = 0; i < op.op->micro_batches; ++i) {
+  for (int i = 0; i < op.op->strip.count; ++i) {
     const std::byte* gradient = op.operands().get(Role::addend) + i * strip_stride(graph_.rows * H * size_of(graph_.dtype));
-    const std::int64_t begin = (op.op->micro_batch + i) * graph_.rows;
+    const std::int64_t begin = (op.op->strip.first + i) * graph_.rows;
     if (graph_.dtype == DType::float32) {
       add_places(optimizer_.pool(), graph_.rows, H, begin, places(slot), reinterpret_cast<const float*>(gradient),
                  rows_.any_lookup(), sums);
@@ -191,16 +200,11 @@ void RowOps::update_touched(const BoundOp& op, int slot, const UpdateSettings& s
     const TouchedRow& touched = all_touched[static_cast<std::size_t>(i)];
     const FetchedRow row = rows_.row_of(touched.token);
     OptimizerOps::Elements at{.gradient = of.get(Role::touched_gradients) + touched.place * row_bytes};
-    for (int kind = 0; kind < kStateKinds; ++kind)
-      at.state[kind] =
-          fetched_row(of.state[kind], touched.place, rows_, row, bytes_per_element(choices_.form, static_cast<StateKind>(kind)));
+    at.state = rows_of_state(of, touched.place, row);
     at.weight = at.state[static_cast<int>(StateKind::weight)];
     optimizer_.step(settings, row.block, row.element, rows_.row_elements(), at);
   });
-  for (int kind = 0; kind < kStateKinds; ++kind) {
-    const Bytes each = bytes_per_element(choices_.form, static_cast<StateKind>(kind));
-    if (each > 0) share_windows(of.state[kind], each, slot);
-  }
+  for (const StateArray& array : state_) share_windows(of.state[static_cast<std::size_t>(array.kind)], array.each(), slot);
 }
 
 void RowOps::share_windows(std::byte* windows, Bytes each, int slot) const {

@@ -47,6 +47,8 @@ class RowOps {
     std::int32_t token, first;  // the first place with this token
   };
   const std::vector<Place>& places(int slot) const { return places_[static_cast<std::size_t>(slot)]; }
+  // By kind, of the i-th row of what was fetched.
+  std::array<std::byte*, kStateKinds> rows_of_state(const BoundOperands& of, std::int64_t i, const FetchedRow& row) const;
   void share_windows(std::byte* windows, Bytes each, int slot) const;
   SquaredGradient squared(const float* gradient, std::byte* rounded) const;
 
@@ -54,6 +56,7 @@ class RowOps {
   const Choices& choices_;
   const OptimizerOps& optimizer_;
   const FetchedRows rows_;
+  StateList state_;                           // of each block that is looked up
   std::array<std::vector<Place>, 2> places_;  // [N] by slot; of a step that is under way
   std::array<std::vector<TouchedRow>, 2> touched_;  // by slot: the first places of its tokens, by token
   std::vector<std::int32_t> first_place_;     // [V]: of a token in the step whose tokens are being noted

@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-StateExtents::StateExtents(StateArrays state, const Store* store) : state_(std::move(state)), store_(store) {
+StateExtents::StateExtents(DurableArrays state, const Store* store) : state_(std::move(state)), store_(store) {
   std::map<Bytes, std::uint64_t> zeros;  // by length, of which there are few
   const auto of_zeros = [&](Bytes bytes) {
     const auto [entry, added] = zeros.try_emplace(bytes, 0);

@@ -19,7 +19,7 @@ namespace spillway {
 class StateExtents {
  public:
   // As in a fresh store: all zeros. `store` is for the places that errors name; it may be null where nothing rests there.
-  StateExtents(StateArrays state, const Store* store);
+  StateExtents(DurableArrays state, const Store* store);
 
   // Bytes [begin, begin + content.size()) of the array in a resident buffer of the plan; buffers of no state are let pass.
   // Extents that are covered in part are unknown from then on, and not checked. Several threads may note and check at a time, but
@@ -53,7 +53,7 @@ class StateExtents {
   }
   [[noreturn]] void refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const;
 
-  StateArrays state_;
+  DurableArrays state_;
   const Store* store_;
   std::vector<std::size_t> first_;                    // [arrays] index of the array's first extent
   std::array<std::vector<std::uint64_t>, 2> hashes_;  // [slots][extents of all arrays]

@@ -30,8 +30,8 @@ class StateHold {
 
   // A block's array that rests on the device, where no update makes it another meanwhile: in a run whose steps are not durable.
   std::span<const std::byte> on_device(int block, StateKind kind) const {
-    const Buffer& buffer = plan_->resident[static_cast<std::size_t>(
-        plan_->state_buffer.at(static_cast<std::size_t>(block))[static_cast<std::size_t>(kind)])];
+    const int index = plan_->blocks.at(static_cast<std::size_t>(block)).find(kind)->buffer;
+    const Buffer& buffer = plan_->resident[static_cast<std::size_t>(index)];
     return device_.subspan(static_cast<std::size_t>(buffer.offset), static_cast<std::size_t>(buffer.bytes));
   }
 

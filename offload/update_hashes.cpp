@@ -21,15 +21,10 @@ UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t
   static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
   std::size_t most = 0;
   for (const Op& op : plan.step.ops) {
-    if (op.kind != OpKind::update || op.index == Index::rows) continue;
+    if (!updates_block(op)) continue;
     std::size_t pieces = 0;
-    for (int kind = 0; kind < kStateKinds; ++kind) {
-      const int buffer = plan.state_buffer[static_cast<std::size_t>(op.block)][static_cast<std::size_t>(kind)];
-      if (buffer < 0) continue;
-      const Bytes bytes =
-          (op.element_end - op.element_begin) * bytes_per_element(plan.choices.form, static_cast<StateKind>(kind));
-      pieces += 2 * pieces_of(bytes, piece_of(extents.extent_bytes(buffer)));
-    }
+    for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(op.block)].state)
+      pieces += 2 * pieces_of((op.element_end - op.element_begin) * of.each(), piece_of(extents.extent_bytes(of.buffer)));
     most = std::max(most, pieces);
   }
   pieces_.resize(most);
@@ -43,21 +38,19 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
     left = left.subspan(pieces);
     return taken;
   };
-  for (int kind = 0; kind < kStateKinds; ++kind) {
-    const int buffer = plan_.state_buffer[static_cast<std::size_t>(op.op->block)][static_cast<std::size_t>(kind)];
-    if (buffer < 0) continue;
-    const bool in_memory = plan_.resident[static_cast<std::size_t>(buffer)].tier != Tier::nvme;
-    Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = buffer,
-                                                                  .memory = op.operands().state[static_cast<std::size_t>(kind)]};
+  for (const RestingArray& of : plan_.blocks[static_cast<std::size_t>(op.op->block)].state) {
+    const auto kind = static_cast<std::size_t>(of.kind);
+    const bool in_memory = plan_.resident[static_cast<std::size_t>(of.buffer)].tier != Tier::nvme;
+    Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = of.buffer, .memory = op.operands().state[kind]};
     array.slot_before = in_memory ? 0 : slot_before;
     array.slot_after = in_memory ? 0 : slot_after;
-    array.each = bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
+    array.each = of.each();
     array.begin = op.op->element_begin * array.each;
     array.bytes = (op.op->element_end - op.op->element_begin) * array.each;
-    array.extent = extents_.extent_bytes(buffer);
+    array.extent = extents_.extent_bytes(of.buffer);
     array.piece = piece_of(array.extent);
     const std::size_t pieces = pieces_of(array.bytes, array.piece);
-    if (op.operands().checks[static_cast<std::size_t>(kind)]) array.old = room(pieces);
+    if (op.operands().checks[kind]) array.old = room(pieces);
     if (!in_memory || step % interval_ == 0) array.now = room(pieces);
   }
 }

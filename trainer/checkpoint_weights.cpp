@@ -33,10 +33,11 @@ CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGr
   const StateSums sums = read_state_sums(path_);
   split_ = !graph.blocks.empty() && reader_.find(state_array_name(graph.blocks.front(), StateKind::low)) != nullptr;
   for (const ParameterBlock& block : graph.blocks) {
-    for (const StateKind kind : {StateKind::weight, StateKind::low}) {
-      if (kind == StateKind::low && !split_) continue;
-      const ElementType wanted = kind == StateKind::low ? ElementType::u16 : split_ ? ElementType::bf16 : ElementType::f32;
-      const StoredTensor* found = reader_.find(state_array_name(block, kind));
+    for (const StateArray& array : state_of(block, split_ ? StateForm::exact : StateForm::fp32)) {
+      if (array.kind == StateKind::m || array.kind == StateKind::v) continue;
+      const ElementType wanted = element_type_of(array);
+      const std::string name = state_array_name(block, array.kind);
+      const StoredTensor* found = reader_.find(name);
       if (found != nullptr && found->type == wanted && found->elements == block.elements) {
         check_state_array(sums, path_, file_, *found);
         continue;
@@ -44,7 +45,7 @@ CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGr
       throw InputError(
           fmt::format("{}: has {} for {}, but the model wants {} elements of {}", path_,
                       found == nullptr ? "nothing" : fmt::format("{} elements of {}", found->elements, name_of(found->type)),
-                      state_array_name(block, kind), block.elements, name_of(wanted)),
+                      name, block.elements, name_of(wanted)),
           "The model's config.json must be the one that the run was trained with.");
     }
   }

@@ -27,7 +27,7 @@ Bytes store_files_bytes(const PlannedRun& run, const RunOptions& options) {
 
 Bytes state_bytes(const UnitGraph& graph, StateForm form) {
   Bytes bytes = 0;
-  for (const ParameterBlock& block : graph.blocks) bytes += block.elements * bytes_per_element(form);
+  for (const ParameterBlock& block : graph.blocks) bytes += block.elements * bytes_per_element(state_of(block, form));
   return bytes;
 }
 

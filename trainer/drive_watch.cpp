@@ -149,10 +149,9 @@ std::optional<SeenDrive> DriveWatch::observe(const Timeline& timeline, Bytes rea
     return std::nullopt;
   }
   if (first) taken_s_ = timeline.origin_s;
-  const std::vector<Op>& ops = plan_.step.ops;
   for (std::size_t i = 0; i < timeline.spans.size(); ++i) {
-    const Op& op = ops[i % ops.size()];
-    if ((op.when & turn_set(static_cast<int>(i / ops.size()), turns, true)) == 0) continue;
+    const auto& [op, turn] = op_of_span(plan_, i);
+    if ((op.when & turn_set(turn, turns, true)) == 0) continue;
     const Span span = {timeline.origin_s + timeline.spans[i].begin_s, timeline.origin_s + timeline.spans[i].end_s};
     const DriveMove move = {span.begin_s, span.end_s, op.bytes, op.small_requests > 0};
     if (op.lane == Lane::nvme_read) lanes_.reads.push_back(move);

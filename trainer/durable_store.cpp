@@ -15,6 +15,7 @@
 #include "nvme/store.h"
 #include "nvme/store_file.h"
 #include "trainer/checkpoint.h"
+#include "trainer/state_io.h"
 
 namespace spillway {
 namespace {
@@ -60,17 +61,9 @@ std::string damage_of(const Store& store, const Extent& extent) {
                      extent.begin + std::ssize(extent.content), place.offset, place.file);
 }
 
-ElementType type_of(StateForm form, StateKind kind) {
-  if (bytes_per_element(form, kind) == 4) return ElementType::f32;
-  return kind == StateKind::low ? ElementType::u16 : ElementType::bf16;
-}
-
 TensorToWrite tensor_of(const DurableArray& array, StateForm form) {
-  constexpr std::array<std::string_view, kStateKinds> kinds = {"/weight", "/low", "/m", "/v"};
-  for (int kind = 0; kind < kStateKinds; ++kind) {
-    const auto which = static_cast<StateKind>(kind);
-    if (!array.name.ends_with(kinds[static_cast<std::size_t>(kind)]) || bytes_per_element(form, which) == 0) continue;
-    return {array.name, type_of(form, which), {array.bytes / bytes_per_element(form, which)}};
+  for (const StateArray& of : trained_state(form)) {
+    if (array.name.ends_with(state_array_name({}, of.kind))) return {array.name, element_type_of(of), {array.bytes / of.each()}};
   }
   throw IoError(fmt::format("the store has an array {}, which no state of this form has", array.name),
                 "Go on from a checkpoint of the run.");

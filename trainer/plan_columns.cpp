@@ -99,8 +99,8 @@ class Digest {
     add(buffer.first_op), add(buffer.last_op);
   }
   void add(const Op& op) {
-    add(op.kind), add(op.index), add(op.lane), add(op.when), add(op.unit), add(op.block), add(op.micro_batch),
-        add(op.micro_batches);
+    add(op.kind), add(op.index), add(op.lane), add(op.when), add(op.unit), add(op.block), add(op.strip.first),
+        add(op.strip.count);
     add(op.element_begin), add(op.element_end), add(op.bytes);
     for (const Operand& operand : op.operands) {
       add(operand.role), add(operand.access), add(operand.kind), add(operand.slot), add(operand.buffer);
@@ -179,13 +179,13 @@ std::string operations_text(const Plan& plan, const UnitGraph& graph, const Pred
       for (const Op& op : ops) add(of(op));
     });
   };
-  column("class", [&](const Op& op) { return classes.index({name_of(op), op.lane, op.when, op.micro_batches, op.bytes}); });
+  column("class", [&](const Op& op) { return classes.index({name_of(op), op.lane, op.when, op.strip.count, op.bytes}); });
   column("of", [&](const Op& op) {
     if (op.unit < 0 && op.block < 0) return -1;
     return names.index(op.unit >= 0 ? graph.units[static_cast<std::size_t>(op.unit)].name
                                     : graph.blocks[static_cast<std::size_t>(op.block)].name);
   });
-  column("micro_batch", [](const Op& op) { return op.micro_batch; });
+  column("micro_batch", [](const Op& op) { return op.strip.first; });
   column("waits", [&](const Op& op) {
     const auto id = static_cast<int>(&op - ops.data());
     std::vector<int> waits;

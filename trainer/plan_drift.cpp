@@ -28,9 +28,8 @@ std::optional<std::string> PlanDrift::observe(double step_s, const Timeline& tim
 }
 
 std::string PlanDrift::message(double step_s, const Timeline& timeline) const {
-  const std::vector<Op>& ops = plan_.step.ops;
   std::vector<Lane> lanes;
-  for (std::size_t i = 0; i < timeline.spans.size(); ++i) lanes.push_back(ops[i % ops.size()].lane);
+  for (std::size_t i = 0; i < timeline.spans.size(); ++i) lanes.push_back(op_of_span(plan_, i).op.lane);
   const std::vector<double> planned = lane_seconds(lanes, prediction_.timeline.spans),
                             recorded = lane_seconds(lanes, timeline.spans);
   std::array<double, kLanes> planned_busy{}, busy{};
@@ -53,7 +52,7 @@ std::string PlanDrift::message(double step_s, const Timeline& timeline) const {
                   name_of(static_cast<Lane>(lane)), rounded_seconds(busy[lane]), rounded_seconds(planned_busy[lane]));
   std::string_view gap = "; operations ";
   for (const std::size_t id : worst) {
-    const Op& op = ops[id % ops.size()];
+    const Op& op = op_of_span(plan_, id).op;
     const std::string of = op.unit >= 0    ? " " + graph_.units[op.unit].name
                            : op.block >= 0 ? " " + graph_.blocks[op.block].name
                                            : "";

@@ -62,15 +62,14 @@ Json timeline_of(const PlannedRun& run, const UnitGraph& graph) {
   const std::vector<Span>& spans = run.outcome.prediction.timeline.spans;
   const int turns = turns_of(plan.choices);
   for (std::size_t i = 0; i < spans.size(); ++i) {
-    const Op& op = plan.step.ops[i % plan.step.ops.size()];
-    const int turn = shown_turn(static_cast<int>(i / plan.step.ops.size()), turns);
+    const auto& [op, turn] = op_of_span(plan, i);
     const std::string_view of = op.unit >= 0    ? std::string_view(graph.units[op.unit].name)
                                 : op.block >= 0 ? std::string_view(graph.blocks[op.block].name)
                                                 : std::string_view();
     operations.push_back({.kind = name_of(op),
                           .lane = name_of(op.lane),
                           .of = of,
-                          .micro_batch = op.micro_batch < 0 ? -1 : turn * plan.choices.group + op.micro_batch,
+                          .micro_batch = op.strip.first < 0 ? -1 : turn * plan.choices.group + op.strip.first,
                           .bytes = op.bytes,
                           .planned = spans[i],
                           .recorded = std::nullopt});

@@ -41,29 +41,27 @@ ElementName name_of_element(const ParameterBlock& block, std::int64_t element) {
 
 std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph,
                                                 const std::string& file) {
-  constexpr std::array<StateKind, kStateKinds> kinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
   constexpr std::array<const char*, kStateKinds> words = {"weight", "low half of the master", "first moment", "second moment"};
   const SafetensorsReader reader(file);
   const PosixFile data = PosixFile::open_to_read(file);
   const Arena staging(8 * kChunk, "state to compare");
   for (int b = 0; b < static_cast<int>(graph.blocks.size()); ++b) {
     const ParameterBlock& block = graph.blocks[b];
-    for (const StateKind kind : kinds) {
-      const Bytes each = bytes_per_element(plan.choices.form, kind);
-      if (each == 0) continue;
-      const StoredTensor* tensor = reader.find(state_array_name(block, kind));
-      SPILLWAY_CHECK(tensor != nullptr && tensor->elements == block.elements, "{} has no {}", file,
-                     state_array_name(block, kind));
+    for (const StateArray& array : state_of(block, plan.choices.form)) {
+      const Bytes each = array.each();
+      const std::string stored = state_array_name(block, array.kind);
+      const StoredTensor* tensor = reader.find(stored);
+      SPILLWAY_CHECK(tensor != nullptr && tensor->elements == block.elements, "{} has no {}", file, stored);
       for (std::int64_t begin = 0; begin < block.elements; begin += kChunk) {
         const auto bytes = static_cast<std::size_t>(std::min(kChunk, block.elements - begin) * each);
         const std::span<std::byte> first(staging.data(), bytes), second(staging.data() + 4 * kChunk, bytes);
         data.read(tensor->offset + begin * each, first);
-        executor.read_state(b, kind, begin, second);
+        executor.read_state(b, array.kind, begin, second);
         if (std::memcmp(first.data(), second.data(), bytes) == 0) continue;
         const auto byte = std::mismatch(first.begin(), first.end(), second.begin()).first - first.begin();
         const std::int64_t index = byte / each;
         const ElementName name = name_of_element(block, begin + index);
-        const char* word = words[static_cast<std::size_t>(kind)];
+        const char* word = words[static_cast<std::size_t>(array.kind)];
         return StateDifference{
             name.tensor.empty() ? fmt::format("{} of {}, padding", word, block.name) : fmt::format("{} of {}", word, name.tensor),
             name.at, bits_at(first.data(), index, each), bits_at(second.data(), index, each)};

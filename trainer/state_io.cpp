@@ -24,22 +24,15 @@ namespace {
 constexpr std::int64_t kChunk = 1 << 20;  // elements
 static_assert(kChunk % kBlockElements == 0);
 
-constexpr std::array<StateKind, kStateKinds> kKinds = {StateKind::weight, StateKind::low, StateKind::m, StateKind::v};
-
-ElementType type_of(StateForm form, StateKind kind) {
-  if (bytes_per_element(form, kind) == 4) return ElementType::f32;
-  return kind == StateKind::low ? ElementType::u16 : ElementType::bf16;
-}
-
 // Visits every array of every block in chunks of at most kChunk elements.
-void for_each_chunk(const Plan& plan, const UnitGraph& graph,
-                    const std::function<void(int block, StateKind kind, std::int64_t begin, std::int64_t elements)>& visit) {
+void for_each_chunk(
+    const Plan& plan, const UnitGraph& graph,
+    const std::function<void(int block, const StateArray& array, std::int64_t begin, std::int64_t elements)>& visit) {
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
-    for (const StateKind kind : kKinds) {
-      if (bytes_per_element(plan.choices.form, kind) == 0) continue;
-      const std::int64_t elements = graph.blocks[block].elements;
+    const std::int64_t elements = graph.blocks[block].elements;
+    for (const StateArray& array : state_of(graph.blocks[block], plan.choices.form)) {
       for (std::int64_t begin = 0; begin < elements; begin += kChunk)
-        visit(block, kind, begin, std::min(kChunk, elements - begin));
+        visit(block, array, begin, std::min(kChunk, elements - begin));
     }
   }
 }
@@ -49,6 +42,10 @@ std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) {
 }
 
 }  // namespace
+
+ElementType element_type_of(const StateArray& array) {
+  return array.kind == StateKind::low ? ElementType::u16 : element_type_of(array.type);
+}
 
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
                       std::uint64_t seed) {
@@ -93,10 +90,8 @@ namespace {
 std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) {
   std::vector<TensorToWrite> tensors;
   for (const ParameterBlock& block : graph.blocks) {
-    for (const StateKind kind : kKinds) {
-      if (bytes_per_element(plan.choices.form, kind) > 0)
-        tensors.push_back({state_array_name(block, kind), type_of(plan.choices.form, kind), {block.elements}});
-    }
+    for (const StateArray& array : state_of(block, plan.choices.form))
+      tensors.push_back({state_array_name(block, array.kind), element_type_of(array), {block.elements}});
   }
   return tensors;
 }
@@ -106,10 +101,10 @@ std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) 
 StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
   SummedWriter writer(file, tensors_of(plan, graph));
   const Arena staging(4 * kChunk, "state on its way out");
-  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-    const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
-    executor.read_state(block, kind, begin, data);
-    writer.append(state_array_name(graph.blocks[block], kind), data);
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    const auto data = bytes_of(staging, 0, elements * array.each());
+    executor.read_state(block, array.kind, begin, data);
+    writer.append(state_array_name(graph.blocks[block], array.kind), data);
   });
   return writer.finish();
 }
@@ -117,11 +112,9 @@ StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& grap
 StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file,
                           const std::function<void()>& between) {
   SummedWriter writer(file, tensors_of(plan, graph));
-  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-    const Bytes each = bytes_per_element(plan.choices.form, kind);
-    writer.append(
-        state_array_name(graph.blocks[block], kind),
-        held.on_device(block, kind).subspan(static_cast<std::size_t>(begin * each), static_cast<std::size_t>(elements * each)));
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    const auto first = static_cast<std::size_t>(begin * array.each()), bytes = static_cast<std::size_t>(elements * array.each());
+    writer.append(state_array_name(graph.blocks[block], array.kind), held.on_device(block, array.kind).subspan(first, bytes));
     between();
   });
   return writer.finish();
@@ -154,10 +147,10 @@ class StoredState {
   StateForm form() const noexcept { return form_; }
 
   // Pieces of an array from its first element on; the last one checks them all.
-  void read(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
-    const std::string name = state_array_name(graph_.blocks[block], kind);
+  void read(int block, const StateArray& array, std::int64_t begin, std::span<std::byte> data) {
+    const std::string name = state_array_name(graph_.blocks[block], array.kind);
     const StoredTensor* tensor = reader_.find(name);
-    const ElementType wanted = type_of(form_, kind);
+    const ElementType wanted = element_type_of(array);
     if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph_.blocks[block].elements) {
       throw InputError(
           fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", path_,
@@ -165,9 +158,9 @@ class StoredState {
                       name, graph_.blocks[block].elements, name_of(wanted)),
           "Load it with the model that it was saved with.");
     }
-    const Bytes at = begin * bytes_per_element(form_, kind);
+    const Bytes at = begin * array.each();
     file_.read(tensor->offset + at, data);
-    ContentHasher& hasher = hashers_[static_cast<std::size_t>(kind)];
+    ContentHasher& hasher = hashers_[static_cast<std::size_t>(array.kind)];
     hasher.add(data);
     if (at + std::ssize(data) == tensor->bytes) check_state_sum(sums_, path_, name, hasher.take());
   }
@@ -194,16 +187,12 @@ void load_converted(StoredState& stored, Executor& executor, const Plan& plan, c
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
     for (std::int64_t begin = 0; begin < graph.blocks[block].elements; begin += kChunk) {
       const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
-      for (const StateKind kind : kKinds) {
-        if (const Bytes each = bytes_per_element(stored.form(), kind); each > 0)
-          stored.read(block, kind, begin, bytes_of(staging, static_cast<int>(kind) * place, elements * each));
-      }
+      for (const StateArray& array : state_of(graph.blocks[block], stored.form()))
+        stored.read(block, array, begin, bytes_of(staging, static_cast<int>(array.kind) * place, elements * array.each()));
       convert_state(stored.form(), in, plan.choices.form, out, elements);
-      for (const StateKind kind : kKinds) {
-        const Bytes each = bytes_per_element(plan.choices.form, kind);
-        if (each > 0)
-          executor.write_state(block, kind, begin,
-                               bytes_of(staging, (kStateKinds + static_cast<int>(kind)) * place, elements * each));
+      for (const StateArray& array : state_of(graph.blocks[block], plan.choices.form)) {
+        const Bytes at = (kStateKinds + static_cast<int>(array.kind)) * place;
+        executor.write_state(block, array.kind, begin, bytes_of(staging, at, elements * array.each()));
       }
     }
   }
@@ -215,20 +204,20 @@ void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   StoredState stored(file, graph, plan.choices.form);
   if (stored.form() != plan.choices.form) return load_converted(stored, executor, plan, graph);
   const Arena staging(4 * kChunk, "state on its way in");
-  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-    const auto data = bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind));
-    stored.read(block, kind, begin, data);
-    executor.write_state(block, kind, begin, data);
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    const auto data = bytes_of(staging, 0, elements * array.each());
+    stored.read(block, array, begin, data);
+    executor.write_state(block, array.kind, begin, data);
   });
 }
 
 bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph) {
-  const bool single = plan.choices.form == StateForm::fp32;
   const Arena staging(4 * kChunk, "weights that are looked at");
   bool finite = true;
-  for_each_chunk(plan, graph, [&](int block, StateKind kind, std::int64_t begin, std::int64_t elements) {
-    if (kind != StateKind::weight || !finite) return;
-    executor.read_state(block, kind, begin, bytes_of(staging, 0, elements * bytes_per_element(plan.choices.form, kind)));
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    if (array.kind != StateKind::weight || !finite) return;
+    const bool single = array.type == DType::float32;
+    executor.read_state(block, array.kind, begin, bytes_of(staging, 0, elements * array.each()));
     for (std::int64_t i = 0; i < elements; ++i) {
       // The exponent of a number that is not finite is all ones, in the upper half of an fp32 as in a bf16.
       const auto* halves = reinterpret_cast<const std::uint16_t*>(staging.data());

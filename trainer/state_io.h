@@ -8,11 +8,15 @@
 
 #include "memory/plan.h"
 #include "models/catalogue/catalogue.h"
+#include "models/safetensors.h"
 #include "models/unit_code.h"
 #include "offload/executor.h"
 #include "trainer/state_sums.h"
 
 namespace spillway {
+
+// Of an array in a checkpoint.
+ElementType element_type_of(const StateArray& array);
 
 // Fills a fresh executor: weights from the model's directory, or drawn from the seed where it has none; moments are zero.
 // InputError where the files do not fit the model.

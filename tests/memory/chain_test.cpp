@@ -92,8 +92,8 @@ std::vector<std::vector<std::uint8_t>> state_after(const UnitGraph& graph, const
   run.flush();
   std::vector<std::vector<std::uint8_t>> arrays;
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
-    for (int kind = 0; kind < kStateKinds; ++kind) {
-      const auto array = run.state(block, static_cast<StateKind>(kind));
+    for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(block)].state) {
+      const auto array = run.state(block, of);
       arrays.emplace_back(array.begin(), array.end());
     }
   }

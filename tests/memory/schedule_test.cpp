@@ -28,7 +28,7 @@ TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
     std::vector<std::string> steps;
     for (const Op& op : plan.step.ops) {
       if (op.unit >= 0 && graph.units[op.unit].lookup.rows > 0) continue;
-      if (op.lane == Lane::compute) steps.push_back(fmt::format("{} {} {}", name_of(op), op.unit, op.micro_batch));
+      if (op.lane == Lane::compute) steps.push_back(fmt::format("{} {} {}", name_of(op), op.unit, op.strip.first));
     }
     return steps;
   };
@@ -45,7 +45,7 @@ TEST(Schedule, EachBlockIsUpdatedOnceAndCompletely) {
     const Plan plan = compiled(graph, choices);
     std::vector<std::int64_t> next(graph.blocks.size(), 0);
     for (const Op& op : plan.step.ops) {
-      if (op.kind != OpKind::update || op.index == Index::rows) continue;
+      if (!updates_block(op)) continue;
       ASSERT_EQ(op.element_begin, next[op.block]);
       next[op.block] = op.element_end;
     }
@@ -67,7 +67,7 @@ TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
     int open_block = -1;
     bool has_norm = false;
     for (const Op& op : plan.step.ops) {
-      const bool updates = op.kind == OpKind::update && op.index == Index::none;
+      const bool updates = updates_block(op);
       bool touches_open = false, writes_own = false;
       for (const Operand& operand : op.operands) {
         if (updates && operand.role == Role::waiting && operand.buffer >= 0) {
@@ -211,7 +211,7 @@ TEST(Validate, RefusesTheSameOfAnEvaluation) {
     EXPECT_THROW(validate(bad, graph), Error);
   };
   refused([](Plan&, Program& bad) { bad.ops.back().block = 1000; });
-  refused([](Plan& plan, Program& bad) { bad.ops.back().micro_batch = plan.choices.group; });
+  refused([](Plan& plan, Program& bad) { bad.ops.back().strip.first = plan.choices.group; });
   refused([](Plan&, Program& bad) { bad.ops.back().waits.push_back({static_cast<int>(bad.ops.size()) - 1, 0}); });
   refused([](Plan&, Program& bad) { bad.ops.front().operands.front().bytes += kGiB; });
   refused([](Plan&, Program& bad) { bad.buffers.front().offset += 64; });

@@ -21,9 +21,10 @@ class SymbolicRun {
       bytes_[static_cast<std::size_t>(tier)].assign(static_cast<std::size_t>(plan.peak[static_cast<std::size_t>(tier)]), 0xA5);
     for (const Buffer& buffer : plan.resident) two_slots_ |= buffer.slots == 2;
     for (int block = 0; block < std::ssize(graph.blocks); ++block) {
-      for (int kind = 0; kind < kStateKinds; ++kind) {
-        if (const auto array = state(block, static_cast<StateKind>(kind)); !array.empty())
-          fill(hash_of(17, static_cast<std::uint64_t>(block * kStateKinds + kind)), array.data(), array.size());
+      for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(block)].state) {
+        const auto array = state(block, of);
+        fill(hash_of(17, static_cast<std::uint64_t>(block * kStateKinds + static_cast<int>(of.kind))), array.data(),
+             array.size());
       }
     }
   }
@@ -40,12 +41,9 @@ class SymbolicRun {
     waits_ = false;
   }
 
-  // Empty where the form has no such array.
-  std::span<std::uint8_t> state(int block, StateKind kind) {
-    const int index = plan_.state_buffer[static_cast<std::size_t>(block)][static_cast<std::size_t>(kind)];
-    if (index < 0) return {};
-    const Buffer& buffer = plan_.resident[static_cast<std::size_t>(index)];
-    const Bytes bytes = graph_.blocks[static_cast<std::size_t>(block)].elements * bytes_per_element(plan_.choices.form, kind);
+  std::span<std::uint8_t> state(int block, const RestingArray& array) {
+    const Buffer& buffer = plan_.resident[static_cast<std::size_t>(array.buffer)];
+    const Bytes bytes = graph_.blocks[static_cast<std::size_t>(block)].elements * array.each();
     return {at(buffer, buffer.slots == 2 ? slot_ : 0, 0), static_cast<std::size_t>(bytes)};
   }
 
@@ -100,11 +98,11 @@ class SymbolicRun {
     }
   }
 
-  int first_micro_batch(const Op& op) const { return turn_ * plan_.choices.group + op.micro_batch; }
+  int first_micro_batch(const Op& op) const { return turn_ * plan_.choices.group + op.strip.first; }
   std::uint64_t name_of_work(const Op& op) const {
     std::uint64_t name = hash_of(static_cast<std::uint64_t>(op.kind), static_cast<std::uint64_t>(op.unit + 1));
     name = hash_of(name, static_cast<std::uint64_t>(op.block + 1));
-    return op.micro_batch < 0 ? name : hash_of(name, static_cast<std::uint64_t>(first_micro_batch(op) + 1));
+    return op.strip.first < 0 ? name : hash_of(name, static_cast<std::uint64_t>(first_micro_batch(op) + 1));
   }
 
   // What is updated is part of itself alone.

@@ -36,7 +36,7 @@ TEST_P(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
   const auto loss = std::ranges::find_if(plan.step.ops, [](const Op& op) { return op.kind == OpKind::loss; });
   std::vector<int> in_forward(model_.fused.graph.blocks.size(), 0), in_backward = in_forward, flushed = in_forward;
   for (const Op& op : plan.step.ops) {
-    if (op.kind != OpKind::update || op.index == Index::rows) continue;
+    if (!updates_block(op)) continue;
     const bool before_loss = &op < &*loss;
     EXPECT_EQ(op.when == kWaitingUpdates, before_loss);
     ++(before_loss ? in_forward : in_backward)[static_cast<std::size_t>(op.block)];

@@ -84,8 +84,9 @@ TEST_F(ExecutorTest, StateComesBackAsItWasWritten) {
     };
     for (int pass = 0; pass < 2; ++pass) {
       for (int block = 0; block < static_cast<int>(small.graph().blocks.size()); ++block) {
-        for (int kind = 0; kind < kStateKinds; ++kind) {
-          const Bytes each = bytes_per_element(StateForm::exact, static_cast<StateKind>(kind));
+        for (const StateArray& array : trained_state(StateForm::exact)) {
+          const int kind = static_cast<int>(array.kind);
+          const Bytes each = array.each();
           // In pieces, and the second half first.
           const std::int64_t elements = small.graph().blocks[block].elements,
                              half = elements / kBlockElements / 2 * kBlockElements;
@@ -96,9 +97,9 @@ TEST_F(ExecutorTest, StateComesBackAsItWasWritten) {
             if (pass == 0) {
               for (std::size_t i = 0; i < range.size(); ++i)
                 range[i] = pattern(block, kind, begin * each + static_cast<std::int64_t>(i));
-              small.executor().write_state(block, static_cast<StateKind>(kind), begin, range);
+              small.executor().write_state(block, array.kind, begin, range);
             } else {
-              small.executor().read_state(block, static_cast<StateKind>(kind), begin, range);
+              small.executor().read_state(block, array.kind, begin, range);
               for (std::size_t i = 0; i < range.size(); ++i) {
                 ASSERT_EQ(range[i], pattern(block, kind, begin * each + static_cast<std::int64_t>(i)))
                     << small.graph().blocks[block].name << " byte " << i;

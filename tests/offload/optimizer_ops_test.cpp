@@ -23,8 +23,8 @@ struct BlockState {
     std::mt19937 random(5);
     std::uniform_real_distribution<float> numbers(-1, 1);
     for (float& of : gradient) of = numbers(random);
-    for (int kind = 0; kind < kStateKinds; ++kind)
-      state[kind].resize(static_cast<std::size_t>(block.elements * bytes_per_element(form, static_cast<StateKind>(kind))));
+    for (const StateArray& array : state_of(block, form))
+      state[static_cast<int>(array.kind)].resize(static_cast<std::size_t>(block.elements * array.each()));
     // Moments of zero, and any weights: halves of plain numbers.
     auto& weights = state[static_cast<int>(StateKind::weight)];
     for (std::size_t i = 0; i + 1 < weights.size(); i += 2) weights[i] = std::byte{0x80}, weights[i + 1] = std::byte{0x3c};
@@ -34,8 +34,10 @@ struct BlockState {
     BoundOp bound;
     bound.op = &op;
     BoundOperands operands;
-    for (int kind = 0; kind < kStateKinds; ++kind)
-      operands.state[kind] = state[kind].data() + op.element_begin * bytes_per_element(form, static_cast<StateKind>(kind));
+    for (const StateArray& array : trained_state(form)) {
+      const auto kind = static_cast<std::size_t>(array.kind);
+      operands.state[kind] = state[kind].data() + op.element_begin * array.each();
+    }
     // The sum itself waits for the update.
     operands[Role::sum] = operands[Role::waiting] = reinterpret_cast<std::byte*>(gradient.data() + op.element_begin);
     bound.touches = operands;

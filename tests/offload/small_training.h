@@ -192,10 +192,9 @@ class SmallTraining {
     for (const ParameterBlock& block : graph().blocks) most = std::max(most, 4 * block.elements);
     const Arena staging(most, "state");
     for (int block = 0; block < static_cast<int>(graph().blocks.size()); ++block) {
-      for (int kind = 0; kind < kStateKinds; ++kind) {
-        const Bytes bytes = graph().blocks[block].elements * bytes_per_element(plan_.choices.form, static_cast<StateKind>(kind));
-        if (bytes == 0) continue;
-        executor_->read_state(block, static_cast<StateKind>(kind), 0, {staging.data(), static_cast<std::size_t>(bytes)});
+      for (const StateArray& array : plan_.blocks[block].state) {
+        const Bytes bytes = graph().blocks[block].elements * array.each();
+        executor_->read_state(block, array.kind, 0, {staging.data(), static_cast<std::size_t>(bytes)});
         arrays.emplace_back(staging.data(), staging.data() + bytes);
       }
     }
@@ -215,7 +214,7 @@ class SmallTraining {
   }
 
   void write(int block, StateKind kind, const Arena& staging) {
-    const Bytes bytes = graph().blocks[block].elements * bytes_per_element(plan_.choices.form, kind);
+    const Bytes bytes = graph().blocks[block].elements * plan_.blocks[block].find(kind)->each();
     executor_->write_state(block, kind, 0, {staging.data(), static_cast<std::size_t>(bytes)});
   }
 

@@ -15,10 +15,8 @@ constexpr std::int64_t kElements = 5000;
 
 struct State {
   explicit State(StateForm form_) : form(form_) {
-    for (int kind = 0; kind < kStateKinds; ++kind) {
-      arrays[static_cast<std::size_t>(kind)].resize(
-          static_cast<std::size_t>(kElements * bytes_per_element(form, static_cast<StateKind>(kind))));
-    }
+    for (const StateArray& array : trained_state(form))
+      arrays[static_cast<std::size_t>(array.kind)].resize(static_cast<std::size_t>(kElements * array.each()));
   }
   std::array<const std::byte*, kStateKinds> in() const {
     std::array<const std::byte*, kStateKinds> pointers{};

@@ -1,0 +1,80 @@
+// The state of a block: a list of arrays, of the block and not of the plan. Who goes through them, or sums their bytes, asks it.
+// Not here: where they rest (plan.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "memory/sharding.h"
+#include "memory/types.h"
+#include "memory/unit.h"
+
+namespace spillway {
+
+enum class StateForm : std::uint8_t { exact, compact, fp32 };  // fp32: with --dtype fp32, the weight is its own master
+enum class StateKind : std::uint8_t { weight, low, m, v };
+inline constexpr int kStateKinds = 4;
+// ".weight": what follows a block's name in that of a buffer.
+constexpr std::string_view suffix_of(StateKind kind) {
+  constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
+  return names[static_cast<int>(kind)];
+}
+// The name that a block's array has in a checkpoint and in a commit record: "layer.3.mlp/low".
+inline std::string state_array_name(const ParameterBlock& block, StateKind kind) {
+  return std::string(block.name).append("/").append(suffix_of(kind).substr(1));
+}
+constexpr Category category_of(StateKind kind) { return kind == StateKind::weight ? Category::parameters : Category::optimizer; }
+
+struct StateArray {
+  StateKind kind = StateKind::weight;
+  DType type = DType::bfloat16;                           // low: its size, and the bits that it lacks of an fp32
+  constexpr Bytes each() const { return size_of(type); }  // bytes an element
+};
+
+// The weight is the first of every list.
+using StateList = std::span<const StateArray>;
+inline constexpr StateArray kExactState[] = {{StateKind::weight, DType::bfloat16},
+                                             {StateKind::low, DType::bfloat16},
+                                             {StateKind::m, DType::float32},
+                                             {StateKind::v, DType::float32}};
+inline constexpr StateArray kCompactState[] = {{StateKind::weight, DType::bfloat16},
+                                               {StateKind::low, DType::bfloat16},
+                                               {StateKind::m, DType::bfloat16},
+                                               {StateKind::v, DType::bfloat16}};
+inline constexpr StateArray kFp32State[] = {
+    {StateKind::weight, DType::float32}, {StateKind::m, DType::float32}, {StateKind::v, DType::float32}};
+
+// Of a block that is trained.
+constexpr StateList trained_state(StateForm form) {
+  constexpr StateList lists[] = {kExactState, kCompactState, kFp32State};
+  return lists[static_cast<int>(form)];
+}
+// Every block is trained.
+constexpr StateList state_of(const ParameterBlock& /*block*/, StateForm form) { return trained_state(form); }
+
+// Of all its arrays together.
+constexpr Bytes bytes_per_element(StateList state) {
+  Bytes sum = 0;
+  for (const StateArray& array : state) sum += array.each();
+  return sum;
+}
+// Of a gradient that waits for its update: rounded once in compact form.
+constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
+
+// Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
+inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind) {
+  const bool sharded = kind == StateKind::weight ? sharding.shards_weights() : sharding.shards_optimizer();
+  return sharded ? shard_elements(block.elements, sharding) : block.elements;
+}
+inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBlock& block) {
+  return sharding.shards_gradients() ? shard_elements(block.elements, sharding) : block.elements;
+}
+inline Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form) {  // of all its arrays
+  Bytes sum = 0;
+  for (const StateArray& array : state_of(block, form)) sum += elements_at_rest(sharding, block, array.kind) * array.each();
+  return sum;
+}
+
+}  // namespace spillway
