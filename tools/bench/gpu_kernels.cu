@@ -1,0 +1,202 @@
+// Each CUDA kernel beside its limit on this device: passes over memory beside a copy, products and attention in TFLOP/s. Prints a
+// JSON object a line. Built and run by tools/gpu_check; sizes are those of a model of 8 B parameters.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "models/cuda/cuda_backend.cuh"
+#include "models/cuda/cuda_scratch.h"
+#include "models/cuda/gemm.h"
+#include "offload/cuda/adamw.cuh"
+#include "offload/cuda/squares.cuh"
+
+namespace spillway::cuda {
+namespace {
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  fmt::print(stderr, "{} failed: {}\n", call, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+class Memory {
+ public:
+  ~Memory() {
+    for (void* block : blocks_) cudaFree(block);
+  }
+  // Small numbers of both signs in every format.
+  std::byte* get(Bytes bytes) {
+    void* block = nullptr;
+    check(cudaMalloc(&block, static_cast<std::size_t>(std::max<Bytes>(bytes, 16))), "cudaMalloc");
+    check(cudaMemset(block, 0x3c, static_cast<std::size_t>(bytes)), "cudaMemset");
+    blocks_.push_back(block);
+    return static_cast<std::byte*>(block);
+  }
+
+ private:
+  std::vector<void*> blocks_;
+};
+
+class Clock {
+ public:
+  explicit Clock(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t* event : {&begin_, &end_}) check(cudaEventCreate(event), "cudaEventCreate");
+  }
+  // Seconds of the work's median run of twenty, after three.
+  double seconds(const std::function<void()>& work) {
+    std::vector<float> times;
+    for (int i = 0; i < 23; ++i) {
+      check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+      work();
+      check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+      check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+      if (i >= 3) times.push_back(ms);
+    }
+    std::ranges::nth_element(times, times.begin() + 10);
+    return static_cast<double>(times[10]) * 1e-3;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_{}, end_{};
+};
+
+class Bench {
+ public:
+  Bench() : gemm_(make_cublaslt_gemm(stream())), copy_rate_(measured_copy()) {}
+
+  void kernels() {
+    constexpr DType type = DType::bfloat16;
+    constexpr std::int64_t n = 8192, H = 4096, I = 14336, R = 16384;
+    using namespace spillway::kernels;
+    run("norm", Norm{.type = type,
+                     .rows = n,
+                     .hidden = H,
+                     .x = value(),
+                     .weight = value(),
+                     .residual = value(),
+                     .y = value(),
+                     .statistics = value()});
+    run("norm_backward", NormBackward{.type = type,
+                                      .gradient_type = type,
+                                      .rows = n,
+                                      .hidden = H,
+                                      .dy = value(),
+                                      .x = value(),
+                                      .weight = value(),
+                                      .statistics = value(),
+                                      .residual_gradient = value(),
+                                      .dx = value(),
+                                      .dweight = value()});
+    const ops::RopeShape rope{n, n, 32, 8, 128, 1e-6f};
+    run("rotate", Rotate{type, rope, value(), value(), value(), value(), value(), value()});
+    run("rotate_backward", RotateBackward{type, rope, value(), value(), value(), value(), value(), value(), value(), value()});
+    run("activate", Activate{type, Activation::silu, true, n, I, value(), value()});
+    run("activate_backward", ActivateBackward{type, Activation::silu, true, n, I, value(), value(), value(), value()});
+    run("column_sums", ColumnSums{type, n, H, value(), value()});
+    run("look_up", LookUp{type, n, H, R, {0, R}, 1.0f, value(), value(), value()});
+    run("loss_tile", LossTile{type, n, {0, R}, true, 0.0f, value(), value(), value(), value(), value()});
+    run("loss_backward", LossBackward{type, n, {0, R}, 0.0f, value(), value(), value(), value()});
+    for (const std::int64_t D : {64, 128}) {
+      const ops::AttentionShape shape{
+          .sequences = 1, .queries = 8192, .keys = 8192, .heads = 4096 / D, .kv_heads = 1024 / D, .head_dim = D, .scale = 0.1f};
+      const Rows wide{value(), H}, narrow{value(), 1024};
+      run(fmt::format("attend_d{}", D), Attend{type, shape, false, wide, narrow, narrow, wide, value()});
+      run(fmt::format("attend_backward_d{}", D),
+          AttendBackward{type, shape, wide, narrow, narrow, wide, wide, wide, narrow, narrow, value()});
+    }
+    run("gemm_forward", product(ops::linear_forward(type, n, H, I), Sum::write));
+    run("gemm_input_gradient", product(ops::linear_input_gradient(type, n, H, I, type), Sum::write));
+    run("gemm_weight_gradient", product(ops::linear_weight_gradient(type, n, H, I, ops::Store::add), Sum::add));
+  }
+
+  void optimizer() {
+    constexpr std::int64_t count = 64 << 20;
+    Memory memory;
+    const auto get = [&]<typename T>(std::type_identity<T>) {
+      return reinterpret_cast<T*>(memory.get(count * static_cast<Bytes>(sizeof(T))));
+    };
+    const ExactState exact{get(std::type_identity<BFloat16>()), get(std::type_identity<std::int16_t>()),
+                           get(std::type_identity<float>()), get(std::type_identity<float>())};
+    const auto* gradient = get(std::type_identity<float>());
+    report("adamw_exact", clock_.seconds([&] { device_adamw(queue_, {.lr = 1e-3}, {.count = count}, exact, gradient); }),
+           28.0 * count, 0);
+    const CompactState compact{exact.high, exact.low, get(std::type_identity<BFloat16>()), get(std::type_identity<BFloat16>())};
+    const auto* halves = get(std::type_identity<BFloat16>());
+    report("adamw_compact", clock_.seconds([&] { device_adamw(queue_, {.lr = 1e-3}, {.count = count}, compact, halves); }),
+           18.0 * count, 0);
+    auto* sums = reinterpret_cast<double*>(memory.get(count / kSquareStretch * 8));
+    report("squares", clock_.seconds([&] {
+      launch(queue_, {count / (8 * kSquareStretch)}, SquareNodes<false>{count, kSquareStretch, gradient, nullptr, sums});
+    }),
+           4.0 * count, 0);
+  }
+
+ private:
+  static cudaStream_t stream() { return cudaStreamPerThread; }
+
+  double measured_copy() {
+    constexpr Bytes bytes = kGiB;
+    Memory memory;
+    std::byte *from = memory.get(bytes), *to = memory.get(bytes);
+    const double s = clock_.seconds([&] {
+      check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync");
+    });
+    fmt::print("{{\"kernel\": \"copy\", \"bytes_per_s\": {:.4g}}}\n", 2.0 * static_cast<double>(bytes) / s);
+    return 2.0 * static_cast<double>(bytes) / s;
+  }
+
+  // An operand of its own.
+  Place value() { return {.space = Space::value, .index = values_++}; }
+  Kernel product(const ops::GemmSpec& spec, Sum sum) {
+    return kernels::Product{.spec = spec, .sum = sum, .a = value(), .b = value(), .c = value()};
+  }
+
+  void run(const std::string& name, Kernel kernel) {
+    Memory memory;
+    std::vector<std::byte*> values(static_cast<std::size_t>(values_ + 1), nullptr);
+    for (const OperandUse& operand : operands_of(kernel)) {
+      std::byte*& at = values[static_cast<std::size_t>(operand.place->index)];
+      if (at == nullptr) at = memory.get(operand.reach);
+    }
+    values.back() = memory.get(scratch_bytes(kernel));
+    const CallList list{{.kernel = kernel, .scratch = {.space = Space::value, .index = values_}}};
+    if (const auto* product = std::get_if<kernels::Product>(&kernel)) gemm_->prepare(product->spec);
+    CudaBackend backend(queue_, *gemm_);
+    const PassMemory there{.values = values,
+                           .words = reinterpret_cast<MicroBatchWords*>(memory.get(kMicroBatchWordsBytes)),
+                           .first_micro_batch = false};
+    const Work work = work_of(kernel);
+    report(name, clock_.seconds([&] { backend.run(list, there); }), work.bytes, work.gemm_flops + work.attention_flops);
+    values_ = 0;
+  }
+
+  void report(const std::string& name, double seconds, double bytes, double flops) const {
+    if (flops > 0) {
+      fmt::print("{{\"kernel\": \"{}\", \"seconds\": {:.4g}, \"tflops\": {:.1f}}}\n", name, seconds, flops / seconds * 1e-12);
+    } else {
+      fmt::print("{{\"kernel\": \"{}\", \"seconds\": {:.4g}, \"bytes_per_s\": {:.4g}, \"of_copy\": {:.3f}}}\n", name, seconds,
+                 bytes / seconds, bytes / seconds / copy_rate_);
+    }
+  }
+
+  Queue queue_{stream()};
+  Clock clock_{stream()};
+  std::unique_ptr<Gemm> gemm_;
+  double copy_rate_;
+  int values_ = 0;
+};
+
+}  // namespace
+}  // namespace spillway::cuda
+
+int main() {
+  spillway::cuda::Bench bench;
+  bench.kernels();
+  bench.optimizer();
+}
