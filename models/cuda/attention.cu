@@ -86,9 +86,9 @@ void with_plain(const AttentionArguments& a, bool packs, const F& f) {
   });
 }
 
-template <template <typename, int, int> typename Kernel, typename T, int n, int most>
+template <template <typename, int, int, int> typename Kernel, typename T, int n, int most, int threads>
 void launch_plain(Queue& queue, const AttentionArguments& a) {
-  using Of = Kernel<T, n, most>;
+  using Of = Kernel<T, n, most, threads>;
   Of kernel;
   kernel.of = operands_of<T>(a);
   launch(queue, Of::grid(a.shape), kernel);
@@ -110,7 +110,12 @@ void attend(Queue& queue, const AttentionArguments& a) {
     if (with_size(TiledSizes(), serves, [&]<int D>(Int<D>) { launch_tiled<AttendForward<BFloat16, D>>(queue, a); })) return;
   }
   with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
-    launch_plain<PlainAttend, T, n, most>(queue, a);
+    // There are many rows, or there is one of each head, whose keys only a large block has enough lanes for.
+    if (a.shape.queries > 1) {
+      launch_plain<PlainAttend, T, n, most, 64>(queue, a);
+    } else {
+      launch_plain<PlainAttend, T, n, most, 256>(queue, a);
+    }
   });
 }
 
@@ -136,8 +141,8 @@ void attend_backward(Queue& queue, const AttentionArguments& a) {
     if (is_served) return;
   }
   with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
-    launch_plain<PlainBackwardKeys, T, n, most>(queue, a);
-    launch_plain<PlainBackwardQueries, T, n, most>(queue, a);
+    launch_plain<PlainBackwardKeys, T, n, most, 64>(queue, a);
+    launch_plain<PlainBackwardQueries, T, n, most, 64>(queue, a);
   });
 }
 

@@ -16,7 +16,7 @@
 namespace spillway::cuda {
 namespace {
 
-constexpr std::int64_t kGap = 8;  // elements behind a row's last head, which nobody may touch
+constexpr std::int64_t kGap = 16;  // elements behind a row's last head, which nobody may touch
 
 struct Case {
   ops::AttentionShape shape;
@@ -352,6 +352,27 @@ TEST(CudaAttention, WhatNoKernelHasIsRefused) {
   refuses(c, [](AttentionArguments& a) { a.shape.kv_heads = 3; });
   const std::int64_t position = 0;
   refuses(c, [&](AttentionArguments& a) { a.position = &position; });
+}
+
+// Each block reads its own rows once, and of the others those that they see or are seen by, to the tile; everything in whole
+// sectors.
+TEST(CudaAttention, MovesTheBytesThatItMust) {
+  constexpr std::int64_t T = 256, D = 64, kRow = D * 2, kNumber = 4;
+  const Case c{.shape = shape_of(T, 1, 1, D)};
+  const Problem problem(c);
+  Queue queue({.counts = true});
+  attend(queue, problem.arguments());
+  const std::int64_t seen = 128 + 256, seen_by_64 = 64 + 128 + 192 + 256;
+  EXPECT_EQ(queue.counts().read_bytes, (T + 2 * seen) * kRow);
+  EXPECT_EQ(queue.counts().written_bytes, T * (kRow + kNumber));
+  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
+  queue.clear_counts();
+  attend_backward(queue, problem.arguments());
+  const std::int64_t delta = 2 * T * kRow, keys = (2 * T + 2 * seen_by_64) * kRow + 2 * seen_by_64 * kNumber,
+                     queries = (2 * T + 2 * seen_by_64) * kRow + 2 * T * kNumber;
+  EXPECT_EQ(queue.counts().read_bytes, delta + keys + queries);
+  EXPECT_EQ(queue.counts().written_bytes, 3 * T * kRow + T * kNumber);
+  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
 }
 
 std::vector<std::byte> bits_of(const Case& c, const simt::Options& options) {
