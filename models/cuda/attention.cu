@@ -9,28 +9,21 @@
 #include "models/cuda/attention_backward.cuh"
 #include "models/cuda/attention_forward.cuh"
 #include "models/cuda/attention_plain.cuh"
+#include "models/cuda/with_type.h"
 
 namespace spillway::cuda {
 namespace {
 
 // Head sizes that kernels on tensor cores have.
 using TiledSizes = std::integer_sequence<int, 64, 80, 96, 128, 256>;
-// The most that rows of the plain kernels may have.
+// The most that rows of the plain kernels may have, and of those that take them element by element.
 using PlainSizes = std::integer_sequence<int, 64, 128, 256>;
-
-template <int n>
-using Int = std::integral_constant<int, n>;
+using NarrowSizes = std::integer_sequence<int, 256>;
 
 // f with the first of the sizes that serves; false: none does.
 template <int... sizes, typename S, typename F>
 bool with_size(std::integer_sequence<int, sizes...>, const S& serves, const F& f) {
   return ((serves(sizes) ? (f(Int<sizes>()), true) : false) || ...);
-}
-
-template <typename F>
-void with_type(DType type, const F& f) {
-  SPILLWAY_CHECK(type != DType::float16, "kernels of {} are not built yet", name_of(type));
-  type == DType::bfloat16 ? f(std::type_identity<BFloat16>()) : f(std::type_identity<float>());
 }
 
 template <typename T>
@@ -77,25 +70,35 @@ bool fits_packs(const AttentionArguments& a, std::initializer_list<AttentionRows
 // f(type, elements of a pack, most of a row) for plain kernels.
 template <typename F>
 void with_plain(const AttentionArguments& a, bool packs, const F& f) {
-  const std::int64_t D = a.shape.head_dim;
+  const auto serves = [&](int size) { return a.shape.head_dim <= size; };
   with_type(a.type, [&]<typename T>(std::type_identity<T> type) {
-    const bool is_served = with_size(
-        PlainSizes(), [&](int size) { return D <= size; },
-        [&]<int size>(Int<size> most) { packs ? f(type, Int<kWidest<T>>(), most) : f(type, Int<1>(), most); });
-    SPILLWAY_CHECK(is_served, "attention has no kernel for heads of {}", D);
+    const bool is_served = packs ? with_size(PlainSizes(), serves, [&](auto most) { f(type, Int<kWidest<T>>(), most); })
+                                 : with_size(NarrowSizes(), serves, [&](auto most) { f(type, Int<1>(), most); });
+    SPILLWAY_CHECK(is_served, "attention has no kernel for heads of {}", a.shape.head_dim);
   });
 }
+// f(type, head size) for kernels on tensor cores; false: there are none for this call.
+template <typename F>
+bool with_tiles(const AttentionArguments& a, bool packs, const F& f) {
+  bool is_served = false;
+  with_type(a.type, [&]<typename T>(std::type_identity<T> type) {
+    if constexpr (sizeof(T) == 2)
+      is_served = packs && with_size(
+                               TiledSizes(), [&](int size) { return a.shape.head_dim == size; }, [&](auto D) { f(type, D); });
+  });
+  return is_served;
+}
 
-template <template <typename, int, int> typename Kernel, typename T, int n, int most>
+template <template <typename, int, int, int> typename Kernel, typename T, int n, int most, int threads>
 void launch_plain(Queue& queue, const AttentionArguments& a) {
-  using Of = Kernel<T, n, most>;
+  using Of = Kernel<T, n, most, threads>;
   Of kernel;
   kernel.of = operands_of<T>(a);
   launch(queue, Of::grid(a.shape), kernel);
 }
 
-template <typename Kernel, typename T = BFloat16>
-void launch_tiled(Queue& queue, const AttentionArguments& a) {
+template <typename Kernel, typename T>
+void launch_as(Queue& queue, const AttentionArguments& a) {
   launch(queue, Kernel::grid(a.shape), Kernel{operands_of<T>(a)});
 }
 
@@ -105,12 +108,17 @@ void attend(Queue& queue, const AttentionArguments& a) {
   check(a);
   const bool packs = fits_packs(a, {a.q, a.k, a.v, a.o});
   // A single query would leave most of a tile empty.
-  if (a.type == DType::bfloat16 && packs && a.shape.queries > 1) {
-    const auto serves = [&](int size) { return a.shape.head_dim == size; };
-    if (with_size(TiledSizes(), serves, [&]<int D>(Int<D>) { launch_tiled<AttendForward<BFloat16, D>>(queue, a); })) return;
-  }
+  if (a.shape.queries > 1 && with_tiles(a, packs, [&]<typename T, int D>(std::type_identity<T>, Int<D>) {
+        launch_as<AttendForward<T, D>, T>(queue, a);
+      }))
+    return;
   with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
-    launch_plain<PlainAttend, T, n, most>(queue, a);
+    // There are many rows, or there is one of each head, whose keys only a large block has enough lanes for.
+    if (a.shape.queries > 1) {
+      launch_plain<PlainAttend, T, n, most, 64>(queue, a);
+    } else {
+      launch_plain<PlainAttend, T, n, most, 256>(queue, a);
+    }
   });
 }
 
@@ -119,25 +127,22 @@ void attend_backward(Queue& queue, const AttentionArguments& a) {
   SPILLWAY_CHECK(a.position == nullptr, "attention at a position has no gradients");
   const bool packs = fits_packs(a, {a.q, a.k, a.v, a.o, a.d_o, a.dq, a.dk, a.dv});
   with_type(a.type, [&]<typename T>(std::type_identity<T>) {
-    const auto delta = [&]<int n>(Int<n>) { launch_tiled<AttendDelta<T, n>, T>(queue, a); };
+    const auto delta = [&]<int n>(Int<n>) { launch_as<AttendDelta<T, n>, T>(queue, a); };
     packs ? delta(Int<kWidest<T>>()) : delta(Int<1>());
   });
-  if (a.type == DType::bfloat16 && packs) {
-    const auto serves = [&](int size) { return a.shape.head_dim == size; };
-    const bool is_served = with_size(TiledSizes(), serves, [&]<int D>(Int<D>) {
-      if constexpr (D <= 128) {
-        launch_tiled<AttendBackwardKeys<BFloat16, D, true, true>>(queue, a);
-      } else {
-        launch_tiled<AttendBackwardKeys<BFloat16, D, true, false>>(queue, a);
-        launch_tiled<AttendBackwardKeys<BFloat16, D, false, true>>(queue, a);
-      }
-      launch_tiled<AttendBackwardQueries<BFloat16, D>>(queue, a);
-    });
-    if (is_served) return;
-  }
+  const bool is_served = with_tiles(a, packs, [&]<typename T, int D>(std::type_identity<T>, Int<D>) {
+    if constexpr (D <= 128) {
+      launch_as<AttendBackwardKeys<T, D, true, true>, T>(queue, a);
+    } else {
+      launch_as<AttendBackwardKeys<T, D, true, false>, T>(queue, a);
+      launch_as<AttendBackwardKeys<T, D, false, true>, T>(queue, a);
+    }
+    launch_as<AttendBackwardQueries<T, D>, T>(queue, a);
+  });
+  if (is_served) return;
   with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
-    launch_plain<PlainBackwardKeys, T, n, most>(queue, a);
-    launch_plain<PlainBackwardQueries, T, n, most>(queue, a);
+    launch_plain<PlainBackwardKeys, T, n, most, 64>(queue, a);
+    launch_plain<PlainBackwardQueries, T, n, most, 64>(queue, a);
   });
 }
 

@@ -64,7 +64,7 @@ struct AttendForward {
       gpu.commit_copies();
       const bool sees = warp.sees(sight, first_key);
       Left<kKeys> weights[kBands];
-      if (sees) warp.weigh(gpu, weights, reader, queries + gpu.warp() * kRows * D, k_tile, first_key);
+      if (sees) warp.weigh(gpu, sight, weights, reader, queries + gpu.warp() * kRows * D, k_tile, first_key);
       gpu.template wait_for_copies<1>();
       gpu.sync();
       if (sees) multiply_columns(gpu, warp.sums, weights, reader, v_tile);
@@ -83,31 +83,25 @@ struct AttendForward {
     float most[kBands][2], total[kBands][2];  // of the products seen so far, and of what the lane has seen of the powers
     Scores scores;
     int first_query;
-    int first, last, all_see_from, all_see_to;  // keys: that any query sees, and that all see
-    int first_of[kBands][2], last_of_first;     // of the lane's rows; the last one of row lane / 4
+    int first, all_see_from;  // keys: that any query sees, and that all see
 
     SPILLWAY_GPU Warp(const Gpu& gpu, const ops::AttentionShape& shape, const Sight& sight, int its_first)
         : scores(shape), first_query(its_first) {
       first = sight.first(gpu, first_query), all_see_from = sight.first(gpu, first_query + kRows - 1);
-      all_see_to = sight.last(first_query), last = sight.last(first_query + kRows - 1);
-      last_of_first = all_see_to + gpu.lane() / 4;
       SPILLWAY_UNROLL
       for (int band = 0; band < kBands; ++band) {
         sums[band].clear();
         SPILLWAY_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          most[band][half] = -INFINITY, total[band][half] = 0;
-          first_of[band][half] = sight.first(gpu, first_query + 16 * band + 8 * half + gpu.lane() / 4);
-        }
+        for (int half = 0; half < 2; ++half) most[band][half] = -INFINITY, total[band][half] = 0;
       }
     }
 
     SPILLWAY_GPU bool sees(const Sight& sight, int first_key) const {
-      return first_query < sight.queries && first_key <= last && first_key + kKeys > first;
+      return first_query < sight.queries && first_key <= sight.last(first_query + kRows - 1) && first_key + kKeys > first;
     }
     // The powers of two of the tile's scores; what was summed before is brought to the same base.
-    SPILLWAY_GPU void weigh(const Gpu& gpu, Left<kKeys> (&weights)[kBands], const TileReader<T, D>& reader, Shared<T> query_rows,
-                            Shared<T> keys, int first_key) {
+    SPILLWAY_GPU void weigh(const Gpu& gpu, const Sight& sight, Left<kKeys> (&weights)[kBands], const TileReader<T, D>& reader,
+                            Shared<T> query_rows, Shared<T> keys, int first_key) {
       Sums<kKeys> products[kBands];
       SPILLWAY_UNROLL
       for (int band = 0; band < kBands; ++band) products[band].clear();
@@ -116,11 +110,11 @@ struct AttendForward {
       } else {
         multiply_rows(gpu, products, InTile<T>{query_rows, 0}, reader, keys);
       }
-      const bool is_partial = first_key < all_see_from || first_key + kKeys - 1 > all_see_to;
+      const bool is_partial = first_key < all_see_from || first_key + kKeys - 1 > sight.last(first_query);
       SPILLWAY_UNROLL
       for (int band = 0; band < kBands; ++band) {
         if (scores.is_capped()) bend(gpu, products[band]);
-        if (is_partial) mask(gpu, products[band], band, first_key);
+        if (is_partial) mask(gpu, sight, products[band], first_query + 16 * band, first_key);
         soften(gpu, products[band], band);
         round_left<T>(gpu, weights[band], products[band]);
       }
@@ -132,13 +126,17 @@ struct AttendForward {
         for (int i = 0; i < 4; ++i) products.x[j][i] = scores.bent(gpu, products.x[j][i]);
       }
     }
-    SPILLWAY_GPU void mask(const Gpu& gpu, Sums<kKeys>& products, int band, int first_key) const {
+    SPILLWAY_GPU static void mask(const Gpu& gpu, const Sight& sight, Sums<kKeys>& products, int query, int first_key) {
       SPILLWAY_UNROLL
-      for (int j = 0; j < kKeys / 8; ++j) {
+      for (int half = 0; half < 2; ++half) {
+        const int t = query + 8 * half + gpu.lane() / 4, column = first_key + 2 * (gpu.lane() % 4);
+        const int from = sight.first(gpu, t) - column, to = sight.last(t) - column;
         SPILLWAY_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int key = first_key + 8 * j + 2 * (gpu.lane() % 4) + i % 2, half = i / 2;
-          if (key < first_of[band][half] || key > last_of_first + 16 * band + 8 * half) products.x[j][i] = -INFINITY;
+        for (int j = 0; j < kKeys / 8; ++j) {
+          SPILLWAY_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            if (8 * j + i < from || 8 * j + i > to) products.x[j][2 * half + i] = -INFINITY;
+          }
         }
       }
     }

@@ -10,9 +10,9 @@
 namespace spillway::cuda {
 
 // Packs of n elements; `dimensions`: the most that a row may have. A row is spread over as many lanes as leave each two packs.
-template <typename T, int n, int dimensions>
+template <typename T, int n, int dimensions, int threads>
 struct Plain {
-  static constexpr int kThreads = 256, kWarps = kThreads / 32;
+  static constexpr int kThreads = threads, kWarps = kThreads / 32;
   static constexpr int kWanted = dimensions / (2 * n), kLanes = kWanted < 8 ? 8 : kWanted < 32 ? kWanted : 32;
   static constexpr int kGroups = kThreads / kLanes, kPacks = dimensions / (kLanes * n);
 
@@ -112,9 +112,9 @@ struct BlocksRow {
       : head(gpu.block() % heads), t(gpu.block() / heads % rows), b(gpu.block() / heads / rows) {}
 };
 
-template <typename T, int n, int dimensions>
-struct PlainAttend : Plain<T, n, dimensions> {
-  using Base = Plain<T, n, dimensions>;
+template <typename T, int n, int dimensions, int threads>
+struct PlainAttend : Plain<T, n, dimensions, threads> {
+  using Base = Plain<T, n, dimensions, threads>;
   using typename Base::Row;
   AttentionOperands<T> of;
 
@@ -184,9 +184,9 @@ struct PlainSlope {
   }
 };
 
-template <typename T, int n, int dimensions>
-struct PlainBackwardQueries : Plain<T, n, dimensions> {
-  using Base = Plain<T, n, dimensions>;
+template <typename T, int n, int dimensions, int threads>
+struct PlainBackwardQueries : Plain<T, n, dimensions, threads> {
+  using Base = Plain<T, n, dimensions, threads>;
   using typename Base::Row;
   AttentionOperands<T> of;
 
@@ -227,9 +227,9 @@ struct PlainBackwardQueries : Plain<T, n, dimensions> {
   }
 };
 
-template <typename T, int n, int dimensions>
-struct PlainBackwardKeys : Plain<T, n, dimensions> {
-  using Base = Plain<T, n, dimensions>;
+template <typename T, int n, int dimensions, int threads>
+struct PlainBackwardKeys : Plain<T, n, dimensions, threads> {
+  using Base = Plain<T, n, dimensions, threads>;
   using typename Base::Row;
   AttentionOperands<T> of;
 

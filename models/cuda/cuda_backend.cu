@@ -11,24 +11,10 @@
 #include "models/cuda/norm.cuh"
 #include "models/cuda/pointwise.cuh"
 #include "models/cuda/rope.cuh"
+#include "models/cuda/with_type.h"
 
 namespace spillway::cuda {
 namespace {
-
-template <typename F>
-void with_type(DType type, const F& f) {
-  switch (type) {
-    case DType::float32:
-      return f(std::type_identity<float>());
-    case DType::bfloat16:
-      return f(std::type_identity<BFloat16>());
-    case DType::float16:
-      return f(std::type_identity<Float16>());
-  }
-}
-
-template <int n>
-using Int = std::integral_constant<int, n>;
 
 // f with the widest pack that all of these are whole ones of: lengths in elements of type T, and addresses.
 template <typename T, typename F>

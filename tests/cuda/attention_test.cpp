@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "memory/element.h"
 #include "memory/error.h"
 #include "memory/random.h"
 
 namespace spillway::cuda {
 namespace {
 
-constexpr std::int64_t kGap = 8;  // elements behind a row's last head, which nobody may touch
+constexpr std::int64_t kGap = 16;  // elements behind a row's last head, which nobody may touch
 
 struct Case {
   ops::AttentionShape shape;
@@ -41,18 +42,9 @@ class Matrix {
         elements_(rows * stride_),
         bytes_(static_cast<std::size_t>(elements_ * size_of(type))) {}
   AttentionRows rows() const { return {bytes_.data(), stride_}; }
-  double at(std::int64_t row, std::int64_t column) const {
-    const std::int64_t i = row * stride_ + column;
-    return type_ == DType::float32 ? reinterpret_cast<const float*>(bytes_.data())[i]
-                                   : reinterpret_cast<const BFloat16*>(bytes_.data())[i].to_float();
-  }
+  double at(std::int64_t row, std::int64_t column) const { return element(bytes_.data(), type_, row * stride_ + column); }
   void set(std::int64_t row, std::int64_t column, double x) const {
-    const std::int64_t i = row * stride_ + column;
-    if (type_ == DType::float32) {
-      reinterpret_cast<float*>(bytes_.data())[i] = static_cast<float>(x);
-    } else {
-      reinterpret_cast<BFloat16*>(bytes_.data())[i] = BFloat16::from_float(static_cast<float>(x));
-    }
+    set_element(bytes_.data(), type_, row * stride_ + column, x);
   }
   std::span<const std::byte> bytes() const { return bytes_.all(); }
   // Bits of NaN, as the device's memory begins with.
@@ -223,7 +215,7 @@ Errors errors_of(const Matrix& got, const std::vector<Sum>& expected, std::int64
   double squares = 0, of_values = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i) / columns, column = static_cast<std::int64_t>(i) % columns;
-    const double error = got.at(row, column) - expected[i].value, size = std::abs(error) / (unit * (expected[i].size + 1e-6));
+    const double error = got.at(row, column) - expected[i].value, size = std::abs(error) / (unit * expected[i].size + 1e-7);
     errors.largest = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(errors.largest, size);
     squares += error * error;
     // What cancels leaves the rounding of what did.
@@ -234,7 +226,7 @@ Errors errors_of(const Matrix& got, const std::vector<Sum>& expected, std::int64
 }
 
 // Of a sum's terms: weights and gradients of scores are rounded before they are multiplied, results after that.
-double unit_of(const Case& c) { return c.type == DType::float32 ? std::ldexp(1.0, -20) : std::ldexp(1.0, -7); }
+double unit_of(const Case& c) { return std::ldexp(1.0, c.type == DType::float32 ? -20 : c.type == DType::bfloat16 ? -7 : -10); }
 
 void check(const Case& c, const simt::Options& options = {}) {
   SCOPED_TRACE(testing::PrintToString(c));
@@ -301,6 +293,17 @@ TEST(CudaAttention, AllThatMayBeAskedFor) {
     for (const Case& c : cases_of(D)) check(c);
 }
 
+TEST(CudaAttention, HalfPrecision) {
+  for (const std::int64_t D : {64, 128}) {
+    for (Case c : cases_of(D)) {
+      if (c.shape.queries > 80) continue;
+      c.type = DType::float16;
+      check(c);
+    }
+  }
+  check({.shape = shape_of(9, 2, 1, 40), .type = DType::float16});
+}
+
 TEST(CudaAttention, OtherHeadSizes) {
   for (const std::int64_t D : {80, 96, 256}) {
     for (const std::int64_t T : {33, 130}) check({.shape = shape_of(T, 2, 1, D)}, {.counts = true});
@@ -347,11 +350,31 @@ TEST(CudaAttention, WhatNoKernelHasIsRefused) {
   };
   const Case c{.shape = shape_of(3, 2, 1, 64)};
   refuses({.shape = shape_of(3, 2, 1, 264)}, [](AttentionArguments&) {});
-  refuses(c, [](AttentionArguments& a) { a.type = DType::float16; });
   refuses(c, [](AttentionArguments& a) { a.shape.keys = 2; });
   refuses(c, [](AttentionArguments& a) { a.shape.kv_heads = 3; });
   const std::int64_t position = 0;
   refuses(c, [&](AttentionArguments& a) { a.position = &position; });
+}
+
+// Each block reads its own rows once, and of the others those that they see or are seen by, to the tile; everything in whole
+// sectors.
+TEST(CudaAttention, MovesTheBytesThatItMust) {
+  constexpr std::int64_t T = 256, D = 64, kRow = D * 2, kNumber = 4;
+  const Case c{.shape = shape_of(T, 1, 1, D)};
+  const Problem problem(c);
+  Queue queue({.counts = true});
+  attend(queue, problem.arguments());
+  const std::int64_t seen = 128 + 256, seen_by_64 = 64 + 128 + 192 + 256;
+  EXPECT_EQ(queue.counts().read_bytes, (T + 2 * seen) * kRow);
+  EXPECT_EQ(queue.counts().written_bytes, T * (kRow + kNumber));
+  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
+  queue.clear_counts();
+  attend_backward(queue, problem.arguments());
+  const std::int64_t delta = 2 * T * kRow, keys = (2 * T + 2 * seen_by_64) * kRow + 2 * seen_by_64 * kNumber,
+                     queries = (2 * T + 2 * seen_by_64) * kRow + 2 * T * kNumber;
+  EXPECT_EQ(queue.counts().read_bytes, delta + keys + queries);
+  EXPECT_EQ(queue.counts().written_bytes, 3 * T * kRow + T * kNumber);
+  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
 }
 
 std::vector<std::byte> bits_of(const Case& c, const simt::Options& options) {

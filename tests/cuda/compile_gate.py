@@ -58,7 +58,7 @@ def readable(names):
     """Mangled to "NormForward<BFloat16, 8, false>"."""
     text = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     kernels = (re.search(r"run_kernel<(.*)>\(", line).group(1) for line in text.splitlines())
-    return dict(zip(names, (re.sub(r"spillway::(cuda::)?|\((?:spillway::)?\w+\)", "", kernel).replace(" >", ">") for kernel in kernels)))
+    return dict(zip(names, (re.sub(r"spillway::(cuda::)?|\((?:spillway::)?\w+\)", "", kernel).replace(" >", ">").strip() for kernel in kernels)))
 
 
 def blocks_of_sm(chip, registers, threads, shared):
@@ -79,7 +79,7 @@ def measured(nvcc, chips, dynamic_shared):
             names = readable(list(found))
             for mangled, (registers, threads, static) in found.items():
                 name = names[mangled]
-                shared = static + dynamic_shared.get(name.split("<")[0], 0)
+                shared = static + dynamic_shared.get(name, dynamic_shared.get(name.split("<")[0], 0))
                 row = [registers, threads, shared, blocks_of_sm(chip, registers, threads, shared)]
                 table.setdefault(f"sm_{chip}", {})[name] = row
     return {chip: dict(sorted(kernels.items())) for chip, kernels in sorted(table.items())}
@@ -116,7 +116,8 @@ def main():
         return NOT_HERE
     before = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     chips = [int(chip) for chip in arguments.chips.split(",")]
-    # What a launch gives each block at run time is in no cubin: kernel -> bytes, the most of its launches.
+    # What a launch gives each block at run time is in no cubin: kernel, or one of its instances -> bytes, the most of its
+    # launches.
     dynamic_shared = before.pop("dynamic_shared_bytes", {})
     now = measured(arguments.nvcc, chips, dynamic_shared)
     if arguments.write:
