@@ -60,7 +60,8 @@ class ComparingBackend final : public Backend {
     const std::size_t count = w.expected.size() / static_cast<std::size_t>(size_of(w.type));
     double largest = 0, worst = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const double expected = element(w.expected.data(), w.type, static_cast<std::int64_t>(i)), actual = element(w.at, w.type, static_cast<std::int64_t>(i));
+      const double expected = element(w.expected.data(), w.type, static_cast<std::int64_t>(i)),
+                   actual = element(w.at, w.type, static_cast<std::int64_t>(i));
       if (std::isnan(expected) && std::isnan(actual)) continue;  // bytes that nobody wrote
       ASSERT_EQ(std::isfinite(expected), std::isfinite(actual)) << "kernel " << kernel.index() << ", element " << i;
       if (!std::isfinite(expected)) continue;
