@@ -187,6 +187,7 @@ struct PlainSlope {
 template <typename T, int n, int dimensions, int threads>
 struct PlainBackwardQueries : Plain<T, n, dimensions, threads> {
   using Base = Plain<T, n, dimensions, threads>;
+  static constexpr int kBlocks = 1;  // on sm_89 it would spill for the sake of more
   using typename Base::Row;
   AttentionOperands<T> of;
 

@@ -202,8 +202,19 @@ class Queue {
   cudaStream_t stream_;
 };
 
+// A kernel may say how few blocks of it an SM need have room for, `kBlocks`, where it wants more registers than the compiler
+// thinks worth while; 0 leaves that to the compiler.
 template <typename K>
-__global__ void __launch_bounds__(K::kThreads) run_kernel(const __grid_constant__ K kernel) {
+constexpr int blocks_of_sm() {
+  if constexpr (requires { K::kBlocks; }) {
+    return K::kBlocks;
+  } else {
+    return 0;
+  }
+}
+
+template <typename K>
+__global__ void __launch_bounds__(K::kThreads, blocks_of_sm<K>()) run_kernel(const __grid_constant__ K kernel) {
   kernel(Gpu());
 }
 
