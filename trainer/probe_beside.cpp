@@ -69,8 +69,8 @@ class Loads {
 // itself change from moment to moment.
 
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
-  // 80 MiB, beside the layer's 21 MiB and more: each of them drives the other's out of the caches.
-  Loads loads(pool, 5 << 20);
+  // 64 MiB, beside the layer's 21 MiB and more: each of them drives the other's out of the caches.
+  Loads loads(pool, 4 << 20);
   const double half_s = sampling.pass_s / 2;
   const double layers = loads.layers_for(half_s), updates = loads.updates_for(half_s);
   const Rates both = rates_of_both(2 * sampling.pass_s, [&] { loads.layer(); }, [&] { loads.update(); });
@@ -80,7 +80,7 @@ std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& 
 }
 
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling) {
-  Loads loads(pool, 3 << 20);
+  Loads loads(pool, 2 << 20);  // 32 MiB, as many as the moves have
   std::vector<Measurement> measurements;
   const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double)) {
     const double half_s = sampling.pass_s / 2;
