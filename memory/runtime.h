@@ -76,6 +76,9 @@ class Runtime {
   virtual Allocation allocate(Tier tier, Bytes bytes, const std::string& name) = 0;
   // What the device's own code uses in place of an address in memory allocated here for Tier::device.
   virtual std::byte* device_pointer(std::byte* address) const = 0;
+  // Between any two places, those of other makers on the host among them, beside all streams: none of their work may touch these
+  // bytes. The caller does it, or waits: complete on return.
+  virtual void copy(std::byte* target, const std::byte* source, Bytes bytes) = 0;
   // Streams and events must not outlive the runtime.
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

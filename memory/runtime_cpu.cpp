@@ -239,6 +239,12 @@ class CpuRuntime final : public Runtime {
     return {Allocation::Owner(arena.release(), [](void* owned) { delete static_cast<Arena*>(owned); }), data, bytes, name};
   }
   std::byte* device_pointer(std::byte* address) const override { return mappings_->device_pointer(address); }
+  void copy(std::byte* target, const std::byte* source, Bytes bytes) override {
+    SPILLWAY_CHECK(bytes >= 0, "a copy of {} bytes", bytes);
+    if (bytes == 0) return;
+    std::memcpy(mappings_->device_pointer(target), mappings_->device_pointer(const_cast<std::byte*>(source)),
+                static_cast<std::size_t>(bytes));
+  }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(mappings_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   std::string describe() const override {

@@ -199,6 +199,11 @@ class CudaRuntime final : public Runtime {
             name};
   }
   std::byte* device_pointer(std::byte* address) const override { return address; }
+  void copy(std::byte* target, const std::byte* source, Bytes bytes) override {
+    // By a stream of its own: the legacy one would wait for all others.
+    copies_.copy_async(target, source, bytes);
+    copies_.synchronize();
+  }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(device_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(device_); }
   std::string describe() const override {
@@ -216,6 +221,7 @@ class CudaRuntime final : public Runtime {
   int device_;
   std::string name_;
   int major_ = 0, minor_ = 0;
+  CudaStream copies_{device_};  // of callers that wait
 };
 
 // While the device is being found, a failure is the user's to mend.

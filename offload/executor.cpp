@@ -1,8 +1,10 @@
 #include "offload/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "memory/error.h"
 #include "memory/runtime.h"
@@ -93,9 +95,10 @@ struct Executor::Impl {
   // A run with nothing of a step before in it, which leaves the state as it is.
   Run& next_run(const StepSettings& settings) {
     Run& run = runner->next();
-    run.settings = run.update_settings = settings;
-    run.known_factor.reset();
-    run.evaluates = run.speculates = run.pending = false;
+    run.step = &steps[static_cast<std::size_t>(next_of_steps++) % steps.size()];
+    run.step->begin(settings);
+    run.waiting = nullptr;
+    run.evaluates = false;
     run.turns = 1, run.update_turn = 0;
     run.alone = 0;
     run.logits.reset();
@@ -106,25 +109,22 @@ struct Executor::Impl {
   }
 
   // Of a run that is there for this alone.
-  Run& next_alone(TurnSet alone, const StepSettings& settings) {
-    Run& run = next_run(settings);
+  Run& next_alone(TurnSet alone) {
+    Run& run = next_run({});
     run.alone = alone;
     return run;
   }
 
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
-    run.speculates = speculates(plan.choices);
-    run.pending = defers_any(plan.choices) && update_waits;
-    if (defers_any(plan.choices)) run.update_settings = waiting_settings;
+    run.waiting = waiting;
     go_through_turns(run);
     // Its commit lies between the updates that waited and its own.
-    if (run.pending && defers_all(plan.choices)) run.after = generations.next(run.update_settings.step);
+    if (waiting != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting->settings.step);
     run.commit = generations.take_due(holds.load() > 0);
     if (!defers_all(plan.choices)) run.after = generations.next(settings.step);
     run.token_slot = run.index;
-    update_waits = defers_any(plan.choices);
-    waiting_settings = settings;
+    if (defers_any(plan.choices)) waiting = run.step;
     return run;
   }
 
@@ -138,9 +138,11 @@ struct Executor::Impl {
   // factor known.
   Run& run_again(const Run& first, double factor) {
     runner->check_idle("a speculative step");
-    Run& run = next_run(first.settings);
+    Run& run = next_run({});
+    run.step = first.step;
+    run.step->again();
+    run.step->known_factor = factor;
     go_through_turns(run);
-    run.known_factor = factor;
     run.before = first.before;
     run.after = first.after;
     run.token_slot = first.token_slot;
@@ -198,8 +200,10 @@ struct Executor::Impl {
   std::atomic<int> holds{0};         // of the state that is durable: nothing else becomes so meanwhile
   std::atomic<int> updates_held{0};  // holds of state that is not
   std::int64_t returned_step = -1;   // by wait()
-  bool update_waits = false;         // a step's gradients have not been applied
-  StepSettings waiting_settings;     // of that step
+  // Of the two steps that may be under way, and of the one before whose gradients the older of them applies.
+  std::array<StepControl, 3> steps;
+  std::int64_t next_of_steps = 0;
+  StepControl* waiting = nullptr;  // of the step whose gradients have not been applied; null: there is none
 
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
@@ -230,7 +234,8 @@ StepOutcome Executor::wait() {
   impl.acknowledge();
   Run* run = &impl.runner->wait_for_oldest();
   StepOutcome outcome;
-  if (run->speculates && run->stopped.empty() && run->grad_norm > 0) {
+  const bool speculated = speculates(impl.plan.choices);
+  if (speculated && !run->step->is_stopped() && run->step->grad_norm > 0) {
     const double factor = impl.operations.clip_factor();
     if (factor < 1) {
       outcome.nvme_read_bytes = run->nvme_read_bytes;
@@ -238,16 +243,17 @@ StepOutcome Executor::wait() {
       run = &impl.run_again(*run, factor);
     }
   }
-  outcome.step = run->settings.step;
+  const StepControl& step = *run->step;
+  outcome.step = step.settings.step;
   impl.returned_step = outcome.step;
-  outcome.loss = run->loss;
-  outcome.grad_norm = run->grad_norm;
-  outcome.stopped = run->stopped;
-  if (!run->stopped.empty()) {
+  outcome.loss = step.loss;
+  outcome.grad_norm = step.grad_norm;
+  outcome.stopped = step.why_stopped();
+  if (step.is_stopped()) {
     const bool waits = defers_all(impl.plan.choices);
     impl.generations.roll_back(waits ? run->after : run->before);
-    impl.update_waits = false;
-    outcome.state_intact = waits || !run->updates_done.load() || run->speculates || run->known_factor.has_value();
+    impl.waiting = nullptr;
+    outcome.state_intact = waits || speculated || !step.updates_began.load();
   }
   const double ended_s = impl.end_of(*run);
   outcome.seconds = ended_s - std::max(impl.last_end_s, run->submitted_s);
@@ -262,24 +268,24 @@ StepOutcome Executor::wait() {
 void Executor::flush() {
   Impl& impl = *impl_;
   impl.runner->check_idle("flush");
-  if (!impl.update_waits) return;
-  Run& run = impl.next_alone(kFlush, impl.waiting_settings);
-  run.after = impl.generations.next(impl.waiting_settings.step);
+  if (impl.waiting == nullptr) return;
+  Run& run = impl.next_alone(kFlush);
+  run.waiting = std::exchange(impl.waiting, nullptr);
+  run.after = impl.generations.next(run.waiting->settings.step);
   impl.runner->begin(run, impl.bound_step);
   impl.runner->wait_for_oldest();
-  impl.update_waits = false;
 }
 
 StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
   impl.runner->check_idle("holding the state");
-  SPILLWAY_CHECK(!impl.update_waits, "the state after step {} cannot be held: an update is pending", step);
+  SPILLWAY_CHECK(impl.waiting == nullptr, "the state after step {} cannot be held: an update is pending", step);
   const std::span<const std::byte> arena = impl.memory.device();
   if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
   impl.acknowledge();
   if (const std::optional<Generation> due = impl.generations.take(step)) {
-    Run& run = impl.next_alone(kCommitAlone, {});
+    Run& run = impl.next_alone(kCommitAlone);
     run.commit = due;
     impl.runner->begin(run, impl.bound_step);
     impl.runner->wait_for_oldest();
@@ -292,7 +298,7 @@ double Executor::evaluate(const FillTokens& fill) {
   impl.runner->check_idle("evaluation");
   SPILLWAY_CHECK(impl.options.evaluation != nullptr, "no model was compiled for evaluation");
   flush();
-  return impl.forward_only(impl.bound_evaluate, std::nullopt, fill).loss_sum;
+  return impl.forward_only(impl.bound_evaluate, std::nullopt, fill).step->loss_sum;
 }
 
 std::span<const float> Executor::logits(const LogitsRequest& request, const FillTokens& fill) {
@@ -345,7 +351,7 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
   impl_->runner->check_idle("reading state");
-  SPILLWAY_CHECK(!impl_->update_waits, "reading state with an update pending");
+  SPILLWAY_CHECK(impl_->waiting == nullptr, "reading state with an update pending");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
   if (range.buffer->tier != Tier::nvme) {
     impl_->memory.copy_out(range.buffer->tier, range.buffer->offset + range.begin, data);

@@ -73,11 +73,7 @@ void LaneRunner::begin(Run& run, const BoundProgram& program) {
   run.base = total_;
   for (int lane = 0; lane < kLanes; ++lane)
     total_[lane] += static_cast<std::uint32_t>(program.lanes[lane].size() * static_cast<std::size_t>(run.turns));
-  run.stopped.clear();
-  run.is_stopped.store(false);
-  run.loss = run.grad_norm = 0;
   run.nvme_read_bytes = run.nvme_written_bytes = 0;
-  run.updates_done.store(false);
   run.submitted_s = seconds_now();
   run.lanes_left.store(static_cast<int>(lanes_.size()));
   for (const Lane lane : lanes_) {
@@ -228,7 +224,7 @@ void LaneRunner::wait_until_state_may_change() const {
 }
 
 bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
-  // The run that was stopped goes on, and its updates change nothing (operations.h); those behind it do not.
+  // The run of a step that was stopped goes on, and applies what the step before left; those behind it do nothing.
   return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || is_void(run.number - 1);
 }
 
@@ -252,9 +248,8 @@ void LaneRunner::fail(std::exception_ptr error) {
 }
 
 void LaneRunner::stop(Run& run, std::string reason) {
+  run.step->stop(std::move(reason));
   const std::lock_guard lock(end_mutex_);
-  if (run.stopped.empty()) run.stopped = std::move(reason);
-  run.is_stopped.store(true, std::memory_order_release);
   stopped_run_.store(std::min(stopped_run_.load(), run.number), std::memory_order_release);
 }
 

@@ -40,7 +40,7 @@ std::span<const std::int32_t> Operations::tokens(int token_slot, int turn, const
           static_cast<std::size_t>(strip.count * graph_.rows)};
 }
 
-std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
+std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
   const bool of_rows = op.index == Index::rows;
   switch (op.kind) {
@@ -60,7 +60,7 @@ std::string Operations::execute(Run& run, int turn, const BoundOp& bound) {
     case OpKind::gradient_finish:
       return finish_gradient(run, bound);
     case OpKind::norm:
-      return take_norm(run);
+      return take_norm(*run.step);
     case OpKind::update:
       if (of_rows) {
         update_rows(run, turn, bound);
@@ -85,7 +85,7 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   for (int i = 0; i < op.strip.count; ++i) {
     const int micro_batch = first_micro_batch(turn, op.strip) + i;
     MicroBatchWords& words_of_batch = words()[micro_batch];
-    words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.settings.counted_tokens));
+    words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
     words_of_batch.position = run.logits ? run.logits->position : 0;
     words_of_batch.logits_row = run.logits ? run.logits->row : 0;
     PassMemory memory = {.values = std::span(values_).first(pass.values_before),
@@ -108,40 +108,40 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   }
 }
 
-std::string Operations::sum_losses(Run& run) const {
+std::string Operations::sum_losses(const Run& run) const {
   const int micro_batches = run.evaluates ? 1 : plan_.choices.micro_batches;
-  double sum = 0;
-  for (int mb = 0; mb < micro_batches; ++mb) sum += words()[mb].loss_sum;
-  run.loss_sum = sum;
-  run.loss = sum / static_cast<double>(run.settings.counted_tokens);
-  if (std::isfinite(run.loss) || run.evaluates) return {};
-  return fmt::format("the loss is {}", std::isnan(run.loss) ? "NaN" : "infinite");
+  StepControl& step = *run.step;
+  for (int mb = 0; mb < micro_batches; ++mb) step.loss_sum += words()[mb].loss_sum;
+  step.loss = step.loss_sum / static_cast<double>(step.settings.counted_tokens);
+  if (std::isfinite(step.loss) || run.evaluates) return {};
+  return fmt::format("the loss is {}", std::isnan(step.loss) ? "NaN" : "infinite");
 }
 
-std::string Operations::take_norm(Run& run) {
+std::string Operations::take_norm(StepControl& step) {
   const double norm = optimizer_.norm(norm_words());
-  run.grad_norm = norm;
+  step.grad_norm = norm;
   factor()[0] = norm;
   // As PyTorch's clip_grad_norm_, in fp32 as there.
-  const float scale = static_cast<float>(run.settings.clip) / (static_cast<float>(norm) + 1e-6f);
-  factor()[1] = run.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
+  const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
+  factor()[1] = step.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
   if (std::isfinite(norm)) return {};
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }
 
-UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step, const double* factor) const {
+UpdateSettings Operations::settings_of(const StepControl& step, const double* factor) const {
   double scale = 1;
-  if (run.known_factor) {
-    scale = *run.known_factor;
+  if (step.known_factor) {
+    scale = *step.known_factor;
   } else if (plan_.choices.update != UpdateTime::in_backward && plan_.choices.clip) {
     scale = factor[1];
   }
-  return {.step = step.step,
-          .lr = step.lr,
-          .beta1 = step.beta1,
-          .beta2 = step.beta2,
-          .epsilon = step.epsilon,
-          .weight_decay = step.weight_decay,
+  const StepSettings& settings = step.settings;
+  return {.step = settings.step,
+          .lr = settings.lr,
+          .beta1 = settings.beta1,
+          .beta2 = settings.beta2,
+          .epsilon = settings.epsilon,
+          .weight_decay = settings.weight_decay,
           .gradient_scale = scale,
           .seed = seed_};
 }
@@ -161,33 +161,33 @@ std::string Operations::gradient_not_finite(int block) const {
   return fmt::format("a gradient of {} is not finite", graph_.blocks[block].name);
 }
 
-bool Operations::update(Run& run, int turn, const BoundOp& bound) {
-  if (run.is_stopped.load(std::memory_order_acquire)) return true;
+bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   const bool waited = bound.op->when == kWaitingUpdates;
-  if (!waited) run.updates_done.store(true, std::memory_order_relaxed);
-  const StepSettings& step = waited ? run.update_settings : run.settings;
-  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.step);
+  const StepControl& step = run.applied_by(*bound.op);
+  if (step.is_stopped()) return true;
+  if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
+  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.settings.step);
   TouchedRows apart;
   if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
     apart = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_slot);
   }
   if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
-    return optimizer_.square_and_update(bound, settings_of(run, step, factor()), norm_words());
+    return optimizer_.square_and_update(bound, settings_of(step, factor()), norm_words());
   // Where the update runs; it has none where it does not wait for it.
-  optimizer_.update(bound, settings_of(run, step, bound.operands().get<const double>(Role::factor)), apart, hashes_);
+  optimizer_.update(bound, settings_of(step, bound.operands().get<const double>(Role::factor)), apart, hashes_);
   return true;
 }
 
-void Operations::update_rows(Run& run, int turn, const BoundOp& bound) const {
+void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) const {
   if (bound.operands().get(Role::looked_up) == nullptr) {
-    if (run.is_stopped.load(std::memory_order_acquire)) return;
-    run.updates_done.store(true, std::memory_order_relaxed);
-    row_ops_.update_touched(bound, run.token_slot, settings_of(run, run.settings, factor()));
+    if (run.step->is_stopped()) return;
+    run.step->updates_began.store(true, std::memory_order_relaxed);
+    row_ops_.update_touched(bound, run.token_slot, settings_of(*run.step, factor()));
     return;
   }
   const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, turn, bound.op->strip);
-  if (run.pending && defers_all(plan_.choices)) {
-    row_ops_.update_rows(bound, row_tokens, settings_of(run, run.update_settings, factor()));
+  if (run.waiting != nullptr && defers_all(plan_.choices)) {
+    row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting, factor()));
   } else {
     row_ops_.copy_rows(bound, row_tokens);
   }

@@ -29,7 +29,7 @@ class Operations {
   // Before a step whose tokens are in place begins.
   void note_tokens(int token_slot);
   // Why the run must stop, where its loss or a gradient came out not finite; else empty.
-  std::string execute(Run& run, int turn, const BoundOp& bound);
+  std::string execute(const Run& run, int turn, const BoundOp& bound);
 
   // Of the device: int32 [n] of a micro-batch of the step, those of the next behind them; and its targets.
   Bytes tokens_offset(int token_slot, int micro_batch) const;
@@ -47,13 +47,13 @@ class Operations {
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
   void compute(const Run& run, int turn, const BoundOp& bound);
   int first_micro_batch(int turn, const Strip& strip) const { return turn * plan_.choices.group + strip.first; }  // of the step
-  std::string sum_losses(Run& run) const;
-  std::string take_norm(Run& run);
+  std::string sum_losses(const Run& run) const;
+  std::string take_norm(StepControl& step);
   // `factor`: of the clipping of what is applied.
-  UpdateSettings settings_of(const Run& run, const StepSettings& step, const double* factor) const;
-  bool update(Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
+  UpdateSettings settings_of(const StepControl& step, const double* factor) const;
+  bool update(const Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
-  void update_rows(Run& run, int turn, const BoundOp& bound) const;
+  void update_rows(const Run& run, int turn, const BoundOp& bound) const;
   std::string finish_gradient(const Run& run, const BoundOp& bound);
 
   const Plan& plan_;

@@ -1,18 +1,18 @@
-// A step or another passage through a program, in as many turns as it takes: what it is told, and what it finds out.
-// Not here: how its lanes go through it (lane_runner.h).
+// A step or another passage through a program, in as many turns as it takes.
+// Not here: what a step is told and finds out (step_control.h), how lanes go through a run (lane_runner.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "memory/timeline.h"
 #include "offload/bound_program.h"
 #include "offload/executor.h"
 #include "offload/generations.h"
+#include "offload/step_control.h"
 
 namespace spillway {
 
@@ -25,28 +25,23 @@ struct Run {
   bool follows = false;                 // the run before was of the same program: waits on it mean something
   int turns = 1;                        // that it goes through the program
   TurnSet alone = 0;                    // kFlush, kCommitAlone: what it is there for; 0: a step, or a forward
-  bool pending = false;                 // a step before left gradients: operations of kPendingTurn do their work
   Generation before, after;             // the state that it begins with, and as its updates leave it
   int update_turn = 0;                  // that goes from the one to the other
   std::optional<Generation> commit;     // that it makes durable
   int token_slot = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
-  StepSettings settings;                     // of this run's forward and backward
-  StepSettings update_settings;              // of the update that waited for it, where one did; else the same
-  std::optional<double> known_factor;        // a step run again after its norm came out above the clip threshold
-  bool speculates = false;
+  StepControl* step = nullptr;               // of its own forward and backward
+  StepControl* waiting = nullptr;            // of the step before that left gradients: it applies them; null: there are none
 
   std::atomic<int> lanes_left{0};
-  std::atomic<bool> updates_done{false};
   std::vector<Span> spans;  // [shown_turns(turns), operations]
-  double submitted_s = 0;  // since the runner was made, as spans are
-  double loss = 0, grad_norm = 0, loss_sum = 0;
+  double submitted_s = 0;   // since the runner was made, as spans are
   Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;      // each written by its lane alone
   std::array<std::array<Bytes, kTiers>, kLanes> peaks{};  // highest byte touched, the same
-  std::string stopped;                  // why nothing of it counts: see StepOutcome; read once the run is complete
-  std::atomic<bool> is_stopped{false};  // the same, for lanes that are still at it
 
-  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, pending); }
+  // Of the step whose gradients an operation applies.
+  const StepControl& applied_by(const Op& op) const { return op.when == kWaitingUpdates ? *waiting : *step; }
+  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, waiting != nullptr); }
   int slot_before_in(int turn) const { return turn <= update_turn ? before.slot : after.slot; }
   int slot_after_in(int turn) const { return turn < update_turn ? before.slot : after.slot; }
 };

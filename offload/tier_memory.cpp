@@ -1,7 +1,5 @@
 #include "offload/tier_memory.h"
 
-#include <cstring>
-
 #include "memory/arena.h"
 #include "memory/error.h"
 
@@ -17,8 +15,7 @@ TierMemory::TierMemory(const Plan& plan, const ThreadPool& pool)
       runtime_(has_host_ ? Runtime::make_cpu_apart() : Runtime::make_cpu()),
       device_(runtime_->allocate(Tier::device, peak_of(plan, Tier::device), "device")),
       host_(runtime_->allocate(Tier::host, peak_of(plan, Tier::host), "host")),
-      device_view_(runtime_->device_pointer(device_.data())),
-      stream_(runtime_->make_stream()) {
+      device_view_(runtime_->device_pointer(device_.data())) {
   prefault(pool, device_view_, device_.bytes());
   prefault(pool, host_.data(), host_.bytes());
 }
@@ -28,21 +25,11 @@ std::span<std::byte> TierMemory::beside_nvme() const {
 }
 
 void TierMemory::copy_in(Tier tier, Bytes offset, std::span<const std::byte> from) {
-  if (tier == Tier::host) {
-    std::memcpy(host_.data() + offset, from.data(), from.size());
-    return;
-  }
-  stream_->copy_async(device_.data() + offset, from.data(), static_cast<Bytes>(from.size()));
-  stream_->synchronize();
+  runtime_->copy(handle(tier, offset), from.data(), static_cast<Bytes>(from.size()));
 }
 
 void TierMemory::copy_out(Tier tier, Bytes offset, std::span<std::byte> to) {
-  if (tier == Tier::host) {
-    std::memcpy(to.data(), host_.data() + offset, to.size());
-    return;
-  }
-  stream_->copy_async(to.data(), device_.data() + offset, static_cast<Bytes>(to.size()));
-  stream_->synchronize();
+  runtime_->copy(to.data(), handle(tier, offset), static_cast<Bytes>(to.size()));
 }
 
 }  // namespace spillway

@@ -41,7 +41,6 @@ class TierMemory {
   const std::unique_ptr<Runtime> runtime_;
   const Allocation device_, host_;
   std::byte* const device_view_;
-  const std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace spillway

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -196,6 +197,13 @@ TEST(CpuApart, MemoryOfTheDeviceIsNotTheHosts) {
   EXPECT_EQ(host.data()[3000], std::byte{0});
   EXPECT_EQ(host.data()[3001], std::byte{7});
   EXPECT_EQ(host.data()[3101], std::byte{0});
+  // While the caller waits, to and from memory of anybody's.
+  std::array<std::byte, 4> mine{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  runtime->copy(device.data() + 2000, mine.data(), 3);
+  mine.fill(std::byte{0});
+  runtime->copy(mine.data(), device.data() + 2001, 3);
+  EXPECT_THAT(mine, testing::ElementsAre(std::byte{2}, std::byte{3}, std::byte{0}, std::byte{0}));
+  EXPECT_NO_THROW(runtime->copy(nullptr, nullptr, 0));
   EXPECT_EXIT(*const_cast<volatile std::byte*>(device.data()) = std::byte{1}, ::testing::KilledBySignal(SIGSEGV), "");
   EXPECT_NO_THROW(runtime->allocate(Tier::device, 0, "nothing"));
 }
@@ -237,6 +245,14 @@ TEST(CudaRuntime, CopiesThroughTheDeviceOrSaysWhyNot) {
   down->synchronize();
   EXPECT_EQ(list, std::vector<int>{5});
   EXPECT_EQ(std::memcmp(from.data(), to.data(), static_cast<std::size_t>(bytes)), 0);
+  // While the caller waits, to and from memory of anybody's.
+  std::vector<std::byte> mine(1000, std::byte{9});
+  runtime->copy(device.data() + 8, mine.data(), 1000);
+  mine.assign(1000, std::byte{0});
+  runtime->copy(mine.data(), device.data() + 7, 1000);
+  EXPECT_EQ(mine[0], std::byte{42});
+  EXPECT_EQ(mine[1], std::byte{9});
+  EXPECT_EQ(mine[999], std::byte{9});
   EXPECT_THROW(runtime->allocate(Tier::device, Bytes{1} << 50, "huge"), BudgetError);
   EXPECT_THROW(Runtime::make_cuda(1000), InputError);
 }
