@@ -25,6 +25,34 @@ std::vector<int> add_vocabulary_blocks(ModelBuilder& builder, const std::string&
   return blocks;
 }
 
+namespace {
+
+// Into a unit that looks up: its second block, learned positions, added to its rows.
+void add_positions(ModelBuilder& builder, const FileTensor& positions, const Place& x, const Place& dx, UnitDraft& draft) {
+  const Compute& compute = builder.compute();
+  const std::int64_t n = compute.rows, H = positions.columns;
+  BlockLayout layout;
+  layout.add(positions);
+  draft.unit.blocks.push_back(builder.add_block("positions", std::move(layout)));
+  const kernels::AddPositions add{.type = compute.dtype,
+                                  .rows = n,
+                                  .hidden = H,
+                                  .sequence = compute.sequence,
+                                  .table = weight_place(compute, 1, 0).moving_with(ControlWord::position, H * compute.element()),
+                                  .x = x};
+  draft.forward.add(add);
+  draft.forward_of_rows.add(add);
+  draft.backward.add(kernels::AddPositionsBackward{.type = compute.dtype,
+                                                   .rows = n,
+                                                   .hidden = H,
+                                                   .sequence = compute.sequence,
+                                                   .table_rows = positions.rows,
+                                                   .dx = dx,
+                                                   .dtable = gradient_place(1, 0)});
+}
+
+}  // namespace
+
 Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, const EmbeddingSpec& spec) {
   const Compute& compute = builder.compute();
   const std::int64_t n = compute.rows, H = spec.tokens.columns, V = spec.tokens.rows;
@@ -66,27 +94,7 @@ Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, c
                                                .tokens = tokens,
                                                .dx = dx,
                                                .dtable = gradient_place(0, 0)});
-    if (i + 1 == tiles.size() && spec.positions) {
-      BlockLayout layout;
-      layout.add(*spec.positions);
-      unit.blocks.push_back(builder.add_block("positions", std::move(layout)));
-      const kernels::AddPositions add{
-          .type = compute.dtype,
-          .rows = n,
-          .hidden = H,
-          .sequence = compute.sequence,
-          .table = weight_place(compute, 1, 0).moving_with(ControlWord::position, H * compute.element()),
-          .x = x};
-      draft.forward.add(add);
-      draft.forward_of_rows.add(add);
-      draft.backward.add(kernels::AddPositionsBackward{.type = compute.dtype,
-                                                       .rows = n,
-                                                       .hidden = H,
-                                                       .sequence = compute.sequence,
-                                                       .table_rows = spec.positions->rows,
-                                                       .dx = dx,
-                                                       .dtable = gradient_place(1, 0)});
-    }
+    if (i + 1 == tiles.size() && spec.positions) add_positions(builder, *spec.positions, x, dx, draft);
     unit.gradient_blocks = unit.blocks;
     builder.add_unit(std::move(draft));
   }

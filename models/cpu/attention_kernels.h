@@ -1,5 +1,6 @@
 // The inner loops of attention over one strip of rows, a table of functions for each compute type and instruction set, so that
-// the blocking (attention.cpp) is written once. Reductions go by units of 32 bits: one fp32 element or a pair of bf16.
+// the blocking (attention_forward.cpp, attention_backward.cpp) is written once. Reductions go by units of 32 bits: one fp32
+// element or a pair of bf16.
 // Not here: blocks, heads, threads.
 //
 // Legend: D head dimension, padded to kColumns where it is a row's length; a strip is at most kStripRows rows.
