@@ -96,7 +96,6 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   choices.slots = outline.slots;
   choices.durable_every = choices.slots == 2 ? request_.durable_every : 0;
   choices.lookahead = outline.lookahead;
-  choices.update_spread = outline.update_spread;
   choices.update_chunk = outline.update_chunk;
   choices.gives_logits = request_.gives_logits;
   choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));

@@ -102,7 +102,6 @@ std::vector<Outline> Outlines::all(Pace pace) const {
   Outline outline{.spare_pieces = tight ? Saved::recompute : spare_pieces(),
                   .slots = slots(),
                   .lookahead = request_.lookahead.value_or(tight ? 0 : 1),
-                  .update_spread = tight ? 0 : 1,
                   .fetches_rows = !tight};  // they take some room
   outline.strips = most_strips();
   for (const int graph : {1, 0}) {

@@ -221,7 +221,9 @@ struct Choices {
   int slots = 1;                        // of state on NVMe
   // Steps from one that is made durable to the next, where they can be (makes_durable()); 0: none is.
   std::int64_t durable_every = 0;
-  int lookahead = 2;                    // compute operations that a read is issued ahead of its use
+  // Compute operations that a read is issued ahead of its use. 0: nor are an update's pieces dealt out among tasks before it is
+  // due.
+  int lookahead = 2;
   // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart
   // from those of the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step
   // would end, or begin, with the update of all its rows where they rest on NVMe. What else there is of it is complete
@@ -233,7 +235,6 @@ struct Choices {
   // holds the state of the updates that come last, or first in the next step. Of steps alone, not of what is done between them.
   // 0: nothing is read earlier than `lookahead` says.
   Bytes early_room = 0;
-  int update_spread = 1;                // units of compute among whose tasks the pieces of an update are dealt out
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
   std::vector<Tier> weight_tier;        // a block: where its weights rest
   std::vector<Tier> optimizer_tier;     // a block: low, m, v

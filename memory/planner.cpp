@@ -264,7 +264,6 @@ class Search {
     }
     const bool early = is_better(&Outline::reads_early, true);
     if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
-    if (!is_better(&Outline::update_spread, 0)) is_better(&Outline::update_spread, 2);
     if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
       is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
     if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
@@ -276,8 +275,7 @@ class Search {
         if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
       }
     }
-    while (outline.lookahead < farthest() &&
-           (takes_less(reading_farther(outline, 1)) || takes_less(reading_farther(outline, 2)))) {
+    while (outline.lookahead < farthest() && takes_less(reading_farther(outline))) {
     }
     if (!early) is_better(&Outline::reads_early, true);
     if (outline.graph == 0 && outlines_.has_below() && request_.activations == SavedRequest::automatic)
@@ -285,9 +283,8 @@ class Search {
   }
 
   // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.
-  Outline reading_farther(Outline outline, int spread) const {
+  Outline reading_farther(Outline outline) const {
     outline.lookahead += 1;
-    outline.update_spread = spread;
     outline.update_chunk = std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)) / 2;
     return outline;
   }

@@ -177,7 +177,7 @@ class Builder {
     const Unit& unit = unit_of(index);
     if (unit.role == ForwardRole::merged_into_backward) return;
     network_.gather_ahead(index, 1);
-    const auto quota = updates_.quota(to_.phase + to_.choices.update_spread, static_cast<int>(to_.strips.size()));
+    const auto quota = updates_.quota(to_.phase + 1, static_cast<int>(to_.strips.size()));
     for (const Strip& strip : to_.strips) {
       const bool has_nothing_to_do =
           rows_.are_fetched() && unit.lookup.rows > 0 && unit.blocks.size() == 1 && rows_.are_taken(strip);
@@ -213,7 +213,7 @@ class Builder {
       if (to_.choices.update == UpdateTime::in_backward && !defers(to_.choices, block))
         updates_.queue(block, to_.last_turn, to_.phase);
     }
-    if (to_.choices.update_spread == 0) updates_.issue_all();
+    if (!updates_.are_dealt_out()) updates_.issue_all();
   }
 
   // The loss of the step is known once its last micro-batch has it; no update comes before.

@@ -53,12 +53,11 @@ void UpdateTasks::issue_looked_up() {
 }
 
 UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
-  const int spread = to_.choices.update_spread;
   Quota quota{last_phase, 0, 0};
   while (quota.due < due_.size() && due_[quota.due].phase <= last_phase) ++quota.due;
-  if (spread == 0) return quota;
+  if (!are_dealt_out()) return quota;
   const auto share = [](std::size_t pieces, std::size_t over) { return (pieces + over - 1) / over; };
-  quota.due = share(quota.due, static_cast<std::size_t>(spread) * static_cast<std::size_t>(tasks));
+  quota.due = share(quota.due, static_cast<std::size_t>(tasks));
   // Nothing wants the late ones before they are due: they go evenly beside all that comes before.
   if (!late_.empty()) {
     const int phases = std::max(1, late_.back().phase - to_.phase);

@@ -139,7 +139,6 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.slots = static_cast<int>(fields.integer("slots", 1, 2));
   choices.durable_every = fields.integer("durable_every", 0, std::numeric_limits<std::int64_t>::max());
   choices.lookahead = static_cast<int>(fields.integer("lookahead", 0, 1 << 20));
-  choices.update_spread = static_cast<int>(fields.integer("update_spread", 0, 1 << 20));
   choices.early_room = fields.integer("early_room", 0, std::numeric_limits<Bytes>::max());
   choices.update_chunk = fields.integer("update_chunk", kBlockElements, std::int64_t{1} << 40);
   if (choices.update_chunk % kBlockElements != 0)

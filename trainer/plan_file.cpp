@@ -75,7 +75,6 @@ Json choices_json(const Choices& choices) {
                {"slots", choices.slots},
                {"durable_every", choices.durable_every},
                {"lookahead", choices.lookahead},
-               {"update_spread", choices.update_spread},
                {"early_room", choices.early_room},
                {"fetches_rows", choices.fetches_rows},
                {"ranks", choices.sharding.ranks},

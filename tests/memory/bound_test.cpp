@@ -100,7 +100,6 @@ Choices drawn(const UnitGraph& graph, std::mt19937& random) {
   choices.slots = 1 + one_of(2);
   choices.form = one_of(3) == 0 ? StateForm::compact : StateForm::exact;
   choices.lookahead = one_of(4);
-  choices.update_spread = one_of(3);
   choices.update_chunk = 16 * kBlockElements;
   const bool all_on_nvme = speculates(choices) || one_of(2) == 0;
   if (speculates(choices)) choices.slots = 2;

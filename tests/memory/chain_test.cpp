@@ -55,7 +55,6 @@ Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   if (choices.micro_batches % choices.group != 0) choices.group = 1;
   choices.strip = 1 + static_cast<int>(random() % static_cast<unsigned>(choices.group));
   choices.lookahead = any(0, 1, 2, 4);
-  choices.update_spread = any(0, 1, 2);
   choices.slots = any(1, 2);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
   choices.update_chunk = 1 << 20;  // updates of whole blocks: in pieces they would be other operations

@@ -46,7 +46,6 @@ void for_every_choice(Visit&& visit, int layers = 4) {
                   choices.micro_batches = micro_batches;
                   set_order(choices, order);
                   choices.lookahead = lookahead;
-                  choices.update_spread = (lookahead + 1) / 2;
                   choices.slots = lookahead == 1 ? 2 : 1;
                   choices.durable_every = 1;
                   choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;

@@ -120,7 +120,6 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
     std::fill(choices.weight_tier.begin(), choices.weight_tier.end(), Tier::nvme);
     std::fill(choices.optimizer_tier.begin(), choices.optimizer_tier.end(), Tier::nvme);
   }
-  choices.update_spread = one_of(3);
   if (may_defer_blocks(choices.update, choices.clip, choices.slots)) {
     for (const ParameterBlock& block : graph.blocks)
       choices.deferred.push_back(!block.looked_up && one_of(2) == 0 ? Deferred::yes : Deferred::no);
@@ -145,19 +144,20 @@ TEST_P(Equivalence, RowsFetchedAhead) {
     const Result in_core = reference(*small, clip);
     for (const UpdateTime update : {UpdateTime::in_backward, UpdateTime::in_next_forward}) {
       for (const int strip : {1, kMicroBatches}) {
-        for (const int spread : {0, 1}) {
-          Choices fetching = choices(*small, spread, Tier::nvme, clip);
+        for (const int lookahead : {0, 1}) {
+          Choices fetching = choices(*small, lookahead, Tier::nvme, clip);
           fetching.update = update;
           set_order(fetching, Order::vertical);
           fetching.strip = strip;
-          fetching.update_spread = spread;
-          fetching.slots = update == UpdateTime::in_next_forward ? 1 + spread : 1;
+          fetching.lookahead = lookahead;
+          fetching.slots = update == UpdateTime::in_next_forward ? 1 + lookahead : 1;
           fetching.fetches_rows = true;
           if (clip && update == UpdateTime::in_backward) {
             EXPECT_FALSE(may_fetch_rows(graph_of(small->graphs(), fetching), fetching));  // a step could not be taken back
             continue;
           }
-          SCOPED_TRACE(fmt::format("clipping {}, update {}, strips of {}, spread {}", clip, name_of(update), strip, spread));
+          SCOPED_TRACE(
+              fmt::format("clipping {}, update {}, strips of {}, lookahead {}", clip, name_of(update), strip, lookahead));
           const Plan plan = plan_of(*small, fetching);
           const auto named = [&](std::string_view name) {
             return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return name_of(op) == name; });
