@@ -29,8 +29,8 @@ class Gemm {
   virtual void prepare(const ops::GemmSpec& spec) = 0;
   // Enqueues a prepared product; C is added to where `adds`, and then there is no residual.
   virtual void run(const ops::GemmSpec& spec, bool adds, const GemmOperands& operands) = 0;
-  // What the bits of all prepared products depend on, as text (gemm_identity.h): library, chip, algorithms. A run is only the same
-  // where this is.
+  // What the bits of all prepared products depend on, as text (gemm_identity.h): library, chip, algorithms. A run is only the
+  // same where this is.
   virtual std::string identity() const = 0;
 };
 
