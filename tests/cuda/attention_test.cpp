@@ -115,6 +115,20 @@ TEST(CudaAttention, SlowLongSequences) {
   }
 }
 
+#if !defined(__CUDACC__)
+// Their sums of products are cut off otherwise; all that kernels use of them is there from sm_80 on.
+TEST(CudaAttention, OnTheTensorCoresOfOlderChips) {
+  for (const std::int64_t D : {64, 80, 96, 128, 256}) {
+    for (const DType type : {DType::bfloat16, DType::float16}) {
+      Case c{.shape = shape_of(70, 2, 1, D), .type = type};
+      check(c, {.chip = simt::Chip::sm_80});
+      c.shape.window = 33, c.shape.softcap = 5;
+      check(c, {.chip = simt::Chip::sm_80});
+    }
+  }
+}
+#endif
+
 TEST(CudaAttention, WhatNoKernelHasIsRefused) {
   device::Queue queue;
   const auto refuses = [&](const Case& c, const auto& change) {

@@ -37,6 +37,11 @@ class Operands {
     for (std::int64_t i = 0; i < count; ++i) reinterpret_cast<std::int32_t*>(data.data())[i] = uniform(random_);
     return last();
   }
+  Place words(const std::vector<std::int32_t>& values) {
+    std::vector<std::byte>& data = add(std::ssize(values) * 4);
+    std::memcpy(data.data(), values.data(), data.size());
+    return last();
+  }
   Place floats(std::vector<float> values) {
     std::vector<std::byte>& data = add(std::ssize(values) * 4);
     std::memcpy(data.data(), values.data(), data.size());
