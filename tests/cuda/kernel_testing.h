@@ -70,6 +70,7 @@ struct Limits {
   double bytes = 1.1;  // moved for each that the operands have, but for what is said to be above it and why
   bool any_conflicts = false;
   std::int64_t shift = 0;  // of operands
+  double slack = 1;        // on the tolerance
 };
 
 // What a number may be off by, of the largest: of a sum in fp32, or by the rounding to the type that a result is of.
@@ -100,7 +101,7 @@ inline void check_kernel(const std::function<Kernel(Operands&)>& make, const cha
         largest = std::max(largest, std::abs(y)), worst = std::max(worst, std::abs(x - y));
         ASSERT_FALSE(std::isnan(x)) << what << ", element " << i;
       }
-      EXPECT_LE(worst, tolerance_of(operand.type) * largest) << what;
+      EXPECT_LE(worst, limits.slack * tolerance_of(operand.type) * largest) << what;
       if (seed == 1) {
         before.push_back(got);
       } else {
