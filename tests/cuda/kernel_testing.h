@@ -110,7 +110,8 @@ inline void check_kernel(const std::function<Kernel(Operands&)>& make, const cha
       }
     }
     const device::Counts counts = on.queue().counts();
-    if (device::kCounts && seed == 1 && needed > 100 * kKiB) {
+    // At ends of small rows sectors are shared: the table of bytes (bytes_test.cpp) is at a size of models.
+    if (device::kCounts && seed == 1 && needed > 512 * kKiB && limits.shift == 0) {
       EXPECT_LE(static_cast<double>(counts.read_bytes + counts.written_bytes), limits.bytes * static_cast<double>(needed))
           << what;
     }
