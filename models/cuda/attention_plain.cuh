@@ -76,20 +76,31 @@ struct Plain {
       }
     }
   }
-  // To shared memory, a row of D for each warp, from which sum_warps() takes them behind a barrier.
+  // To shared memory, a row of `dimensions` for each warp, from which sum_warps() takes them behind a barrier. A row lies there
+  // by up to 16 bytes of each lane in turn, so that no bank is asked twice.
+  static constexpr int kEach = n < 4 ? n : 4, kParts = n / kEach;
   SPILLWAY_GPU static void leave(const Gpu& gpu, const Row& sums, Shared<float> rows, std::int64_t D) {
     if (gpu.lane() >= kLanes) return;
-    each_pack(gpu, D, [&](int p, int d) {
+    each_pack(gpu, D, [&](int p, int) {
       SPILLWAY_UNROLL
-      for (int i = 0; i < n; ++i) gpu.store(rows + (gpu.warp() * D + d + i), sums.x[p].x[i]);
+      for (int part = 0; part < kParts; ++part) {
+        Pack<float, kEach> pack;
+        SPILLWAY_UNROLL
+        for (int i = 0; i < kEach; ++i) pack.x[i] = sums.x[p].x[part * kEach + i];
+        const int at = gpu.warp() * dimensions + ((p * kParts + part) * kLanes + gpu.lane()) * kEach;
+        gpu.store((rows + at).template as<Pack<float, kEach>>(), pack);
+      }
     });
   }
   // f(d, sum over the warps of weight(warp) * their row's d), by the block's threads.
   template <typename W, typename F>
   SPILLWAY_GPU static void sum_warps(const Gpu& gpu, Shared<float> rows, std::int64_t D, const W& weight, const F& f) {
-    for (int d = gpu.thread(); d < D; d += kThreads) {
+    for (int i = gpu.thread(); i < dimensions; i += kThreads) {
+      const int turn = i / (kLanes * kEach), lane = i / kEach % kLanes;
+      const int d = (turn / kParts * kLanes + lane) * n + turn % kParts * kEach + i % kEach;
+      if (d >= D) continue;
       float sum = 0;
-      for (int w = 0; w < kWarps; ++w) sum += weight(w) * gpu.load(rows + (w * D + d));
+      for (int w = 0; w < kWarps; ++w) sum += weight(w) * gpu.load(rows + (w * dimensions + i));
       f(d, sum);
     }
   }
@@ -120,7 +131,7 @@ struct PlainAttend : Plain<T, n, dimensions, threads> {
 
   static Grid grid(const ops::AttentionShape& s) {
     return {.blocks = s.sequences * s.queries * s.heads,
-            .shared_bytes = Base::kWarps * (s.head_dim + 2) * static_cast<std::int64_t>(sizeof(float))};
+            .shared_bytes = Base::kWarps * (dimensions + 2) * static_cast<std::int64_t>(sizeof(float))};
   }
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
@@ -193,7 +204,7 @@ struct PlainBackwardQueries : Plain<T, n, dimensions, threads> {
 
   static Grid grid(const ops::AttentionShape& s) {
     return {.blocks = s.sequences * s.queries * s.heads,
-            .shared_bytes = Base::kWarps * s.head_dim * static_cast<std::int64_t>(sizeof(float))};
+            .shared_bytes = Base::kWarps * dimensions * static_cast<std::int64_t>(sizeof(float))};
   }
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
@@ -236,7 +247,7 @@ struct PlainBackwardKeys : Plain<T, n, dimensions, threads> {
 
   static Grid grid(const ops::AttentionShape& s) {
     return {.blocks = s.sequences * s.keys * s.kv_heads,
-            .shared_bytes = 2 * Base::kWarps * s.head_dim * static_cast<std::int64_t>(sizeof(float))};
+            .shared_bytes = 2 * Base::kWarps * dimensions * static_cast<std::int64_t>(sizeof(float))};
   }
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
@@ -266,7 +277,7 @@ struct PlainBackwardKeys : Plain<T, n, dimensions, threads> {
       Base::add(dv, 1.0f, d_o, slope.p);
     }
     Base::sum_groups(gpu, dk, 1.0f), Base::sum_groups(gpu, dv, 1.0f);
-    const auto rows = gpu.template shared<float>(), value_rows = rows + Base::kWarps * D;
+    const auto rows = gpu.template shared<float>(), value_rows = rows + Base::kWarps * dimensions;
     Base::leave(gpu, dk, rows, D), Base::leave(gpu, dv, value_rows, D);
     gpu.sync();
     T *const dk_row = of.dk.head(row.b * s.keys + key, row.head, D), *const dv_row =

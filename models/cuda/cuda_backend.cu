@@ -67,7 +67,8 @@ class Launcher {
 
   void operator()(const kernels::Rotate& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
-      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.qk)}, [&]<int n>(Int<n>) {
+      const T *q_weight = at<T>(k.q_weight), *k_weight = at<T>(k.k_weight);
+      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.qk), q_weight, k_weight}, [&]<int n>(Int<n>) {
         Rotate<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .qk = at<T>(k.qk)};
         launch(queue_, {blocks_for(k.shape.n * (k.shape.heads + k.shape.kv_heads), kernel.kThreads / kernel.of.lanes)}, kernel);
       });
@@ -75,7 +76,8 @@ class Launcher {
   }
   void operator()(const kernels::RotateBackward& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
-      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.dqkv)}, [&]<int n>(Int<n>) {
+      const T *q_weight = at<T>(k.q_weight), *k_weight = at<T>(k.k_weight);
+      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.dqkv), q_weight, k_weight}, [&]<int n>(Int<n>) {
         RotateBackward<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .dqkv = at<T>(k.dqkv), .partial = floats(scratch_)};
         const std::int64_t blocks = blocks_for(k.shape.n, kRopeRows), D = k.shape.dimension;
         const bool has_norms = kernel.of.q_weight != nullptr;

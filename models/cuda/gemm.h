@@ -29,13 +29,22 @@ class Gemm {
   virtual void prepare(const ops::GemmSpec& spec) = 0;
   // Enqueues a prepared product; C is added to where `adds`, and then there is no residual.
   virtual void run(const ops::GemmSpec& spec, bool adds, const GemmOperands& operands) = 0;
-  // What the bits of all prepared products depend on, in hexadecimal: library, chip, algorithms. A run is only the same where
-  // this is.
+  // What the bits of all prepared products depend on, as text (gemm_identity.h): library, chip, algorithms. A run is only the
+  // same where this is.
   virtual std::string identity() const = 0;
 };
 
+struct GemmOptions {
+  // The identity() of the run that goes on: each of its products gets the algorithm that it had, which the library has to take
+  // still. Empty: none is pinned.
+  std::string pinned = {};
+  // For measurements beside the library's best: which of its proposals is taken, and whether it may split sums over blocks.
+  int proposal = 0;
+  bool may_split = false;
+};
+
 // By cuBLASLt, which is loaded when this is called: the program starts where it is not. `stream` is a cudaStream_t that outlives
-// it. Throws InputError where the library is not there.
-std::unique_ptr<Gemm> make_cublaslt_gemm(void* stream);
+// it. Throws InputError where the library is not there, or where another one or another chip would give a pinned run other bits.
+std::unique_ptr<Gemm> make_cublaslt_gemm(void* stream, const GemmOptions& options = {});
 
 }  // namespace spillway::cuda

@@ -2,10 +2,14 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "memory/error.h"
 #include "models/cuda/gemm.h"
+#include "models/cuda/gemm_identity.h"
 
 namespace spillway::cuda {
 namespace {
@@ -20,7 +24,8 @@ class Library {
     find(make_layout, "cublasLtMatrixLayoutCreate"), find(end_layout, "cublasLtMatrixLayoutDestroy");
     find(make_preference, "cublasLtMatmulPreferenceCreate"), find(end_preference, "cublasLtMatmulPreferenceDestroy");
     find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    find(choose, "cublasLtMatmulAlgoGetHeuristic"), find(multiply, "cublasLtMatmul");
+    find(choose, "cublasLtMatmulAlgoGetHeuristic"), find(validate, "cublasLtMatmulAlgoCheck");
+    find(get_algorithm, "cublasLtMatmulAlgoConfigGetAttribute"), find(multiply, "cublasLtMatmul");
   }
 
   decltype(&cublasLtCreate) create = nullptr;
@@ -35,6 +40,8 @@ class Library {
   decltype(&cublasLtMatmulPreferenceDestroy) end_preference = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) validate = nullptr;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) get_algorithm = nullptr;
   decltype(&cublasLtMatmul) multiply = nullptr;
 
  private:
@@ -67,7 +74,22 @@ cudaDataType_t type_of(DType type) {
 
 class CublasLtGemm final : public Gemm {
  public:
-  explicit CublasLtGemm(cudaStream_t stream) : stream_(stream) { cuda::check(library_.create(&context_), "cublasLtCreate"); }
+  CublasLtGemm(cudaStream_t stream, const GemmOptions& options) : options_(options), stream_(stream) {
+    int device = 0, major = 0, minor = 0;
+    // What cannot be asked stays 0, and is no other run's.
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    cudaDeviceGetAttribute(&here_.processors, cudaDevAttrMultiProcessorCount, device);
+    here_.capability = 10 * major + minor, here_.library_version = library_.version();
+    if (!options.pinned.empty()) {
+      pinned_ = decode_gemm_identity(options.pinned);
+      if (const std::string differs = difference(*pinned_, here_); !differs.empty())
+        throw InputError("the run's matrix products would have other bits here: " + differs,
+                         "Go on where the library and the GPU are those of the run, or begin a new run.");
+    }
+    cuda::check(library_.create(&context_), "cublasLtCreate");
+  }
   ~CublasLtGemm() override {
     for (const Prepared& product : prepared_) end(product);
     library_.destroy(context_);
@@ -93,15 +115,10 @@ class CublasLtGemm final : public Gemm {
   }
 
   std::string identity() const override {
-    int device = 0, processors = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    std::string text = fmt::format("{}-{}", library_.version(), processors);
-    for (const Prepared& product : prepared_) {
-      text += '-';
-      for (const std::uint64_t word : product.algorithm.data) text += fmt::format("{:x}.", word);
-    }
-    return text;
+    GemmIdentity identity = here_;
+    for (const Prepared& product : prepared_)
+      identity.products.push_back({product.spec, product.adds, std::to_array(product.algorithm.data)});
+    return encode(identity);
   }
 
  private:
@@ -153,29 +170,52 @@ class CublasLtGemm final : public Gemm {
     of.c = layout(spec.output, spec.m, spec.n, spec.ldc);
     SPILLWAY_CHECK(!spec.has_residual || spec.input == spec.output, "a residual of another type than the product's");
     of.added = layout(spec.output, spec.m, spec.n, spec.has_residual ? spec.ld_residual : spec.ldc);
-    of.algorithm = chosen(of);
+    const PinnedProduct* pinned = pinned_ ? pinned_->find(spec, adds) : nullptr;
+    of.algorithm = pinned != nullptr ? validated(of, *pinned) : chosen(of);
     return of;
+  }
+
+  // The algorithm that the run has had, if the library still takes it.
+  cublasLtMatmulAlgo_t validated(const Prepared& of, const PinnedProduct& pinned) {
+    cublasLtMatmulAlgo_t algorithm{};
+    std::ranges::copy(pinned.algorithm, algorithm.data);
+    cublasLtMatmulHeuristicResult_t found{};
+    const cublasStatus_t status = library_.validate(context_, of.product, of.b, of.a, of.added, of.c, &algorithm, &found);
+    if (status != CUBLAS_STATUS_SUCCESS || found.state != CUBLAS_STATUS_SUCCESS ||
+        found.workspaceSize > static_cast<std::size_t>(kWorkspaceBytes) || splits(algorithm))
+      throw InputError(fmt::format("cuBLASLt does not take the run's algorithm of a product of {} x {} x {} in {}", of.spec.m,
+                                   of.spec.n, of.spec.k, name_of(of.spec.input)),
+                       "Go on where the library and the GPU are those of the run, or begin a new run.");
+    return algorithm;
+  }
+  bool splits(const cublasLtMatmulAlgo_t& algorithm) const {
+    std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+    cuda::check(library_.get_algorithm(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme), nullptr),
+                "cublasLtMatmulAlgoConfigGetAttribute");
+    return scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
   }
 
   cublasLtMatmulAlgo_t chosen(const Prepared& of) {
     cublasLtMatmulPreference_t preference = nullptr;
     cuda::check(library_.make_preference(&preference), "cublasLtMatmulPreferenceCreate");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspaceBytes));
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(options_.may_split ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE));
     for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(preference, which, static_cast<std::uint32_t>(kAlignment));
-    cublasLtMatmulHeuristicResult_t found{};
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(options_.proposal) + 1);
     int count = 0;
-    const cublasStatus_t status =
-        library_.choose(context_, of.product, of.b, of.a, of.added, of.c, preference, 1, &found, &count);
+    const cublasStatus_t status = library_.choose(context_, of.product, of.b, of.a, of.added, of.c, preference,
+                                                  static_cast<int>(found.size()), found.data(), &count);
     library_.end_preference(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+    if (status != CUBLAS_STATUS_SUCCESS || count < static_cast<int>(found.size()))
       throw Error(1,
                   fmt::format("cuBLASLt has no algorithm for a product of {} x {} x {} in {}", of.spec.m, of.spec.n, of.spec.k,
                               name_of(of.spec.input)),
                   "Use --dtype bf16 on a device that has it, or --device cpu.");
-    return found.algo;
+    SPILLWAY_CHECK(options_.may_split || !splits(found.back().algo), "an algorithm that splits sums, which none may");
+    return found.back().algo;
   }
 
   void end(const Prepared& of) {
@@ -184,6 +224,9 @@ class CublasLtGemm final : public Gemm {
   }
 
   Library library_;
+  GemmOptions options_;
+  GemmIdentity here_;                   // without products
+  std::optional<GemmIdentity> pinned_;  // of the run that goes on
   cudaStream_t stream_;
   cublasLtHandle_t context_ = nullptr;
   std::vector<Prepared> prepared_;
@@ -191,8 +234,8 @@ class CublasLtGemm final : public Gemm {
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_cublaslt_gemm(void* stream) {
-  return std::make_unique<CublasLtGemm>(static_cast<cudaStream_t>(stream));
+std::unique_ptr<Gemm> make_cublaslt_gemm(void* stream, const GemmOptions& options) {
+  return std::make_unique<CublasLtGemm>(static_cast<cudaStream_t>(stream), options);
 }
 
 }  // namespace spillway::cuda

@@ -20,6 +20,7 @@
 
 #define SPILLWAY_GPU __device__ __forceinline__
 #define SPILLWAY_UNROLL _Pragma("unroll")
+#define SPILLWAY_NO_UNROLL _Pragma("unroll 1")
 
 namespace spillway::cuda {
 

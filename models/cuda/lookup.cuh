@@ -67,7 +67,8 @@ struct SamePlaces {
   }
 };
 
-// dtable[token] += factor * the sum of dx over the token's places. The table was set to zeros before, where nothing is added to.
+// dtable[token] += factor * dx of the token's places, one after the other: the order and the bits that rows have which are kept
+// apart from the table (offload/cuda/rows.cuh). The table was set to zeros before, where nothing is added to.
 template <typename T, int n>
 struct LookUpBackward {
   static constexpr int kThreads = kPointwiseThreads;
@@ -81,12 +82,13 @@ struct LookUpBackward {
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n, row = i / packs, column = i % packs * n;
     if (row >= rows || gpu.load(owner + row) == 0) return;
-    Floats<n> sum{};
+    float* const to = dtable + (gpu.load(tokens + row) - tile.first) * hidden + column;
+    Floats<n> sum = load_sums<n>(gpu, to);
     for (std::int64_t place = row; place < rows; place = gpu.load(next + place)) {
       const auto added = load_floats<T, n>(gpu, dx + place * hidden + column);
-      for (int k = 0; k < n; ++k) sum.x[k] += factor * added.x[k];
+      for (int k = 0; k < n; ++k) sum.x[k] = Gpu::add(sum.x[k], Gpu::multiply(factor, added.x[k]));
     }
-    sum_into(gpu, dtable + (gpu.load(tokens + row) - tile.first) * hidden + column, sum, true);
+    store_sums(gpu, to, sum);
   }
 };
 

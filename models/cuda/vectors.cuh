@@ -54,13 +54,22 @@ SPILLWAY_GPU void store_sums(const Gpu& gpu, float* to, const Floats<n>& sums) {
     gpu.store(reinterpret_cast<Pack<float, each>*>(to + i), pack);
   }
 }
+template <int n>
+SPILLWAY_GPU Floats<n> load_sums(const Gpu& gpu, const float* from) {
+  constexpr int each = n < 4 ? n : 4;
+  Floats<n> sums;
+  for (int i = 0; i < n; i += each) {
+    const auto pack = gpu.load(reinterpret_cast<const Pack<float, each>*>(from + i));
+    for (int k = 0; k < each; ++k) sums.x[i + k] = pack.x[k];
+  }
+  return sums;
+}
 // to += sums, or = where nothing is added to.
 template <int n>
 SPILLWAY_GPU void sum_into(const Gpu& gpu, float* to, Floats<n> sums, bool adds) {
-  constexpr int each = n < 4 ? n : 4;
-  for (int i = 0; adds && i < n; i += each) {
-    const auto before = gpu.load(reinterpret_cast<const Pack<float, each>*>(to + i));
-    for (int k = 0; k < each; ++k) sums.x[i + k] += before.x[k];
+  if (adds) {
+    const Floats<n> before = load_sums<n>(gpu, to);
+    for (int i = 0; i < n; ++i) sums.x[i] += before.x[i];
   }
   store_sums(gpu, to, sums);
 }

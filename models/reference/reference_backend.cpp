@@ -302,14 +302,16 @@ class Reference {
     float *maximum = floats(k.maximum), *sum = floats(k.sum), *target_logit = floats(k.target_logit);
     for (std::int64_t i = 0; i < k.rows; ++i) {
       if (k.begins) maximum[i] = -std::numeric_limits<float>::infinity(), sum[i] = 0, target_logit[i] = 0;
+      double running = static_cast<double>(sum[i]);  // rounded once: a vocabulary is long
       for (std::int64_t j = 0; j < k.tile.rows; ++j) {
         const std::int64_t at_logit = i * k.tile.rows + j;
         if (k.cap > 0) logits.set(at_logit, capped(logits[at_logit], k.cap));
         const double x = logits[at_logit], most = std::max(static_cast<double>(maximum[i]), x);
-        sum[i] = static_cast<float>(sum[i] * std::exp(maximum[i] - most) + std::exp(x - most));
+        running = running * std::exp(maximum[i] - most) + std::exp(x - most);
         maximum[i] = static_cast<float>(most);
         if (targets(k.targets)[i] == k.tile.first + j) target_logit[i] = static_cast<float>(x);
       }
+      sum[i] = static_cast<float>(running);
     }
   }
   void operator()(const LossFinish& k) const {

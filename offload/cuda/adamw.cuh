@@ -1,5 +1,6 @@
 // AdamW on the device: the host's bits exactly (host_adamw.h says the formulas), in the three forms of state. Each operation is
 // rounded by itself: Gpu::add() and its like are never fused.
+// Not here: squares of the gradients on the way (block_update.cuh), gradients that are kept apart by rows (rows.cuh).
 //
 // Legend: P elements of a run. Arrays are given from the run's first element.
 #pragma once
@@ -36,53 +37,49 @@ struct Draws {
 
 inline constexpr int kAdamWThreads = 256;
 
-// State: ExactState, CompactState or Fp32State; Gradient: float or BFloat16. In place, n elements a thread.
-template <typename State, typename Gradient, int n>
-struct AdamW {
-  static constexpr int kThreads = kAdamWThreads;
-  AdamWConstants constants;
-  Draws draws;
-  std::int64_t begin = 0, count = 0;  // of the block
-  State state;
-  const Gradient* gradient = nullptr;
-
-  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
-    const std::int64_t i = (gpu.block() * kThreads + gpu.thread()) * n;
-    if (i >= count) return;
-    const auto g = load_floats<Gradient, n>(gpu, gradient + i);
-    auto m = load_floats<Moment, n>(gpu, state.m + i), v = load_floats<Moment, n>(gpu, state.v + i);
-    auto w = load_weights(gpu, i);
-    for (int j = 0; j < n; ++j) {
-      const Element next = adamw(constants, g.x[j], {w.x[j], m.x[j], v.x[j]});
-      w.x[j] = next.w, m.x[j] = next.m, v.x[j] = next.v;
-    }
-    store_weights(gpu, i, w);
-    if constexpr (kIsCompact) {
-      store_rounded(gpu, i, m, v);
-    } else {
-      store_floats<Moment, n>(gpu, state.m + i, m), store_floats<Moment, n>(gpu, state.v + i, v);
-    }
-  }
-
- private:
+// Arrays of a run's state, some elements at a time: ExactState, CompactState or Fp32State.
+template <typename State>
+struct StateArrays {
+  State of;
   using Moment = std::remove_pointer_t<decltype(State::m)>;
   static constexpr bool kIsCompact = std::is_same_v<Moment, BFloat16>;
   static constexpr bool kIsSplit = !std::is_same_v<State, Fp32State>;
 
+  // Elements i to i + n - 1 of the run, the first of which is `element` of its block: one step.
+  template <int n>
+  SPILLWAY_GPU void step(const Gpu& gpu, const AdamWConstants& constants, const Draws& draws, std::int64_t i,
+                         std::int64_t element, const Floats<n>& gradient) const {
+    auto m = load_floats<Moment, n>(gpu, of.m + i), v = load_floats<Moment, n>(gpu, of.v + i);
+    auto w = load_weights<n>(gpu, i);
+    for (int j = 0; j < n; ++j) {
+      const Element next = adamw(constants, gradient.x[j], {w.x[j], m.x[j], v.x[j]});
+      w.x[j] = next.w, m.x[j] = next.m, v.x[j] = next.v;
+    }
+    store_weights(gpu, i, w);
+    if constexpr (kIsCompact) {
+      store_rounded(gpu, draws, i, element, m, v);
+    } else {
+      store_floats<Moment, n>(gpu, of.m + i, m), store_floats<Moment, n>(gpu, of.v + i, v);
+    }
+  }
+
+ private:
+  template <int n>
   SPILLWAY_GPU Floats<n> load_weights(const Gpu& gpu, std::int64_t i) const {
     if constexpr (!kIsSplit) {
-      return load_floats<float, n>(gpu, state.weight + i);
+      return load_floats<float, n>(gpu, of.weight + i);
     } else {
-      const auto high = gpu.load(reinterpret_cast<const Pack<BFloat16, n>*>(state.high + i));
-      const auto low = gpu.load(reinterpret_cast<const Pack<std::int16_t, n>*>(state.low + i));
+      const auto high = gpu.load(reinterpret_cast<const Pack<BFloat16, n>*>(of.high + i));
+      const auto low = gpu.load(reinterpret_cast<const Pack<std::int16_t, n>*>(of.low + i));
       Floats<n> w;
       for (int j = 0; j < n; ++j) w.x[j] = join_master(high.x[j], low.x[j]);
       return w;
     }
   }
+  template <int n>
   SPILLWAY_GPU void store_weights(const Gpu& gpu, std::int64_t i, const Floats<n>& w) const {
     if constexpr (!kIsSplit) {
-      store_floats<float, n>(gpu, state.weight + i, w);
+      store_floats<float, n>(gpu, of.weight + i, w);
     } else {
       Pack<BFloat16, n> high;
       Pack<std::int16_t, n> low;
@@ -90,45 +87,71 @@ struct AdamW {
         const SplitMaster master = split_master(w.x[j]);
         high.x[j] = master.high, low.x[j] = master.low;
       }
-      gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(state.high + i), high);
-      gpu.store(reinterpret_cast<Pack<std::int16_t, n>*>(state.low + i), low);
+      gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(of.high + i), high);
+      gpu.store(reinterpret_cast<Pack<std::int16_t, n>*>(of.low + i), low);
     }
   }
   // A number goes up with a chance equal to the part cut off.
-  SPILLWAY_GPU void store_rounded(const Gpu& gpu, std::int64_t i, const Floats<n>& m, const Floats<n>& v) const {
+  template <int n>
+  SPILLWAY_GPU void store_rounded(const Gpu& gpu, const Draws& draws, std::int64_t i, std::int64_t element, const Floats<n>& m,
+                                  const Floats<n>& v) const {
     const auto rounded = [](float value, std::uint32_t draw) {
       return BFloat16{static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + draw) >> 16)};
     };
     Pack<BFloat16, n> m_pack, v_pack;
     for (int j = 0; j < n; ++j) {
-      const std::uint32_t random = draws.of(begin + i + j);
+      const std::uint32_t random = draws.of(element + j);
       m_pack.x[j] = rounded(m.x[j], random & 0xffff), v_pack.x[j] = rounded(v.x[j], random >> 16);
     }
-    gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(state.m + i), m_pack);
-    gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(state.v + i), v_pack);
+    gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(of.m + i), m_pack);
+    gpu.store(reinterpret_cast<Pack<BFloat16, n>*>(of.v + i), v_pack);
   }
 };
+
+// Gradient: float or BFloat16. In place, n elements a thread.
+template <typename State, typename Gradient, int n>
+struct AdamW {
+  static constexpr int kThreads = kAdamWThreads;
+  AdamWConstants constants;
+  Draws draws;
+  std::int64_t begin = 0, count = 0;  // of the block
+  StateArrays<State> state;
+  const Gradient* gradient = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = (gpu.block() * kThreads + gpu.thread()) * n;
+    if (i < count) state.step(gpu, constants, draws, i, begin + i, load_floats<Gradient, n>(gpu, gradient + i));
+  }
+};
+
+// So many elements are a pack, whatever the gradient.
+template <typename State>
+inline constexpr int kWidestOfState = std::is_same_v<State, CompactState> ? 8 : 4;
+
+// Whether all arrays of a run begin where packs may.
+template <typename State>
+bool is_aligned(const State& state, const auto*... others) {
+  const auto is_aligned = [](const auto*... arrays) { return ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0) && ...); };
+  if constexpr (std::is_same_v<State, Fp32State>) {
+    return is_aligned(state.weight, state.m, state.v, others...);
+  } else {
+    return is_aligned(state.high, state.low, state.m, state.v, others...);
+  }
+}
 
 // Enqueues one step, in place, as host_adamw() with the same in and out. Vectors where the arrays are aligned for them.
 template <typename State, typename Gradient>
 void device_adamw(Queue& queue, const AdamWSettings& settings, const AdamWRun& run, const State& state,
                   const Gradient* gradient) {
   if (run.count == 0) return;
-  const AdamWConstants constants = constants_of(settings, run.decay);
   const Draws draws{settings.seed, static_cast<std::uint64_t>(settings.step), run.block};
-  constexpr int wide = std::is_same_v<State, CompactState> ? 8 : 4;
-  const auto is_aligned = [&](const auto*... arrays) { return ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0) && ...); };
-  bool fits = run.count % wide == 0 && is_aligned(gradient, state.m, state.v);
-  if constexpr (std::is_same_v<State, Fp32State>) {
-    fits = fits && is_aligned(state.weight);
-  } else {
-    fits = fits && is_aligned(state.high, state.low);
-  }
   const auto start = [&]<int n>(std::integral_constant<int, n>) {
     launch(queue, {(run.count / n + kAdamWThreads - 1) / kAdamWThreads},
-           AdamW<State, Gradient, n>{constants, draws, run.begin, run.count, state, gradient});
+           AdamW<State, Gradient, n>{constants_of(settings, run.decay), draws, run.begin, run.count, {state}, gradient});
   };
-  fits ? start(std::integral_constant<int, wide>()) : start(std::integral_constant<int, 1>());
+  constexpr int wide = kWidestOfState<State>;
+  run.count % wide == 0 && is_aligned(state, gradient) ? start(std::integral_constant<int, wide>())
+                                                       : start(std::integral_constant<int, 1>());
 }
 
 }  // namespace spillway::cuda

@@ -1,4 +1,5 @@
 // Sums of squares over nodes of a block's tree (memory/square_tree.h), in double, the host's bits exactly; and the norm.
+// Not here: squares that are taken while parameters are updated (block_update.cuh), and of rows kept apart (rows.cuh).
 // Where a gradient waits for its update in bf16, it is rounded on the way, and the sums are those of its rounding.
 #pragma once
 
@@ -15,9 +16,71 @@ struct CountedRange {
   std::int64_t begin = 0, end = 0;
 };
 
+// Of lanes 4 i to 4 i + 3, each with a row of four numbers: lane 4 i + k gets column k.
+SPILLWAY_GPU void transpose_fours(const Gpu& gpu, float (&x)[4]) {
+  SPILLWAY_UNROLL
+  for (int mask = 1; mask <= 2; mask *= 2) {
+    const bool is_upper = (gpu.lane() & mask) != 0;
+    SPILLWAY_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int low = mask == 1 ? 2 * i : i, high = low + mask;
+      const float got = gpu.shuffle_xor(is_upper ? x[low] : x[high], mask);
+      x[low] = is_upper ? got : x[low], x[high] = is_upper ? x[high] : got;
+    }
+  }
+}
+
+// A warp's sums of nodes of a stretch: pack_of(i) gives numbers 4 i to 4 i + 3 of it, put(first, sum) takes a node's, first being
+// the place of its first number in the stretch. Four lanes have a leaf, in the order in which the host adds it: four running
+// sums, then these by pairs; then pairs of the tree.
+template <typename PackOf, typename Put>
+SPILLWAY_GPU void square_stretch(const Gpu& gpu, std::int64_t node, const PackOf& pack_of, const Put& put) {
+  constexpr int kPacks = static_cast<int>(kSquareStretch) / (4 * 32);
+  static_assert(kSquareLeaf == 16);
+  double mine = 0;  // of the lane's turn: 128 numbers
+  SPILLWAY_NO_UNROLL
+  for (int p = 0; p < kPacks; ++p) {
+    Floats<4> pack = pack_of(p * 32 + gpu.lane());
+    transpose_fours(gpu, pack.x);
+    double sum = 0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<double>(pack.x[i]) * static_cast<double>(pack.x[i]);  // exact: fused or not
+    SPILLWAY_UNROLL
+    for (int mask = 1; mask < 32; mask *= 2) {
+      sum += gpu.shuffle_xor(sum, mask);
+      const int of_node = 8 * mask;  // numbers, once the lanes of a leaf have met
+      if (of_node == node && of_node >= kSquareLeaf && gpu.lane() % (2 * mask) == 0) put((p * 32 + gpu.lane()) * 4, sum);
+    }
+    mine = p == gpu.lane() ? sum : mine;
+  }
+  SPILLWAY_UNROLL
+  for (int mask = 1; mask < kPacks; mask *= 2) {
+    mine += gpu.shuffle_xor(mine, mask);
+    if (gpu.lane() % (2 * mask) == 0 && gpu.lane() < kPacks && 256 * mask == node) put(gpu.lane() * 128, mine);
+  }
+}
+
+// Which elements of a block count.
+class Counting {
+ public:
+  SPILLWAY_GPU Counting(const CountedRange* ranges, int count) : ranges_(ranges), count_(count) {}
+  // Whether all of [begin, end) do.
+  SPILLWAY_GPU bool all(const Gpu& gpu, std::int64_t begin, std::int64_t end) const {
+    bool found = ranges_ == nullptr;
+    for (int i = 0; i < count_ && !found; ++i) {
+      const CountedRange range = gpu.load(reinterpret_cast<const Pack<CountedRange, 1>*>(ranges_ + i)).x[0];
+      found = range.begin <= begin && end <= range.end;
+    }
+    return found;
+  }
+
+ private:
+  const CountedRange* ranges_;
+  int count_;
+};
+
 // sums[i] of the i-th `node` elements of [begin, begin + elements), a power of two from kSquareLeaf to kSquareStretch. A warp has
-// a stretch, a lane two of its leaves: four running sums a leaf, then pairs of a tree, in the order in which the host adds them.
-template <bool rounds>
+// a stretch. `vectors`: the arrays are aligned for packs of four.
+template <bool rounds, bool vectors>
 struct SquareNodes {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
   std::int64_t elements = 0, node = kSquareStretch;
@@ -30,52 +93,60 @@ struct SquareNodes {
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t stretch = (gpu.block() * kWarps + gpu.warp()) * kSquareStretch;
-    if (stretch >= elements) return;
-    double sum[2];
-    SPILLWAY_UNROLL
-    for (int leaf = 0; leaf < 2; ++leaf) {
-      const std::int64_t begin = stretch + (gpu.lane() * 2 + leaf) * kSquareLeaf;
-      sum[leaf] = square_leaf(gpu, begin);
-      put(gpu, kSquareLeaf, begin, sum[leaf]);
-    }
-    const std::int64_t begin = stretch + gpu.lane() * 2 * kSquareLeaf;
-    double total = sum[0] + sum[1];
-    put(gpu, 2 * kSquareLeaf, begin, total);
-    for (int mask = 1; mask < 32; mask *= 2) {
-      total += gpu.shuffle_xor(total, mask);
-      if (gpu.lane() % (2 * mask) == 0) put(gpu, std::int64_t{4} * mask * kSquareLeaf, begin, total);
-    }
+    if (stretch >= elements) return;  // all lanes of the warp
+    const Counting counting(ranges, range_count);
+    const bool is_whole =
+        stretch + kSquareStretch <= elements && counting.all(gpu, first + stretch, first + stretch + kSquareStretch);
+    square_stretch(
+        gpu, node,
+        [&](int pack) {
+          const std::int64_t begin = stretch + pack * 4;
+          return is_whole && vectors ? whole_pack(gpu, begin) : parts_of_pack(gpu, begin, counting);
+        },
+        [&](std::int64_t begin, double sum) {
+          if (stretch + begin < elements) gpu.store(sums + (stretch + begin) / node, sum);
+        });
   }
 
  private:
-  SPILLWAY_GPU bool counts(const Gpu& gpu, std::int64_t element) const {
-    if (element >= elements) return false;
-    bool found = ranges == nullptr;
-    for (int i = 0; i < range_count && !found; ++i) {
-      const CountedRange range = gpu.load(reinterpret_cast<const Pack<CountedRange, 1>*>(ranges + i)).x[0];
-      found = range.begin <= first + element && first + element < range.end;
+  SPILLWAY_GPU Floats<4> whole_pack(const Gpu& gpu, std::int64_t begin) const {
+    auto pack = load_floats<float, 4>(gpu, gradient + begin);
+    if constexpr (rounds) {
+      for (int i = 0; i < 4; ++i) pack.x[i] = to_float(BFloat16::from_float(pack.x[i]));
+      store_floats<BFloat16, 4>(gpu, rounded + begin, pack);
     }
-    return found;
+    return pack;
   }
-  SPILLWAY_GPU double square_leaf(const Gpu& gpu, std::int64_t begin) const {
-    double running[4] = {};
-    SPILLWAY_UNROLL
-    for (int i = 0; i < kSquareLeaf; ++i) {
-      if (!counts(gpu, begin + i)) continue;
-      float x = gpu.load(gradient + begin + i);
+  SPILLWAY_GPU Floats<4> parts_of_pack(const Gpu& gpu, std::int64_t begin, const Counting& counting) const {
+    Floats<4> pack{};
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t at = begin + i;
+      if (at >= elements || !counting.all(gpu, first + at, first + at + 1)) continue;
+      pack.x[i] = gpu.load(gradient + at);
       if constexpr (rounds) {
-        const BFloat16 half = BFloat16::from_float(x);
-        gpu.store(rounded + begin + i, half);
-        x = half.to_float();
+        const BFloat16 half = BFloat16::from_float(pack.x[i]);
+        gpu.store(rounded + at, half);
+        pack.x[i] = half.to_float();
       }
-      running[i % 4] += static_cast<double>(x) * static_cast<double>(x);  // exact: fused or not
     }
-    return (running[0] + running[1]) + (running[2] + running[3]);
-  }
-  SPILLWAY_GPU void put(const Gpu& gpu, std::int64_t of, std::int64_t begin, double sum) const {
-    if (of == node && begin < elements) gpu.store(sums + begin / node, sum);
+    return pack;
   }
 };
+
+// Enqueues it, by vectors where the arrays are aligned for them.
+template <bool rounds>
+void device_squares(Queue& queue, const SquareNodes<rounds, true>& of) {
+  if (of.elements == 0) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(of.gradient), other = reinterpret_cast<std::uintptr_t>(of.rounded);
+  const std::int64_t each = of.kWarps * kSquareStretch, blocks = (of.elements + each - 1) / each;
+  if (address % 16 == 0 && other % 8 == 0) {
+    launch(queue, {blocks}, of);
+  } else {
+    launch(
+        queue, {blocks},
+        SquareNodes<rounds, false>{of.elements, of.node, of.gradient, of.rounded, of.sums, of.first, of.ranges, of.range_count});
+  }
+}
 
 // The same of nodes of 2^k stretches from the sums of these: pairs of the tree. A thread has a node.
 struct JoinNodes {

@@ -1,268 +1,10 @@
 // Attention's kernels on the emulated device, against loops in double precision.
-#include "models/cuda/attention.cuh"
+#include <random>
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <ostream>
-#include <string>
-#include <vector>
-
-#include "memory/element.h"
-#include "memory/error.h"
-#include "memory/random.h"
-#include "tests/cuda/device.h"
+#include "tests/cuda/attention_testing.h"
 
 namespace spillway::cuda {
 namespace {
-
-constexpr std::int64_t kGap = 16;  // elements behind a row's last head, which nobody may touch
-
-struct Case {
-  ops::AttentionShape shape;
-  DType type = DType::bfloat16;
-  bool by_position = false;
-  std::vector<std::int32_t> documents = {};  // lengths, repeated as long as there are queries
-
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
-    const ops::AttentionShape& s = c.shape;
-    return out << name_of(c.type) << " B " << s.sequences << " Tq " << s.queries << " Tk " << s.keys << " Hq " << s.heads
-               << " Hkv " << s.kv_heads << " D " << s.head_dim << " offset " << s.key_offset << " window " << s.window << " cap "
-               << s.softcap << (c.by_position ? " by position" : "") << (c.documents.empty() ? "" : " documents");
-  }
-};
-
-// Rows [B * T, heads * D + kGap] of the type, as the device has them.
-class Matrix {
- public:
-  Matrix(DType type, std::int64_t rows, std::int64_t columns)
-      : type_(type),
-        stride_(columns + kGap),
-        elements_(rows * stride_),
-        bytes_(static_cast<std::size_t>(elements_ * size_of(type))) {}
-  AttentionRows rows() const { return {bytes_.data(), stride_}; }
-  double at(std::int64_t row, std::int64_t column) const { return element(bytes_.data(), type_, row * stride_ + column); }
-  void set(std::int64_t row, std::int64_t column, double x) const {
-    set_element(bytes_.data(), type_, row * stride_ + column, x);
-  }
-  std::span<const std::byte> bytes() const { return bytes_.all(); }
-  // Bits of NaN, as the device's memory begins with.
-  bool gaps_are_untouched() const {
-    for (std::int64_t i = 0; i < elements_; ++i) {
-      const auto at =
-          bytes_.all().subspan(static_cast<std::size_t>(i * size_of(type_)), static_cast<std::size_t>(size_of(type_)));
-      if (i % stride_ >= stride_ - kGap && std::ranges::any_of(at, [](std::byte x) { return x != std::byte{0xff}; }))
-        return false;
-    }
-    return true;
-  }
-
- private:
-  DType type_;
-  std::int64_t stride_, elements_;
-  device::Buffer<std::byte> bytes_;
-};
-
-struct Problem {
-  Case of;
-  Matrix q, k, v, o, d_o, dq, dk, dv;
-  device::Buffer<float> lse, delta;
-  device::Buffer<std::int64_t> position{1};
-  device::Buffer<std::int32_t> first_key;
-
-  explicit Problem(const Case& c)
-      : of(c),
-        q(c.type, query_rows(), query_columns()),
-        k(c.type, key_rows(), key_columns()),
-        v(c.type, key_rows(), key_columns()),
-        o(c.type, query_rows(), query_columns()),
-        d_o(c.type, query_rows(), query_columns()),
-        dq(c.type, query_rows(), query_columns()),
-        dk(c.type, key_rows(), key_columns()),
-        dv(c.type, key_rows(), key_columns()),
-        lse(static_cast<std::size_t>(query_rows() * c.shape.heads)),
-        delta(static_cast<std::size_t>(query_rows() * c.shape.heads)),
-        first_key(static_cast<std::size_t>(query_rows())) {
-    std::uint64_t seed = 17;
-    const auto fill = [&seed](const Matrix& matrix, std::int64_t rows, std::int64_t columns, double size) {
-      for (std::int64_t row = 0; row < rows; ++row)
-        for (std::int64_t i = 0; i < columns; ++i)
-          matrix.set(row, i, size * (static_cast<double>(mix64(seed++) >> 40) / (1 << 23) - 1));
-    };
-    fill(q, query_rows(), query_columns(), 2), fill(d_o, query_rows(), query_columns(), 1);
-    // Behind the last key that a query at a position sees there is nothing yet.
-    const std::int64_t rows = c.by_position ? c.shape.key_offset + c.shape.queries : key_rows();
-    fill(k, rows, key_columns(), 2), fill(v, rows, key_columns(), 1);
-    *position.data() = c.shape.key_offset;
-    for (std::int64_t b = 0; b < c.shape.sequences; ++b) set_documents(b);
-  }
-  void set_documents(std::int64_t b) {
-    const std::int64_t T = of.shape.queries;
-    std::int64_t begin = 0;  // of the document, a query; what it sees of keys before the first query is the first document's
-    for (std::size_t i = static_cast<std::size_t>(b); begin < T && !of.documents.empty(); ++i) {
-      const std::int64_t end = std::min<std::int64_t>(T, begin + of.documents[i % of.documents.size()]);
-      for (std::int64_t t = begin; t < end; ++t)
-        first_key.data()[b * T + t] = static_cast<std::int32_t>(begin == 0 ? 0 : of.shape.key_offset + begin);
-      begin = end;
-    }
-  }
-  std::int64_t query_rows() const { return of.shape.sequences * of.shape.queries; }
-  std::int64_t key_rows() const { return of.shape.sequences * of.shape.keys; }
-  std::int64_t query_columns() const { return of.shape.heads * of.shape.head_dim; }
-  std::int64_t key_columns() const { return of.shape.kv_heads * of.shape.head_dim; }
-
-  AttentionArguments arguments() const {
-    AttentionArguments a{.type = of.type, .shape = of.shape, .q = q.rows(), .k = k.rows(), .v = v.rows(), .o = o.rows()};
-    a.lse = lse.data(), a.delta = delta.data();
-    a.d_o = d_o.rows(), a.dq = dq.rows(), a.dk = dk.rows(), a.dv = dv.rows();
-    if (of.by_position) a.position = position.data(), a.shape.key_offset = 0;
-    if (!of.documents.empty()) a.first_key = first_key.data();
-    return a;
-  }
-};
-
-// --- the meaning ----------------------------------------------------------------------------------------------------------
-
-// Sums with the sum of what their terms are in size, which errors of rounding grow with.
-struct Sum {
-  double value = 0, size = 0;
-  void add(double x) { value += x, size += std::abs(x); }
-  void add(double x, double its_size) { value += x, size += its_size; }
-};
-
-struct Expected {
-  std::vector<Sum> o, dq, dk, dv;
-  std::vector<double> lse;
-};
-
-// One query's weights: of keys from `first` on.
-struct Weights {
-  std::int64_t first = 0;
-  std::vector<double> p, slope;
-  double log_sum = 0;
-};
-
-Weights weights_of(const Problem& problem, std::int64_t b, std::int64_t head, std::int64_t t) {
-  const ops::AttentionShape& s = problem.of.shape;
-  const std::int64_t D = s.head_dim, kv_head = head / (s.heads / s.kv_heads), last = s.key_offset + t;
-  Weights w;
-  w.first = s.window > 0 ? std::max<std::int64_t>(0, last - s.window + 1) : 0;
-  if (!problem.of.documents.empty()) w.first = std::max<std::int64_t>(w.first, problem.first_key.data()[b * s.queries + t]);
-  double sum = 0;
-  for (std::int64_t j = w.first; j <= last; ++j) {
-    double score = 0;
-    for (std::int64_t d = 0; d < D; ++d)
-      score += problem.q.at(b * s.queries + t, head * D + d) * problem.k.at(b * s.keys + j, kv_head * D + d);
-    score *= static_cast<double>(s.scale);
-    const double cap = static_cast<double>(s.softcap), bent = cap > 0 ? std::tanh(score / cap) : 0;
-    w.slope.push_back(1 - bent * bent);
-    w.p.push_back(std::exp(cap > 0 ? cap * bent : score));
-    sum += w.p.back();
-  }
-  for (double& p : w.p) p /= sum;
-  w.log_sum = std::log(sum);
-  return w;
-}
-
-Expected expected_of(const Problem& problem, bool backward) {
-  const ops::AttentionShape& s = problem.of.shape;
-  const std::int64_t D = s.head_dim;
-  Expected e;
-  e.lse.resize(problem.lse.all().size());
-  e.o.resize(static_cast<std::size_t>(problem.query_rows() * problem.query_columns())), e.dq.resize(e.o.size());
-  e.dk.resize(static_cast<std::size_t>(problem.key_rows() * problem.key_columns())), e.dv.resize(e.dk.size());
-  for (std::int64_t row = 0; row < problem.query_rows(); ++row) {
-    for (std::int64_t head = 0; head < s.heads; ++head) {
-      const std::int64_t b = row / s.queries, kv_head = head / (s.heads / s.kv_heads);
-      const Weights w = weights_of(problem, b, head, row % s.queries);
-      const auto q_at = [&](std::int64_t d) { return static_cast<std::size_t>((row * s.heads + head) * D + d); };
-      e.lse[static_cast<std::size_t>((b * s.heads + head) * s.queries + row % s.queries)] = w.log_sum;
-      std::vector<Sum> dp(w.p.size());
-      Sum mean;
-      for (std::size_t i = 0; i < w.p.size(); ++i) {
-        for (std::int64_t d = 0; d < D; ++d) {
-          const double v = problem.v.at(b * s.keys + w.first + static_cast<std::int64_t>(i), kv_head * D + d);
-          e.o[q_at(d)].add(w.p[i] * v);
-          dp[i].add(problem.d_o.at(row, head * D + d) * v);
-        }
-        mean.add(w.p[i] * dp[i].value, w.p[i] * dp[i].size);
-      }
-      for (std::size_t i = 0; i < w.p.size() && backward; ++i) {
-        const std::int64_t key_row = b * s.keys + w.first + static_cast<std::int64_t>(i);
-        const double factor = w.p[i] * w.slope[i] * static_cast<double>(s.scale), ds = factor * (dp[i].value - mean.value);
-        const double size = factor * (dp[i].size + mean.size);
-        for (std::int64_t d = 0; d < D; ++d) {
-          const auto k_at = static_cast<std::size_t>((key_row * s.kv_heads + kv_head) * D + d);
-          const double k = problem.k.at(key_row, kv_head * D + d), q = problem.q.at(row, head * D + d);
-          e.dq[q_at(d)].add(ds * k, size * std::abs(k));
-          e.dk[k_at].add(ds * q, size * std::abs(q));
-          e.dv[k_at].add(w.p[i] * problem.d_o.at(row, head * D + d));
-        }
-      }
-    }
-  }
-  return e;
-}
-
-// Errors: the largest, in units of what rounding may make of a sum of such terms, and of all together beside all values. The
-// latter tells a key too many or too few from rounding.
-struct Errors {
-  double largest = 0, together = 0;
-};
-Errors errors_of(const Matrix& got, const std::vector<Sum>& expected, std::int64_t columns, double unit) {
-  Errors errors;
-  double squares = 0, of_values = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(i) / columns, column = static_cast<std::int64_t>(i) % columns;
-    const double error = got.at(row, column) - expected[i].value, size = std::abs(error) / (unit * expected[i].size + 1e-7);
-    errors.largest = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(errors.largest, size);
-    squares += error * error;
-    // What cancels leaves the rounding of what did.
-    of_values += expected[i].value * expected[i].value + 1e-3 * expected[i].size * expected[i].size;
-  }
-  errors.together = std::sqrt(squares / (of_values + 1e-12)) / unit;
-  return errors;
-}
-
-// Of a sum's terms: weights and gradients of scores are rounded before they are multiplied, results after that.
-double unit_of(const Case& c) { return std::ldexp(1.0, c.type == DType::float32 ? -20 : c.type == DType::bfloat16 ? -7 : -10); }
-
-void check(const Case& c, const device::Options& options = {}) {
-  SCOPED_TRACE(testing::PrintToString(c));
-  const Problem problem(c);
-  device::Queue queue(options);
-  attend(queue, problem.arguments());
-  if (!c.by_position) attend_backward(queue, problem.arguments());
-  queue.synchronize();
-  const Expected expected = expected_of(problem, !c.by_position);
-  const auto expect_near = [&](const char* what, const Matrix& got, const std::vector<Sum>& sums, std::int64_t columns) {
-    SCOPED_TRACE(what);
-    const Errors errors = errors_of(got, sums, columns, unit_of(c));
-    EXPECT_LT(errors.largest, 1);
-    EXPECT_LT(errors.together, 0.5);
-    EXPECT_TRUE(got.gaps_are_untouched());
-  };
-  expect_near("o", problem.o, expected.o, problem.query_columns());
-  for (std::size_t i = 0; i < expected.lse.size(); ++i)
-    ASSERT_NEAR(problem.lse.data()[i], expected.lse[i], 2e-5 * (1 + std::abs(expected.lse[i]))) << i;
-  EXPECT_EQ(queue.counts().bank_conflicts, 0);
-  if (c.by_position) return;
-  expect_near("dq", problem.dq, expected.dq, problem.query_columns());
-  expect_near("dk", problem.dk, expected.dk, problem.key_columns());
-  expect_near("dv", problem.dv, expected.dv, problem.key_columns());
-}
-
-ops::AttentionShape shape_of(std::int64_t T, std::int64_t heads, std::int64_t kv_heads, std::int64_t D) {
-  return {.sequences = 1,
-          .queries = T,
-          .keys = T,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .head_dim = D,
-          .scale = 1.0f / std::sqrt(static_cast<float>(D))};
-}
 
 TEST(CudaAttention, Lengths) {
   for (const std::int64_t T : {1, 7, 63, 64, 65, 130})
@@ -317,7 +59,7 @@ TEST(CudaAttention, OtherHeadSizes) {
 TEST(CudaAttention, PlainForms) {
   for (const DType type : {DType::float32, DType::bfloat16}) {
     for (const std::int64_t D : {6, 16}) {
-      for (const std::int64_t T : {1, 7, 65}) check({.shape = shape_of(T, 2, 1, D), .type = type});
+      for (const std::int64_t T : {1, 7, 65}) check({.shape = shape_of(T, 2, 1, D), .type = type}, {.counts = true});
       for (Case c : cases_of(D)) {
         c.type = type;
         c.shape.queries = (c.shape.queries + 2) / 3, c.shape.keys = c.shape.key_offset + c.shape.queries + 3;
@@ -341,6 +83,51 @@ TEST(CudaAttention, QueriesAtAPosition) {
     }
   }
 }
+
+// Anything that a model or a call may ask for, together.
+Case random_case(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::int64_t end) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end)); };
+  constexpr std::int64_t kSizes[] = {64, 80, 96, 128, 256};
+  const std::int64_t D = below(3) == 0 ? 1 + below(100) : kSizes[below(5)], kv_heads = 1 + below(2), T = 1 + below(100);
+  Case c{.shape = shape_of(T, kv_heads * (1 + below(3)), kv_heads, D), .type = static_cast<DType>(below(3))};
+  c.shape.sequences = 1 + below(2);
+  if (below(2) == 0) c.shape.window = 1 + below(T + 20);
+  if (below(3) == 0) c.shape.softcap = 0.5f + static_cast<float>(below(30));
+  if (below(3) == 0) c.shape.key_offset = below(100), c.shape.keys = c.shape.key_offset + T + below(70);
+  for (std::int64_t i = below(2) == 0 ? 1 + below(5) : 0; i > 0; --i)
+    c.documents.push_back(static_cast<std::int32_t>(1 + below(T)));
+  return c;
+}
+TEST(CudaAttention, RandomCases) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) check(random_case(seed), {.counts = true});
+}
+TEST(CudaAttention, SlowRandomCases) {
+  for (std::uint64_t seed = 101; seed <= 250; ++seed) check(random_case(seed), {.seed = seed, .counts = true});
+}
+// Longer than tiles have turns, in the widest heads of the catalogue.
+TEST(CudaAttention, SlowLongSequences) {
+  for (const std::int64_t D : {64, 128, 256}) {
+    check({.shape = shape_of(700, 2, 1, D)}, {.counts = true});
+    Case c{.shape = shape_of(650, 1, 1, D), .documents = {300, 20, 7}};
+    c.shape.window = 200;
+    check(c, {.counts = true});
+  }
+}
+
+#if !defined(__CUDACC__)
+// Their sums of products are cut off otherwise; all that kernels use of them is there from sm_80 on.
+TEST(CudaAttention, OnTheTensorCoresOfOlderChips) {
+  for (const std::int64_t D : {64, 80, 96, 128, 256}) {
+    for (const DType type : {DType::bfloat16, DType::float16}) {
+      Case c{.shape = shape_of(70, 2, 1, D), .type = type};
+      check(c, {.chip = simt::Chip::sm_80});
+      c.shape.window = 33, c.shape.softcap = 5;
+      check(c, {.chip = simt::Chip::sm_80});
+    }
+  }
+}
+#endif
 
 TEST(CudaAttention, WhatNoKernelHasIsRefused) {
   device::Queue queue;

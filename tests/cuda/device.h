@@ -53,11 +53,20 @@ class Buffer {
 
 class Queue : public cuda::Queue {
  public:
-  explicit Queue(const Options& = {}) : cuda::Queue(cudaStreamPerThread) {}
+  explicit Queue(const Options& = {}) : cuda::Queue(made()) {}
+  ~Queue() { cudaStreamDestroy(stream()); }
+  Queue(Queue&&) = delete;
   // The host may look at memory again.
   void synchronize() { check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
   Counts counts() const { return {}; }
   void clear_counts() {}
+
+ private:
+  static cudaStream_t made() {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return stream;
+  }
 };
 
 inline std::unique_ptr<cuda::Gemm> make_gemm(Queue& queue) { return cuda::make_cublaslt_gemm(queue.stream()); }

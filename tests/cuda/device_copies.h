@@ -1,5 +1,6 @@
 // A backend on the device for tests whose memory is the host's: each operand of each call has an allocation of its own
-// on the device, no byte larger than it must be, so that an access beside it is an error. Operands that overlap share one.
+// on the device, no byte larger than it must be, so that an access behind it is an error. Operands that overlap share one. An
+// address has the alignment there, up to 16 bytes, that it has on the host.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,7 @@ class DeviceCopies final : public Backend {
     Bytes bytes;
     bool is_written = false;
     std::unique_ptr<device::Buffer<std::byte>> device = {};
+    std::int64_t begin() const { return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) % 16); }  // there
   };
   class Copies {
    public:
@@ -52,18 +54,21 @@ class DeviceCopies final : public Backend {
       copies_.push_back(std::move(all));
     }
     void make() {
-      for (Copied& copied : copies_)
-        copied.device = std::make_unique<device::Buffer<std::byte>>(
-            std::span<const std::byte>(copied.host, static_cast<std::size_t>(copied.bytes)));
+      for (Copied& copied : copies_) {
+        copied.device = std::make_unique<device::Buffer<std::byte>>(static_cast<std::size_t>(copied.begin() + copied.bytes));
+        std::copy_n(copied.host, copied.bytes, copied.device->data() + copied.begin());
+      }
     }
     std::byte* of(std::byte* host) const {
       for (const Copied& copied : copies_)
-        if (host >= copied.host && host < copied.host + copied.bytes) return copied.device->data() + (host - copied.host);
+        if (host >= copied.host && host < copied.host + copied.bytes)
+          return copied.device->data() + copied.begin() + (host - copied.host);
       return nullptr;
     }
     void take_back() const {
       for (const Copied& copied : copies_)
-        if (copied.is_written) std::memcpy(copied.host, copied.device->data(), static_cast<std::size_t>(copied.bytes));
+        if (copied.is_written)
+          std::memcpy(copied.host, copied.device->data() + copied.begin(), static_cast<std::size_t>(copied.bytes));
     }
 
    private:

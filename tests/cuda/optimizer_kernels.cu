@@ -1,6 +1,6 @@
 // The optimizer's kernels, made for the compile gate: nothing launches them yet.
-#include "offload/cuda/adamw.cuh"
-#include "offload/cuda/squares.cuh"
+#include "offload/cuda/block_update.cuh"
+#include "offload/cuda/rows.cuh"
 
 namespace spillway::cuda {
 
@@ -8,8 +8,29 @@ template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const 
 template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const ExactState&, const BFloat16*);
 template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const CompactState&, const BFloat16*);
 template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const Fp32State&, const float*);
-template void launch(Queue&, const Grid&, const SquareNodes<false>&);
-template void launch(Queue&, const Grid&, const SquareNodes<true>&);
+template void device_adamw_by_rows(Queue&, const AdamWSettings&, const AdamWRun&, const ExactState&, const float*, const float*,
+                                   const std::int32_t*, std::int64_t);
+template void device_adamw_by_rows(Queue&, const AdamWSettings&, const AdamWRun&, const CompactState&, const BFloat16*,
+                                   const BFloat16*, const std::int32_t*, std::int64_t);
+template void device_adamw_by_rows(Queue&, const AdamWSettings&, const AdamWRun&, const Fp32State&, const float*, const float*,
+                                   const std::int32_t*, std::int64_t);
+template void device_square_and_update(Queue&, const AdamWSettings&, std::uint64_t, const SquaredPart&, const ExactState&,
+                                       const float*);
+template void device_square_and_update(Queue&, const AdamWSettings&, std::uint64_t, const SquaredPart&, const Fp32State&,
+                                       const float*);
+template void device_squares(Queue&, const SquareNodes<false, true>&);
+template void device_squares(Queue&, const SquareNodes<true, true>&);
+template void device_finish_rows(Queue&, const FinishRows<false, true>&);
+template void device_finish_rows(Queue&, const FinishRows<true, true>&);
+template void launch(Queue&, const Grid&, const TouchedSums<float, 1>&);
+template void launch(Queue&, const Grid&, const TouchedSums<float, 4>&);
+template void launch(Queue&, const Grid&, const TouchedSums<BFloat16, 1>&);
+template void launch(Queue&, const Grid&, const TouchedSums<BFloat16, 8>&);
+template void launch(Queue&, const Grid&, const TouchedSums<Float16, 1>&);
+template void launch(Queue&, const Grid&, const TouchedSums<Float16, 8>&);
+template void launch(Queue&, const Grid&, const KeepRowsApart<1>&);
+template void launch(Queue&, const Grid&, const KeepRowsApart<4>&);
+template void launch(Queue&, const Grid&, const PlacesOfRows&);
 template void launch(Queue&, const Grid&, const JoinNodes&);
 template void launch(Queue&, const Grid&, const NormOfBlocks&);
 

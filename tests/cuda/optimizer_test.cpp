@@ -118,29 +118,43 @@ TEST(DeviceAdamW, MovesWhatItsOperandsHave) {
 TEST(DeviceSquares, NodesOfAnySizeAreTheHosts) {
   const auto gradient = numbers<float>(9);
   for (const std::int64_t elements : {1024, 2048, 16 * 7, 2992}) {
+    const std::int64_t offset = elements == 2048 ? 1 : 0;  // where vectors do not fit
     for (std::int64_t node = kSquareLeaf; node <= kSquareStretch; node *= 2) {
       if (elements % node != 0) continue;
       const std::int64_t count = elements / node;
       for (const bool rounds : {false, true}) {
         std::vector<double> expected(static_cast<std::size_t>(count));
         std::vector<BFloat16> rounded(kElements);
-        square_nodes(elements, node, {gradient.data(), rounds ? rounded.data() : nullptr}, expected.data());
+        square_nodes(elements, node, {gradient.data() + offset, rounds ? rounded.data() : nullptr}, expected.data());
         const Buffer<double> sums(static_cast<std::size_t>(count));
         const Buffer<BFloat16> device_rounded(static_cast<std::size_t>(elements));
         device::Queue queue({.seed = 7});
-        const std::int64_t blocks = (elements + 8 * kSquareStretch - 1) / (8 * kSquareStretch);
         if (rounds) {
-          launch(queue, {blocks}, cuda::SquareNodes<true>{elements, node, gradient.data(), device_rounded.data(), sums.data()});
+          cuda::device_squares<true>(queue, {elements, node, gradient.data() + offset, device_rounded.data(), sums.data()});
           queue.synchronize();
           expect_same(device_rounded.data(), rounded.data(), elements, "rounded");
         } else {
-          launch(queue, {blocks}, cuda::SquareNodes<false>{elements, node, gradient.data(), nullptr, sums.data()});
+          cuda::device_squares<false>(queue, {elements, node, gradient.data() + offset, nullptr, sums.data()});
         }
         queue.synchronize();
         expect_same(sums.data(), expected.data(), count, "sums");
       }
     }
   }
+}
+
+// Whole sectors, each once.
+TEST(DeviceSquares, MoveWhatTheirOperandsHave) {
+  if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
+  constexpr std::int64_t count = 2048;
+  const auto gradient = numbers<float>(9);
+  const Buffer<double> sums(count / kSquareStretch);
+  const Buffer<BFloat16> rounded(count);
+  device::Queue queue({.counts = true});
+  cuda::device_squares<true>(queue, {count, kSquareStretch, gradient.data(), rounded.data(), sums.data()});
+  EXPECT_EQ(queue.counts().read_bytes, count * 4);
+  EXPECT_EQ(queue.counts().written_bytes, count * 2 + 32);
+  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes + 2 * 32);
 }
 
 TEST(DeviceSquares, WhatLiesBetweenPiecesCountsAsZeros) {
@@ -158,9 +172,8 @@ TEST(DeviceSquares, WhatLiesBetweenPiecesCountsAsZeros) {
   const Buffer<cuda::CountedRange> device_ranges{std::span<const cuda::CountedRange>(ranges)};
   const Buffer<double> sums(4), whole(1);
   device::Queue queue;
-  launch(queue, {1},
-         cuda::SquareNodes<false>{4096, kSquareStretch, gradient.data(), nullptr, sums.data(), 0, device_ranges.data(),
-                                  static_cast<int>(ranges.size())});
+  cuda::device_squares<false>(queue, {4096, kSquareStretch, gradient.data(), nullptr, sums.data(), 0, device_ranges.data(),
+                                      static_cast<int>(ranges.size())});
   launch(queue, {1}, cuda::JoinNodes{1, 4, sums.data(), whole.data()});
   queue.synchronize();
   const double expected = square_node(block, {.begin = 0, .elements = 4096}, {gradient.data()});

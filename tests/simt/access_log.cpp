@@ -60,12 +60,14 @@ void AccessLog::take(Counts& counts) {
           static_cast<std::int64_t>(kSectorBytes) * (std::unique(touched.begin(), touched.end()) - touched.begin());
       continue;
     }
-    // Sixteen bytes a lane are served eight lanes at a time, eight bytes sixteen.
-    const std::size_t together = instruction.front().bytes <= 4 ? 32 : 128 / instruction.front().bytes;
-    for (std::size_t lane = 0; lane < instruction.size(); lane += together) {
+    // Sixteen bytes a lane are served by quarters of the warp, eight bytes by halves: which lanes these are does not depend on
+    // which of them ask.
+    const int together = instruction.front().bytes <= 4 ? 32 : static_cast<int>(128 / instruction.front().bytes);
+    for (auto access = instruction.begin(); access != instruction.end();) {
       touched.clear();
-      for (const Access& access : instruction.subspan(lane, std::min(together, instruction.size() - lane)))
-        add_words(touched, access.address, access.bytes);
+      const int part = access->lane / together;
+      for (; access != instruction.end() && access->lane / together == part; ++access)
+        add_words(touched, access->address, access->bytes);
       ++counts.shared_requests;
       counts.bank_conflicts += conflicts_of(touched);
     }

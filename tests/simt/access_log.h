@@ -14,11 +14,17 @@ namespace spillway::simt {
 
 class AccessLog {
  public:
-  void note(int lane, const Site& at, std::uintptr_t address, std::size_t bytes, bool is_shared) {
+  // `occurs`: whether the access is one. A lane that leaves its own out of an instruction of all, as a copy of nothing does with
+  // what it would have read, counts it all the same.
+  void note(int lane, const Site& at, std::uintptr_t address, std::size_t bytes, bool is_shared, bool occurs = true) {
     Lane& of = lanes_[static_cast<std::size_t>(lane)];
-    auto place = std::ranges::find_if(of.places, [&](const Place& p) { return p.line == at.line() && p.column == at.column(); });
-    if (place == of.places.end()) place = of.places.insert(place, {at.line(), at.column(), 0});
-    of.accesses.push_back({place->line, place->column, place->accesses++, address, static_cast<std::uint32_t>(bytes), is_shared});
+    auto place = std::ranges::find_if(
+        of.places, [&](const Place& p) { return p.line == at.line() && p.column == at.column() && p.is_shared == is_shared; });
+    if (place == of.places.end()) place = of.places.insert(place, {at.line(), at.column(), 0, is_shared});
+    const std::uint32_t occurrence = place->accesses++;
+    if (occurs)
+      of.accesses.push_back(
+          {place->line, place->column, occurrence, address, static_cast<std::uint32_t>(bytes), lane, is_shared});
   }
   // 16 bytes of shared memory at each of these, as one instruction: eight rows at a time.
   static void note_rows(const std::array<std::uint32_t, 32>& bytes, Counts& counts);
@@ -30,6 +36,7 @@ class AccessLog {
     std::uint32_t line, column, occurrence;
     std::uintptr_t address;
     std::uint32_t bytes;
+    int lane;
     bool is_shared;
     bool together(const Access& other) const {
       return line == other.line && column == other.column && occurrence == other.occurrence && is_shared == other.is_shared;
@@ -37,6 +44,7 @@ class AccessLog {
   };
   struct Place {
     std::uint32_t line, column, accesses;
+    bool is_shared;
   };
   struct Lane {
     std::vector<Access> accesses;

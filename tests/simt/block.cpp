@@ -249,6 +249,12 @@ std::byte* Block::shared(int thread, std::uint32_t byte, std::size_t bytes, bool
 }
 
 void Block::copy(int thread, std::uint32_t to, const std::byte* from, const Site& at) {
+  if (options_.counts) {
+    // What is not there is zeros in shared memory, and reads nothing.
+    AccessLog& log = warps_[static_cast<std::size_t>(thread / kWarp)].log;
+    if (from == nullptr) log.note(thread % kWarp, at, 0, 16, false, false);
+    log.note(thread % kWarp, at, to, 16, true);
+  }
   if (from != nullptr) global(thread, reinterpret_cast<std::uintptr_t>(from), 16, false, at);
   shared_.begin_copy(now(thread), to, at);
   lane(thread).copies.push_back({to, from, lane(thread).groups});

@@ -14,6 +14,7 @@
 
 #define SPILLWAY_GPU inline
 #define SPILLWAY_UNROLL
+#define SPILLWAY_NO_UNROLL
 
 namespace spillway::simt {
 

@@ -238,6 +238,54 @@ TEST(Planted, AWrongSwizzle) {
   EXPECT_EQ(conflicts_of(false), 2 * 4 * 7);
 }
 
+// The same tile, filled by copies: eight lanes write a row's eight chunks; or each of them a row's chunk of the same number.
+std::int64_t conflicts_of_copies(bool swizzles, bool by_rows) {
+  const Buffer<std::uint16_t> from(64 * 64);
+  const auto place = [&](int row, int eighth) { return row * 64 + (swizzles ? eighth ^ (row % 8) : eighth) * 8; };
+  return run(
+             [&](const Gpu& gpu) {
+               const auto tile = gpu.shared<std::uint16_t>();
+               for (int i = gpu.thread(); i < 64 * 8; i += 64) {
+                 const int row = by_rows ? i / 8 : i % 64, eighth = by_rows ? i % 8 : i / 64;
+                 // Rows that are not there are zeros: they are written as the others are.
+                 gpu.copy_16(tile + place(row, eighth), from.data() + row * 64 + eighth * 8, row < 50);
+               }
+               gpu.commit_copies();
+               gpu.wait_for_copies<0>();
+             },
+             64 * 64 * 2)
+      .bank_conflicts;
+}
+TEST(Planted, AWrongSwizzleOfCopies) {
+  EXPECT_EQ(conflicts_of_copies(true, true), 0);
+  EXPECT_EQ(conflicts_of_copies(true, false), 0);
+  EXPECT_EQ(conflicts_of_copies(false, true), 0);
+  EXPECT_EQ(conflicts_of_copies(false, false), 64 * 7);  // of each quarter of a warp seven
+}
+
+// Sixteen bytes a lane go by quarters of a warp, eight by halves: lanes that ask for nothing do not bring others together.
+struct alignas(8) TwoWords {
+  float x[2];
+};
+template <typename T>
+std::int64_t conflicts_of_lanes(int every, int stride) {
+  return run(
+             [&](const Gpu& gpu) {
+               if (gpu.warp() == 0 && gpu.lane() % every == 0) gpu.store(gpu.shared<T>() + gpu.lane() * stride, T{});
+             },
+             32 * 16 * 8)
+      .bank_conflicts;
+}
+TEST(Planted, BanksOfVectors) {
+  EXPECT_EQ(conflicts_of_lanes<Sixteen>(1, 1), 0);
+  EXPECT_EQ(conflicts_of_lanes<Sixteen>(1, 2), 4);  // two ways in each of four quarters
+  EXPECT_EQ(conflicts_of_lanes<Sixteen>(8, 8), 0);  // a lane of each quarter, all at the same banks
+  EXPECT_EQ(conflicts_of_lanes<Sixteen>(4, 2), 4);  // two lanes of each quarter
+  EXPECT_EQ(conflicts_of_lanes<TwoWords>(1, 1), 0);
+  EXPECT_EQ(conflicts_of_lanes<TwoWords>(1, 2), 2);
+  EXPECT_EQ(conflicts_of_lanes<TwoWords>(16, 16), 0);  // a lane of each half
+}
+
 TEST(Planted, BanksOfSingleWords) {
   const auto conflicts = [](int stride) {
     return run(

@@ -10,8 +10,7 @@
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/cuda_scratch.h"
 #include "models/cuda/gemm.h"
-#include "offload/cuda/adamw.cuh"
-#include "offload/cuda/squares.cuh"
+#include "offload/cuda/block_update.cuh"
 
 namespace spillway::cuda {
 namespace {
@@ -110,9 +109,10 @@ class Bench {
       run(fmt::format("attend_backward_d{}", D),
           AttendBackward{type, shape, wide, narrow, narrow, wide, wide, wide, narrow, narrow, value()});
     }
-    run("gemm_forward", product(ops::linear_forward(type, n, H, I), Sum::write));
-    run("gemm_input_gradient", product(ops::linear_input_gradient(type, n, H, I, type), Sum::write));
-    run("gemm_weight_gradient", product(ops::linear_weight_gradient(type, n, H, I, ops::Store::add), Sum::add));
+    run_product("gemm_forward", ops::linear_forward(type, n, H, I), false);
+    run_product("gemm_forward_residual", ops::linear_forward(type, n, I, H, ops::Epilogue::residual), false);
+    run_product("gemm_input_gradient", ops::linear_input_gradient(type, n, H, I, type), false);
+    run_product("gemm_weight_gradient", ops::linear_weight_gradient(type, n, H, I, ops::Store::add), true);
   }
 
   void optimizer() {
@@ -131,8 +131,21 @@ class Bench {
     report("adamw_compact", clock_.seconds([&] { device_adamw(queue_, {.lr = 1e-3}, {.count = count}, compact, halves); }),
            18.0 * count, 0);
     auto* sums = reinterpret_cast<double*>(memory.get(count / kSquareStretch * 8));
+    auto* ranges = reinterpret_cast<CountedRange*>(memory.get(sizeof(CountedRange)));
+    auto* decays = reinterpret_cast<std::int32_t*>(memory.get(sizeof(std::int32_t)));
+    const CountedRange all{0, count};
+    check(cudaMemcpy(ranges, &all, sizeof(all), cudaMemcpyHostToDevice), "cudaMemcpy");
+    report("adamw_exact_and_squares", clock_.seconds([&] {
+      device_square_and_update(queue_, {.lr = 1e-3}, 0, {0, count, kSquareStretch, sums, ranges, decays, 1}, exact, gradient);
+    }),
+           28.0 * count, 0);
+    auto* rounded = reinterpret_cast<BFloat16*>(memory.get(count * 2));
+    report("round_and_squares", clock_.seconds([&] {
+      device_squares(queue_, SquareNodes<true, true>{count, kSquareStretch, gradient, rounded, sums});
+    }),
+           6.0 * count, 0);
     report("squares", clock_.seconds([&] {
-      launch(queue_, {count / (8 * kSquareStretch)}, SquareNodes<false>{count, kSquareStretch, gradient, nullptr, sums});
+      device_squares(queue_, SquareNodes<false, true>{count, kSquareStretch, gradient, nullptr, sums});
     }),
            4.0 * count, 0);
   }
@@ -153,8 +166,52 @@ class Bench {
 
   // An operand of its own.
   Place value() { return {.space = Space::value, .index = values_++}; }
-  Kernel product(const ops::GemmSpec& spec, Sum sum) {
-    return kernels::Product{.spec = spec, .sum = sum, .a = value(), .b = value(), .c = value()};
+  // The pinned algorithm beside the best of what the library proposes, sums that are split over blocks among it; and whether it
+  // has the same bits on another stream with another workspace, while both run.
+  void run_product(const std::string& name, const ops::GemmSpec& spec, bool adds) {
+    constexpr int kProposals = 8;
+    Memory memory;
+    const Bytes of_input = size_of(spec.input), of_output = size_of(spec.output), bytes = spec.m * spec.n * of_output;
+    const auto operands = [&] {
+      return GemmOperands{.a = memory.get(spec.m * spec.k * of_input),
+                          .b = memory.get(spec.k * spec.n * of_input),
+                          .residual = spec.has_residual ? memory.get(bytes) : nullptr,
+                          .c = memory.get(bytes),
+                          .workspace = memory.get(Gemm::kWorkspaceBytes)};
+    };
+    const GemmOperands here = operands(), there = operands();
+    gemm_->prepare(spec);
+    const double pinned = clock_.seconds([&] { gemm_->run(spec, adds, here); });
+    double best = pinned;
+    for (int proposal = 0; proposal < kProposals; ++proposal) {
+      try {
+        const auto other = make_cublaslt_gemm(stream(), {.proposal = proposal, .may_split = true});
+        other->prepare(spec);
+        best = std::min(best, clock_.seconds([&] { other->run(spec, adds, here); }));
+      } catch (const Error&) {
+        break;  // there are no more
+      }
+    }
+    const double flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
+    fmt::print("{{\"kernel\": \"{}\", \"seconds\": {:.4g}, \"tflops\": {:.1f}, \"of_best\": {:.3f}, \"same_bits\": {}}}\n", name,
+               pinned, flops / pinned * 1e-12, best / pinned, same_bits(spec, adds, here, there, bytes));
+  }
+  bool same_bits(const ops::GemmSpec& spec, bool adds, const GemmOperands& here, const GemmOperands& there, Bytes bytes) {
+    cudaStream_t second = nullptr;
+    check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    const auto other = make_cublaslt_gemm(second, {.pinned = gemm_->identity()});
+    other->prepare(spec);
+    const auto size = static_cast<std::size_t>(bytes);
+    check(cudaMemset(here.c, 0x3c, size), "cudaMemset"), check(cudaMemset(there.c, 0x3c, size), "cudaMemset");
+    check(cudaMemset(there.workspace, 0xff, static_cast<std::size_t>(Gemm::kWorkspaceBytes)), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    gemm_->run(spec, adds, here), other->run(spec, adds, there);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    std::vector<char> one(size), two(size);
+    check(cudaMemcpy(one.data(), here.c, size, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check(cudaMemcpy(two.data(), there.c, size, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check(cudaStreamDestroy(second), "cudaStreamDestroy");
+    return one == two;
   }
 
   void run(const std::string& name, Kernel kernel) {
@@ -166,7 +223,6 @@ class Bench {
     }
     values.back() = memory.get(scratch_bytes(kernel));
     const CallList list{{.kernel = kernel, .scratch = {.space = Space::value, .index = values_}}};
-    if (const auto* product = std::get_if<kernels::Product>(&kernel)) gemm_->prepare(product->spec);
     CudaBackend backend(queue_, *gemm_);
     const PassMemory there{.values = values,
                            .words = reinterpret_cast<MicroBatchWords*>(memory.get(kMicroBatchWordsBytes)),

@@ -1,0 +1,245 @@
+// The table of bytes: what each kernel reads and writes beside what its operands have, at a size that a model has. Sectors count
+// once for each block that touches them, so that what several blocks share is in it, though a cache would serve it.
+// Not here: attention, whose blocks read keys again and again (attention_test.cpp says how often), products, which are the
+// library's, and the optimizer's kernels, which move their operands to the byte (optimizer_test.cpp, block_update_test.cpp).
+#include <fmt/format.h>
+
+#include <set>
+
+#include "tests/cuda/kernel_testing.h"
+
+namespace spillway::testing {
+namespace {
+
+using namespace kernels;
+
+constexpr DType kType = DType::bfloat16;
+constexpr std::int64_t kRows = 64, kHidden = 4096, kTile = 8192, kHeads = 24, kKvHeads = 8, kHead = 128;
+
+struct Counted {
+  const char* name;
+  std::function<Kernel(Operands&)> make;
+  double most = 1.1;
+};
+
+std::vector<Counted> norms_and_activations() {
+  const auto floats = [](Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); };
+  const auto matrix = [](Operands& of, std::int64_t columns = kHidden) { return of.numbers(kType, kRows * columns); };
+  return {
+      {"norm",
+       [=](Operands& of) {
+         return Norm{.type = kType,
+                     .rows = kRows,
+                     .hidden = kHidden,
+                     .epsilon = 1e-5f,
+                     .x = matrix(of),
+                     .weight = of.numbers(kType, kHidden),
+                     .residual = matrix(of),
+                     .y = matrix(of),
+                     .statistics = floats(of, kRows)};
+       }},
+      {"norm_again",
+       [=](Operands& of) {
+         return NormAgain{.type = kType,
+                          .rows = kRows,
+                          .hidden = kHidden,
+                          .x = matrix(of),
+                          .weight = of.numbers(kType, kHidden),
+                          .statistics = floats(of, kRows),
+                          .y = matrix(of)};
+       }},
+      {"norm_backward",
+       [=](Operands& of) {
+         return NormBackward{.type = kType,
+                             .gradient_type = kType,
+                             .rows = kRows,
+                             .hidden = kHidden,
+                             .dy = matrix(of),
+                             .x = matrix(of),
+                             .weight = of.numbers(kType, kHidden),
+                             .statistics = floats(of, kRows),
+                             .residual_gradient = matrix(of),
+                             .dx = matrix(of),
+                             .dweight = floats(of, kHidden)};
+       }},
+      {"activate",
+       [=](Operands& of) {
+         return Activate{kType, Activation::silu, true, kRows, kHidden, matrix(of, 2 * kHidden), matrix(of)};
+       }},
+      {"activate_backward",
+       [=](Operands& of) {
+         return ActivateBackward{
+             kType,     Activation::silu, true, kRows, kHidden, matrix(of), matrix(of, 2 * kHidden), matrix(of, 2 * kHidden),
+             matrix(of)};
+       }},
+      {"column_sums",
+       [=](Operands& of) {
+         return ColumnSums{kType, kRows, kHidden, matrix(of), floats(of, kHidden)};
+       }},
+      {"round",
+       [=](Operands& of) {
+         return Round{kType, kRows * kHidden, floats(of, kRows * kHidden), matrix(of)};
+       }},
+      {"copy_rows", [=](Operands& of) { return CopyRows{kType, kRows, kHidden, 1.0f, matrix(of), matrix(of)}; }},
+      {"cap",
+       [=](Operands& of) {
+         return Cap{kType, kRows * kHidden, 30.0f, matrix(of)};
+       }},
+  };
+}
+
+std::vector<Counted> positions_and_loss() {
+  const auto floats = [](Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); };
+  const auto matrix = [](Operands& of, std::int64_t columns) { return of.numbers(kType, kRows * columns); };
+  const ops::RopeShape rope{kRows, kRows, kHeads, kKvHeads, kHead, 1e-6f};
+  const auto angles = [=](Operands& of) { return floats(of, kRows * kHead / 2); };
+  const std::int64_t qkv = (kHeads + 2 * kKvHeads) * kHead, qk = (kHeads + kKvHeads) * kHead;
+  const ops::VocabularyTile table{0, kRows}, tile{0, kTile};
+  const auto targets = [](Operands& of) { return of.integers(kRows, 0, static_cast<std::int32_t>(kTile) - 1); };
+  return {
+      {"rotate",
+       [=](Operands& of) {
+         return Rotate{kType,           rope,          angles(of), angles(of), of.numbers(kType, kHead), of.numbers(kType, kHead),
+                       matrix(of, qkv), matrix(of, qk)};
+       }},
+      {"rotate_backward",
+       [=](Operands& of) {
+         return RotateBackward{kType,
+                               rope,
+                               angles(of),
+                               angles(of),
+                               of.numbers(kType, kHead),
+                               of.numbers(kType, kHead),
+                               matrix(of, qkv),
+                               matrix(of, qkv),
+                               floats(of, kHead),
+                               floats(of, kHead)};
+       }},
+      {"look_up",
+       [=](Operands& of) {
+         // Each token once, as a vocabulary's mostly are.
+         std::vector<std::int32_t> tokens(kRows);
+         for (std::int32_t i = 0; i < kRows; ++i) tokens[static_cast<std::size_t>(i)] = (i * 7 + 3) % static_cast<int>(kRows);
+         return LookUp{kType, kRows, kHidden, kRows, table, 1.0f, of.words(tokens), matrix(of, kHidden), matrix(of, kHidden)};
+       }},
+      {"add_positions",
+       [=](Operands& of) { return AddPositions{kType, kRows, kHidden, kRows, matrix(of, kHidden), matrix(of, kHidden)}; }},
+      {"add_positions_backward",
+       [=](Operands& of) {
+         return AddPositionsBackward{kType, kRows, kHidden, kRows, kRows, matrix(of, kHidden), floats(of, kRows * kHidden)};
+       }},
+      {"loss_tile",
+       [=](Operands& of) {
+         return LossTile{kType,
+                         kRows,
+                         tile,
+                         true,
+                         0.0f,
+                         matrix(of, kTile),
+                         targets(of),
+                         floats(of, kRows),
+                         floats(of, kRows),
+                         floats(of, kRows)};
+       }},
+      {"loss_finish",
+       [=](Operands& of) {
+         constexpr std::int64_t rows = 20000;
+         return LossFinish{rows,
+                           true,
+                           of.integers(rows, 0, 9),
+                           floats(of, rows),
+                           floats(of, rows),
+                           floats(of, rows),
+                           floats(of, rows),
+                           place_of(ControlWord::loss_sum)};
+       }},
+      {"loss_backward",
+       [=](Operands& of) {
+         return LossBackward{kType, kRows, tile, 0.0f, matrix(of, kTile), targets(of), floats(of, kRows), of.floats({0.5f})};
+       }},
+      {"give_logits",
+       [=](Operands& of) {
+         return GiveLogits{kType,
+                           0,
+                           8,
+                           32 * kTile,
+                           of.numbers(kType, 8 * 32 * kTile),
+                           place_of(ControlWord::logits_row),
+                           floats(of, 32 * kTile)};
+       }},
+      {"keep_keys",
+       [=](Operands& of) {
+         return KeepKeys{kType,
+                         kRows,
+                         kHidden,
+                         kRows + 3,
+                         {matrix(of, kHidden), kHidden},
+                         {matrix(of, kHidden), kHidden},
+                         of.numbers(kType, 2 * (kRows + 3) * kHidden)};
+       }},
+  };
+}
+
+// Needed by hand: of tables and caches the rows that a call names, not all that are there.
+double needed_of(Kernel& kernel) {
+  if (const auto* k = std::get_if<KeepKeys>(&kernel)) return static_cast<double>(4 * k->rows * k->width * size_of(k->type));
+  if (const auto* k = std::get_if<GiveLogits>(&kernel)) return static_cast<double>(k->columns * (size_of(k->type) + 4));
+  double bytes = 0;
+  for (const OperandUse& operand : operands_of(kernel)) {
+    if (operand.place->space == Space::none) continue;
+    bytes += static_cast<double>(operand.bytes) * (operand.access == Access::update ? 2 : 1);
+  }
+  return bytes;
+}
+
+TEST(MovedBytes, AreThoseOfTheOperands) {
+  if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
+  std::set<std::size_t> seen;
+  std::vector<Counted> table = norms_and_activations();
+  std::ranges::copy(positions_and_loss(), std::back_inserter(table));
+  fmt::print("{:24} {:>10} {:>10} {:>6}\n", "kernel", "needed", "moved", "ratio");
+  for (const Counted& of : table) {
+    Operands operands(1);
+    Kernel kernel = of.make(operands);
+    seen.insert(kernel.index());
+    DeviceCopies on({.counts = true});
+    on.run({{.kernel = kernel}}, operands.memory(false));  // gradients are added to
+    const device::Counts counts = on.queue().counts();
+    const double needed = needed_of(kernel), moved = static_cast<double>(counts.read_bytes + counts.written_bytes);
+    fmt::print("{:24} {:10.0f} {:10.0f} {:6.3f}\n", of.name, needed, moved, moved / needed);
+    EXPECT_LE(moved, of.most * needed) << of.name;
+    EXPECT_GE(moved, 0.9 * needed) << of.name << ": less than its operands have, so these are not what it moves";
+  }
+  // Product, Attend, AttendBackward, LookUpBackward: see above, and below.
+  EXPECT_EQ(seen.size(), std::variant_size_v<Kernel> - 4);
+}
+
+// A table's whole gradient is set to zeros, and the rows of the tokens are read and written once more. Micro-batches after the
+// first touch these rows alone.
+TEST(MovedBytes, OfATablesGradient) {
+  if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
+  constexpr std::int64_t rows = 64, table_rows = 1024, hidden = 512;
+  for (const bool first : {true, false}) {
+    Operands operands(1);
+    std::vector<std::int32_t> tokens(rows);
+    for (std::int32_t i = 0; i < rows; ++i) tokens[static_cast<std::size_t>(i)] = i * 16;
+    const Kernel kernel = LookUpBackward{kType,
+                                         rows,
+                                         hidden,
+                                         table_rows,
+                                         {0, table_rows},
+                                         1.0f,
+                                         -1,
+                                         operands.words(tokens),
+                                         operands.numbers(kType, rows * hidden),
+                                         operands.numbers(DType::float32, table_rows * hidden)};
+    DeviceCopies on({.counts = true});
+    on.run({{.kernel = kernel}}, operands.memory(first));
+    const device::Counts counts = on.queue().counts();
+    const double needed = static_cast<double>(rows * hidden * (2 + 8) + (first ? table_rows * hidden * 4 : 0));
+    EXPECT_LE(static_cast<double>(counts.read_bytes + counts.written_bytes), 1.1 * needed);
+  }
+}
+
+}  // namespace
+}  // namespace spillway::testing
