@@ -10,7 +10,7 @@
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
-#include "trainer/flag_table.h"
+#include "trainer/options/flag_table.h"
 
 namespace spillway {
 namespace {

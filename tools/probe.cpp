@@ -3,9 +3,9 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"
-#include "trainer/host.h"
-#include "trainer/probe.h"
-#include "trainer/profile_file.h"
+#include "trainer/host/host.h"
+#include "trainer/machine/probe.h"
+#include "trainer/machine/profile_file.h"
 
 namespace spillway {
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the rules of the house that a program can check: the direction of dependence between folders, the purity of the
-planner, where backends may be named, and the shape of a source file. Not here: formatting and warnings, which tools do.
+"""Checks the rules of the house that a program can check: the direction of dependence between folders and between the rooms of
+one, how much a folder holds, the purity of the planner, where backends may be named, and the shape of a source file. Not here:
+formatting and warnings, which tools do.
 
     dependence.py [--root DIR]     prints one line a violation; exit code 1 if there is any
     dependence.py --self-test      breaks each rule in a made-up tree and demands that it is noticed
@@ -24,6 +25,15 @@ MAY_USE = {
     "tools": {"memory", "models", "nvme", "collectives", "offload", "trainer"},
     "tests": {"memory", "models", "nvme", "collectives", "offload", "trainer", "tools"},
 }
+
+# A folder that is divided into rooms: each may include from itself and from those before it. All its sources lie in rooms.
+ROOMS = {
+    "trainer": ["words", "host", "options", "text", "chat", "data", "machine", "plan", "keep", "show", "run"],
+}
+
+# A header and its source are one stem. What somebody looks for in a folder is found by reading its names, as long as they are few.
+MOST_STEMS = 30
+KNOWN_LARGER = {"memory": 48}  # may only shrink: who takes some out writes the smaller number, and who adds one divides it
 
 # The planner computes; it neither measures nor moves: the same input gives the same plan on any machine. What these files
 # include from memory/, and the sources beside those headers, must be as pure.
@@ -112,6 +122,33 @@ def check_includes(root, path, lines, pure):
                     yield f"{place}: <{header}> belongs in {where}"
 
 
+def check_room(path, lines):
+    """Sources of a folder with rooms lie in one of them, and use only rooms before it."""
+    name, folder = path.as_posix(), path.parts[0]
+    rooms = ROOMS[folder]
+    if len(path.parts) < 3 or path.parts[1] not in rooms:
+        yield f"{name}: belongs in a room of {folder}/: {', '.join(rooms)}"
+        return
+    here = rooms.index(path.parts[1])
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line) or TARGET_INCLUDE.match(line)
+        target = pathlib.PurePosixPath(match.group(1) or "") if match else pathlib.PurePosixPath()
+        if len(target.parts) < 3 or target.parts[0] != folder or target.parts[1] not in rooms:
+            continue  # what is not in a room is said of the file itself
+        if rooms.index(target.parts[1]) > here:
+            yield f'{name}:{number}: {rooms[here]}/ may not use {target.parts[1]}/ ("{target}"), a room below it'
+
+
+def check_stems(stems, known_larger):
+    """No folder of sources holds more than can be read as a list."""
+    for folder, names in sorted(stems.items()):
+        most = known_larger.get(folder, MOST_STEMS)
+        if len(names) > most:
+            yield f"{folder}/: {len(names)} stems of sources; at most {most}"
+        elif folder in known_larger and len(names) < most:
+            yield f"{folder}/: {len(names)} stems of sources; KNOWN_LARGER still has {most}"
+
+
 def check_header(path, lines):
     """A header opens with what it is for and what it is not for, then `#pragma once`."""
     if not lines or not lines[0].startswith("//"):
@@ -132,8 +169,9 @@ def check_links(path, text):
                 yield f"{path.as_posix()}: {name}/ may not link with {target}/"
 
 
-def violations(root):
+def violations(root, known_larger):
     pure = pure_files(root)
+    stems = {}  # folder -> what its sources are called without their endings
     for path in files_of(root):
         name = path.as_posix()
         try:
@@ -152,6 +190,7 @@ def violations(root):
             yield from check_links(path, text)
         if path.suffix not in SOURCE and path.suffix != ".py":
             continue
+        stems.setdefault(path.parent.as_posix(), set()).add(path.stem)
         if len(lines) > LONGEST_FILE:
             yield f"{name}: {len(lines)} lines; at most {LONGEST_FILE}"
         if path.suffix in SOURCE:
@@ -160,8 +199,11 @@ def violations(root):
                     yield f"{name}:{number}: {len(line)} columns; at most {LONGEST_LINE}"
         if path.suffix in SOURCE and path.parts[0] in MAY_USE:
             yield from check_includes(root, path, lines, pure)
+        if path.suffix in SOURCE and path.parts[0] in ROOMS:
+            yield from check_room(path, lines)
         if path.suffix in (".h", ".cuh"):
             yield from check_header(path, lines)
+    yield from check_stems(stems, known_larger)
 
 
 GOOD = {
@@ -174,23 +216,36 @@ GOOD = {
     "models/CMakeLists.txt": "spillway_folder(models spillway_memory)\n",
     "models/cpu/lanes-inl.h": "// Vectors. Not here: passes.\n#include <hwy/highway.h>\n",
     "nvme/ring.cpp": "#include <liburing.h>\n",
+    "collectives/single.cpp": "int one;\n",
+    "collectives/threads.cpp": "int several;\n",
     "offload/executor.cpp": '#include "models/unit.h"\n#include "memory/plan.h"\n',
-    "trainer/loop.h": "// The loop. Not here: kernels.\n#pragma once\n",
-    "tools/main.cpp": '#include "trainer/loop.h"\n',
+    "trainer/options/options.h": "// Options. Not here: their meaning.\n#pragma once\n",
+    "trainer/run/loop.h": "// The loop. Not here: kernels.\n#pragma once\n",
+    "trainer/run/loop.cpp": '#include "trainer/options/options.h"\n#include "trainer/run/loop.h"\n',
+    "tools/main.cpp": '#include "trainer/run/loop.h"\n',
     "tests/memory/plan_test.cpp": '#include "memory/plan.h"\n',
     "tests/data/notes.txt": "test data may say /ro" + "ot/anything\n",
     "README.md": "A program.\n",
 }
 
-# What breaks a rule -> words that the complaint must contain
+LARGER_IN_GOOD = {"collectives": 2}
+
+# What breaks a rule -> words that the complaint must contain. A file whose text is None is taken away.
 BAD = [
     ({"memory/a.cpp": '#include "models/unit.h"\n'}, "memory/ may not use models/"),
     ({"models/a.cpp": '#include "nvme/ring.h"\n', "nvme/ring.h": "// Ring. Not here: plans.\n#pragma once\n"}, "may not use nvme/"),
     ({"nvme/a.cpp": '#include "models/unit.h"\n'}, "nvme/ may not use models/"),
-    ({"offload/a.cpp": '#include "trainer/loop.h"\n'}, "offload/ may not use trainer/"),
-    ({"trainer/a.cpp": '#include "tools/a.h"\n', "tools/a.h": "// A. Not here: b.\n#pragma once\n"}, "may not use tools/"),
+    ({"offload/a.cpp": '#include "trainer/run/loop.h"\n'}, "offload/ may not use trainer/"),
+    ({"trainer/run/a.cpp": '#include "tools/a.h"\n', "tools/a.h": "// A. Not here: b.\n#pragma once\n"}, "may not use tools/"),
     ({"models/a.cpp": '#include "tests/a.h"\n', "tests/a.h": "// A. Not here: b.\n#pragma once\n"}, "may not use tests/"),
-    ({"models/a.cpp": '#define HWY_TARGET_INCLUDE "trainer/loop.h"\n'}, "may not use trainer/"),
+    ({"models/a.cpp": '#define HWY_TARGET_INCLUDE "trainer/run/loop.h"\n'}, "may not use trainer/"),
+    ({"trainer/options/a.cpp": '#include "trainer/run/loop.h"\n'}, "options/ may not use run/"),
+    ({"trainer/words/a.cpp": '#define HWY_TARGET_INCLUDE "trainer/run/loop.h"\n'}, "words/ may not use run/"),
+    ({"trainer/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
+    ({"trainer/cellar/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
+    ({f"trainer/run/part{i}.cpp": "int a;\n" for i in range(MOST_STEMS)}, f"{MOST_STEMS + 1} stems of sources"),
+    ({"collectives/mesh.cpp": "int grid;\n"}, "collectives/: 3 stems of sources; at most 2"),
+    ({"collectives/threads.cpp": None}, "collectives/: 1 stems of sources; KNOWN_LARGER still has 2"),
     ({"memory/a.cpp": '#include "types.h"\n'}, "does not begin at the root"),
     ({"memory/a.cpp": '#include "memory/../models/unit.h"\n'}, "does not begin at the root"),
     ({"memory/a.cpp": '#include "memory/missing.h"\n'}, "does not exist"),
@@ -218,10 +273,12 @@ def found_in(tree):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder).resolve()
         for name, text in tree.items():
+            if text is None:
+                continue
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        return list(violations(root))
+        return list(violations(root, LARGER_IN_GOOD))
 
 
 def self_test():
@@ -243,7 +300,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.self_test:
         return self_test()
-    found = list(violations(arguments.root.resolve()))
+    found = list(violations(arguments.root.resolve(), KNOWN_LARGER))
     for line in found:
         print(line)
     print(f"{len(found)} violations")

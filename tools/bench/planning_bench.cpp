@@ -12,9 +12,9 @@
 #include "memory/freed_memory.h"
 #include "memory/planner.h"
 #include "tools/bench/cpu_seconds.h"
-#include "trainer/options.h"
-#include "trainer/prepared_run.h"
-#include "trainer/profile_file.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/options/options.h"
+#include "trainer/plan/prepared_run.h"
 
 namespace spillway {
 namespace {
