@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/options/command_line.h"
 #include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
 
 namespace CLI {
 class App;

@@ -13,7 +13,10 @@
 #include "tools/commands.h"
 #include "tools/standard_output.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/options/command_line.h"
 #include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/options/validate_options.h"
 #include "trainer/run/generation.h"
 #include "trainer/run/missing_weights.h"
 

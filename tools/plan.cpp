@@ -4,7 +4,9 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/options/command_line.h"
 #include "trainer/options/help_text.h"
+#include "trainer/options/validate_options.h"
 #include "trainer/plan/plan_file.h"
 #include "trainer/plan/plan_lifts.h"
 #include "trainer/plan/prepared_run.h"

@@ -6,6 +6,8 @@
 #include "trainer/host/host.h"
 #include "trainer/machine/probe.h"
 #include "trainer/machine/profile_file.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 

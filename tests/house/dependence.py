@@ -139,6 +139,26 @@ def check_room(path, lines):
             yield f'{name}:{number}: {rooms[here]}/ may not use {target.parts[1]}/ ("{target}"), a room below it'
 
 
+def check_rings(uses):
+    """Within the rooms no stem uses, by way of others, itself: of two that need one another, the half that both want is a third."""
+    done, path = set(), []
+
+    def walk(stem):
+        if stem in path:
+            ring = path[path.index(stem):] + [stem]
+            yield f"a ring of includes: {' -> '.join(ring)}"
+        if stem in done or stem in path:
+            return
+        path.append(stem)
+        for used in sorted(uses.get(stem, ())):
+            yield from walk(used)
+        path.pop()
+        done.add(stem)
+
+    for stem in sorted(uses):
+        yield from walk(stem)
+
+
 def check_stems(stems, known_larger):
     """No folder of sources holds more than can be read as a list."""
     for folder, names in sorted(stems.items()):
@@ -172,6 +192,7 @@ def check_links(path, text):
 def violations(root, known_larger):
     pure = pure_files(root)
     stems = {}  # folder -> what its sources are called without their endings
+    uses = {}  # stem of a folder with rooms -> those whose headers its header or its source includes
     for path in files_of(root):
         name = path.as_posix()
         try:
@@ -201,9 +222,13 @@ def violations(root, known_larger):
             yield from check_includes(root, path, lines, pure)
         if path.suffix in SOURCE and path.parts[0] in ROOMS:
             yield from check_room(path, lines)
+            here = path.with_suffix("").as_posix()
+            quoted = (match.group(1) for match in map(INCLUDE.match, lines) if match and match.group(1))
+            uses.setdefault(here, set()).update({header.rsplit(".", 1)[0] for header in quoted} - {here})
         if path.suffix in (".h", ".cuh"):
             yield from check_header(path, lines)
     yield from check_stems(stems, known_larger)
+    yield from check_rings(uses)
 
 
 GOOD = {
@@ -241,6 +266,9 @@ BAD = [
     ({"models/a.cpp": '#define HWY_TARGET_INCLUDE "trainer/run/loop.h"\n'}, "may not use trainer/"),
     ({"trainer/options/a.cpp": '#include "trainer/run/loop.h"\n'}, "options/ may not use run/"),
     ({"trainer/words/a.cpp": '#define HWY_TARGET_INCLUDE "trainer/run/loop.h"\n'}, "words/ may not use run/"),
+    ({"trainer/run/loop.cpp": '#include "trainer/run/step.h"\n', "trainer/run/step.cpp": '#include "trainer/run/loop.h"\n',
+      "trainer/run/step.h": "// A step. Not here: the loop.\n#pragma once\n"},
+     "a ring of includes: trainer/run/loop -> trainer/run/step -> trainer/run/loop"),
     ({"trainer/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
     ({"trainer/cellar/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
     ({f"trainer/run/part{i}.cpp": "int a;\n" for i in range(MOST_STEMS)}, f"{MOST_STEMS + 1} stems of sources"),

@@ -10,6 +10,7 @@
 #include "trainer/chat/template_json.h"
 #include "trainer/chat/template_text.h"
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "memory/error.h"
 #include "trainer/chat/template_text.h"
-#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

@@ -7,8 +7,9 @@
 #include <cstring>
 
 #include "trainer/chat/template_case.h"
-#include "trainer/chat/template_value.h"
+#include "trainer/chat/template_problem.h"
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

@@ -12,12 +12,9 @@
 #include <variant>
 #include <vector>
 
-namespace spillway {
+#include "trainer/chat/template_problem.h"
 
-// What a template may not do; whoever knows the place in the template catches it and says where.
-struct TemplateProblem {
-  std::string found;
-};
+namespace spillway {
 
 struct TemplateDictionary;
 struct TemplateSequence;

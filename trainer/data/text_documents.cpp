@@ -13,7 +13,7 @@
 #include "memory/error.h"
 #include "models/posix_file.h"
 #include "trainer/chat/chat_template.h"
-#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

@@ -64,4 +64,15 @@ const std::string& JsonPlace::text() const {
   return value_->get_ref<const std::string&>();
 }
 
+bool JsonPlace::boolean() const {
+  if (!value_->is_boolean()) refuse(fmt::format("is {}, not true or false", shown(*value_)));
+  return value_->get<bool>();
+}
+
+bool JsonPlace::is_text(std::string_view text) const {
+  return value_->is_string() && value_->get_ref<const std::string&>() == text;
+}
+
+std::string JsonPlace::as_said() const { return value_->dump(); }
+
 }  // namespace spillway

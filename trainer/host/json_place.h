@@ -21,7 +21,11 @@ class JsonPlace {
   std::size_t size() const;  // of an array
   double number(double least, double most) const;
   std::int64_t integer(std::int64_t least, std::int64_t most) const;
+  bool boolean() const;
   const std::string& text() const;
+
+  bool is_text(std::string_view text) const;
+  std::string as_said() const;  // the value as JSON, on one line
 
   // InputError "FILE: ops[3].lane WHY".
   [[noreturn]] void refuse(std::string_view why) const;

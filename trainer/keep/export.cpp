@@ -18,7 +18,10 @@
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_weights.h"
+#include "trainer/options/command_line.h"
 #include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/options/validate_options.h"
 #include "trainer/words/size.h"
 
 namespace spillway {

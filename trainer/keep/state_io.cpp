@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,7 +13,6 @@
 #include "memory/error.h"
 #include "models/posix_file.h"
 #include "models/safetensors.h"
-#include "models/weights_io.h"
 #include "offload/host_adamw.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/keep/state_sums.h"
@@ -47,42 +46,48 @@ ElementType element_type_of(const StateArray& array) {
   return array.kind == StateKind::low ? ElementType::u16 : element_type_of(array.type);
 }
 
-void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
-                      std::uint64_t seed) {
-  std::optional<SafetensorsReader> reader;
-  if (!model.directory.empty()) {
-    reader.emplace(model.directory);
-    check_weights(*reader, model.config, graph);
+BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed) {
+  if (model.directory.empty()) {
+    return [&model, &graph, seed](int block, std::int64_t begin, std::span<float> out) {
+      initial_block_range(model.config, graph.blocks[block], seed, begin, out);
+    };
   }
-  const StateForm form = plan.choices.form;
+  const auto reader = std::make_shared<const SafetensorsReader>(model.directory);
+  check_weights(*reader, model.config, graph);
+  return [reader, &graph](int block, std::int64_t begin, std::span<float> out) {
+    read_block_range(*reader, graph.blocks[block], begin, out);
+  };
+}
+
+void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, WeightParts parts, const BlockSource& source) {
   const Arena staging(8 * kChunk, "weights on their way in");
   auto* master = reinterpret_cast<float*>(staging.data());
   auto* high = reinterpret_cast<BFloat16*>(staging.data() + 4 * kChunk);
   auto* low = reinterpret_cast<std::int16_t*>(staging.data() + 6 * kChunk);
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
-    const ParameterBlock& parameters = graph.blocks[block];
-    for (std::int64_t begin = 0; begin < parameters.elements; begin += kChunk) {
-      const std::int64_t elements = std::min(kChunk, parameters.elements - begin);
-      const std::span<float> range(master, static_cast<std::size_t>(elements));
-      if (reader) {
-        read_block_range(*reader, parameters, begin, range);
-      } else {
-        initial_block_range(model.config, parameters, seed, begin, range);
-      }
+    const std::int64_t all = graph.blocks[block].elements;
+    for (std::int64_t begin = 0; begin < all; begin += kChunk) {
+      const std::int64_t elements = std::min(kChunk, all - begin);
+      source(block, begin, {master, static_cast<std::size_t>(elements)});
       if (form == StateForm::fp32) {
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
-      } else {
-        for (std::int64_t i = 0; i < elements; ++i) {
-          const SplitMaster split = split_master(master[i]);
-          high[i] = split.high;
-          low[i] = split.low;
-        }
-        executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
-        executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
+        continue;
       }
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const SplitMaster split = split_master(master[i]);
+        high[i] = split.high;
+        low[i] = split.low;
+      }
+      executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
+      if (parts == WeightParts::master)
+        executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
     }
   }
-  // Moments begin at zero, as the store's fresh files and the arena's fresh pages do.
+}
+
+void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
+                      std::uint64_t seed) {
+  write_weights(executor, graph, plan.choices.form, WeightParts::master, weights_of_model(model, graph, seed));
 }
 
 namespace {

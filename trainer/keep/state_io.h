@@ -10,6 +10,7 @@
 #include "models/catalogue/catalogue.h"
 #include "models/safetensors.h"
 #include "models/unit_code.h"
+#include "models/weights_io.h"
 #include "offload/executor.h"
 #include "trainer/keep/state_sums.h"
 
@@ -18,8 +19,16 @@ namespace spillway {
 // Of an array in a checkpoint.
 ElementType element_type_of(const StateArray& array);
 
-// Fills a fresh executor: weights from the model's directory, or drawn from the seed where it has none; moments are zero.
+// The weights of the model's directory, or drawn from the seed where it has none. Model and graph must outlive the source.
 // InputError where the files do not fit the model.
+BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed);
+
+// Whether the fp32 master is wanted, or only what a forward reads of it.
+enum class WeightParts : std::uint8_t { master, forward };
+// Every range is asked of `source` once. Moments begin at zero, as the store's fresh files and the arena's fresh pages do.
+void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, WeightParts parts, const BlockSource& source);
+
+// Fills a fresh executor with weights_of_model(); moments are zero.
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
                       std::uint64_t seed);
 

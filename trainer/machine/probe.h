@@ -10,20 +10,12 @@
 #include "memory/parallel.h"
 #include "nvme/io_queue.h"
 #include "trainer/machine/drive_rates.h"
+#include "trainer/machine/measurement.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
 
 enum class ProbeEffort : std::uint8_t { quick, thorough };  // see probe_seconds(), or some five minutes
-
-// A figure and how its samples lay: per second of work, a share, seconds, or rows.
-struct Measurement {
-  std::string name;  // as in the profile
-  double value = 0, least = 0, most = 0;
-  int samples = 0;
-  std::string of;    // a part of the figure, such as a class of shapes: shown, but not in the profile; empty: the figure itself
-  bool of_work = false;  // work by time, whose mean is all work by all time: harmonic
-};
 
 struct ProbeResult {
   MeasuredProfile profile;

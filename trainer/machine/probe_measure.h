@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "memory/machine.h"
 #include "memory/parallel.h"
 #include "models/units_alone.h"
-#include "trainer/machine/probe.h"
+#include "trainer/machine/measurement.h"
 #include "trainer/machine/probe_work.h"
 
 namespace spillway {

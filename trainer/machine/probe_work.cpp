@@ -14,6 +14,7 @@
 #include "memory/random.h"
 #include "models/units_alone.h"
 #include "offload/host_adamw.h"
+#include "trainer/machine/nvme_directories.h"
 
 namespace spillway {
 namespace {
@@ -55,12 +56,6 @@ Arena filled(Bytes bytes) {
     std::memcpy(arena.at(at), &word, sizeof word);
   }
   return arena;
-}
-
-StoreOptions store_options(const std::vector<NvmeDirectory>& directories) {
-  StoreOptions options;
-  for (const NvmeDirectory& directory : directories) options.directories.push_back({directory.path, directory.size.value_or(0)});
-  return options;
 }
 
 }  // namespace
@@ -111,14 +106,10 @@ void Update::pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
 DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most)
     : bytes_([&] {
         constexpr Bytes least = 128 * kKiB;
-        return std::clamp<Bytes>(store_capacity(store_options(directories).directories) / 2 / least * least, least, most);
+        return std::clamp<Bytes>(store_capacity(store_directories(directories)) / 2 / least * least, least, most);
       }()),
       segment_(std::min<Bytes>(bytes_ / 2, 16 * kMiB)),
-      store_([&] {
-        StoreOptions options = store_options(directories);
-        options.bytes = bytes_;
-        return Store(options);
-      }()),
+      store_([&] { return Store({.directories = store_directories(directories), .bytes = bytes_}); }()),
       reads_{.channel = store_->open_channel({}), .direction = IoDirection::read},
       writes_{.channel = store_->open_channel({}), .direction = IoDirection::write, .end = bytes_} {}
 

@@ -1,4 +1,5 @@
-// What CLI11 is told of the flags, and what is made of its complaints.
+#include "trainer/options/command_line.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,21 +1,14 @@
-// The options of plan, train and verify: one validated struct, filled from defaults, a file and flags, in that order.
-// Not here: whether the model, the data or the machine agree with them; those who open these say so.
+// The options of plan, train and verify: one struct, which everything that a run does follows from.
+// Not here: how it is filled (resolve_options.h), which options go together (validate_options.h), and whether the model, the
+// data or the machine agree with them; those who open these say so.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "memory/types.h"
-
-namespace CLI {
-class App;
-}
 
 namespace spillway {
 
@@ -151,52 +144,7 @@ struct RunOptions {
   std::int64_t micro_batches() const { return batch.global_batch_size / (batch.micro_batch_size * parallel.ranks); }
 };
 
-// What was typed, by flag name without its dashes. Filled by CLI11 while it parses.
-struct RawFlags {
-  std::map<std::string, std::vector<std::string>> given;
-  bool print_config = false;
-};
-
-// Declares every run flag on a subcommand, or those of `names` alone. `flags` must outlive the parse.
-void add_run_flags(CLI::App& app, RawFlags& flags);
-void add_run_flags(CLI::App& app, RawFlags& flags, std::span<const std::string_view> names);
-// --config and --print-config, which the former declares, too.
-void add_config_flags(CLI::App& app, RawFlags& flags);
-
-// Parses, and turns every complaint of CLI11 into an InputError (unknown flags with the nearest known one). Help that was asked
-// for is the text that it returns, to print and exit 0; otherwise nothing.
-std::optional<std::string> parse_command_line(CLI::App& app, int argc, const char* const* argv);
-
-enum class OptionSource : std::uint8_t { by_default, loaded_run, config_file, flag };
-
-struct ResolvedOptions {
-  RunOptions options;
-  std::map<std::string, OptionSource> sources;  // by flag name; absent: by default
-};
-
-// Defaults < run.json of --load DIR < --config FILE < flags; then validated. `--load DIR` saves to DIR where --save is not given.
-ResolvedOptions resolve_options(const RawFlags& flags);
-
-// What --print-config prints: each option, its value and where it came from, as a table, or as JSON with `--format json`.
-std::string print_config(const ResolvedOptions& resolved);
-
-// run.json. Reading it back gives the same options. A key "spillway" may be added by the program; readers of options skip it.
-nlohmann::json to_json(const RunOptions& options);
-// `origin` (a file name) is for messages. Unknown, doubled and mistyped keys are refused.
-RunOptions options_from_json_text(std::string_view text, const std::string& origin);
-
-// Fills what follows from other options (global batch size) and refuses what does not go together.
-void validate(RunOptions& options);
 inline bool is_apart(const RunOptions& options) { return options.memory.device == DeviceChoice::cpu_apart; }
-// Refuses flags that mean something only where a device has memory of its own.
-void refuse_what_needs_a_device(const MemoryOptions& memory);
-
-// Refuse options that lack a model, or training data: of those commands that need them.
-void require_model(const RunOptions& options);
-void require_data(const RunOptions& options);
-
-// Paths made absolute, so that a run directory can be loaded from elsewhere. Catalogue names and "bytes" stay.
-RunOptions with_absolute_paths(const RunOptions& options);
 
 inline constexpr std::int64_t kDefaultSeqLength = 1024;
 // --seq-length against the model's longest (0: no limit): the default, or an InputError where it is longer.

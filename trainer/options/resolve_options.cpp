@@ -1,11 +1,14 @@
-// The ways options come in (defaults, a loaded run, a file, flags) and go out (run.json, --print-config).
+#include "trainer/options/resolve_options.h"
+
 #include <fmt/format.h>
+
+#include <filesystem>
 
 #include "memory/error.h"
 #include "models/strict_json.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
-#include "trainer/options/options.h"
+#include "trainer/options/validate_options.h"
 
 namespace spillway {
 namespace {
@@ -47,6 +50,10 @@ std::string_view name_of(OptionSource source) {
       return "flag";
   }
   return "";
+}
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
 }
 
 }  // namespace
@@ -116,6 +123,21 @@ std::string print_config(const ResolvedOptions& resolved) {
     table += fmt::format("  {:<20} {:<40} {}\n", flag.name, text, source_of(flag.name));
   }
   return table;
+}
+
+RunOptions with_absolute_paths(const RunOptions& options) {
+  RunOptions result = options;
+  std::error_code ignored;
+  if (std::filesystem::exists(result.model.model, ignored)) result.model.model = absolute(result.model.model);
+  for (std::string& path : result.data.data) path = absolute(path);
+  for (std::string& path : result.data.eval_data) path = absolute(path);
+  if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
+  for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
+  if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);
+  for (std::string* path :
+       {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load, &result.log.tensorboard, &result.log.csv})
+    *path = absolute(*path);
+  return result;
 }
 
 }  // namespace spillway

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "trainer/plan/plan_figures.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/planned_run.h"
 
 namespace spillway {
 

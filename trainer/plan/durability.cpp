@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "memory/error.h"
 #include "trainer/words/quantity.h"
@@ -104,13 +103,6 @@ std::string durability_summary(const RunOptions& options, const PlanOutcome& out
                         100 * durability->copy_s / (static_cast<double>(durability->interval) * step_s));
   }
   return text;
-}
-
-std::vector<std::string> paths_of(const std::vector<NvmeDirectory>& directories) {
-  std::vector<std::string> paths;
-  for (const NvmeDirectory& directory : directories)
-    paths.push_back(std::filesystem::absolute(directory.path).lexically_normal().string());
-  return paths;
 }
 
 }  // namespace spillway

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "memory/machine.h"
 #include "memory/planner.h"
@@ -32,7 +31,5 @@ std::optional<std::int64_t> steps_lost_without(const RunOptions& options);
 // What a kill costs in either mode, and what is written so that it costs no more.
 std::string durability_summary(const RunOptions& options, const PlanOutcome& outcome,
                                const std::optional<DurabilityPlan>& durability);
-
-std::vector<std::string> paths_of(const std::vector<NvmeDirectory>& directories);
 
 }  // namespace spillway

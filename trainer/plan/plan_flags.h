@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/planned_run.h"
 
 namespace spillway {
 

@@ -12,9 +12,12 @@
 #include "memory/freed_memory.h"
 #include "nvme/store.h"
 #include "trainer/host/host.h"
+#include "trainer/machine/nvme_directories.h"
 #include "trainer/machine/profile_file.h"
-#include "trainer/plan/plan_file.h"
+#include "trainer/plan/budgets.h"
 #include "trainer/plan/plan_flags.h"
+#include "trainer/plan/plan_request.h"
+#include "trainer/plan/saved_plan.h"
 #include "trainer/words/size.h"
 
 namespace spillway {
@@ -198,14 +201,10 @@ class Offers {
   // Directories of another machine cannot be looked at.
   Where where_is_disk(const std::vector<NvmeDirectory>& directories) const {
     if (known_) return Where::here;
-    std::vector<StoreDirectory> stored;
     Bytes wanted = 0;
-    for (const NvmeDirectory& directory : directories) {
-      stored.push_back({directory.path, *directory.size});
-      wanted += *directory.size;
-    }
+    for (const NvmeDirectory& directory : directories) wanted += *directory.size;
     try {
-      return store_capacity(stored) >= wanted ? Where::here : Where::anywhere;
+      return store_capacity(store_directories(directories)) >= wanted ? Where::here : Where::anywhere;
     } catch (const Error&) {
       return Where::anywhere;  // not there, or not to be written to
     }

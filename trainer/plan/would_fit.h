@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/planned_run.h"
 
 namespace spillway {
 

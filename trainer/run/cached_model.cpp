@@ -8,8 +8,9 @@
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/cpu_scratch.h"
 #include "trainer/host/host.h"
+#include "trainer/plan/budgets.h"
 #include "trainer/plan/evaluation_plan.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/prepared_model.h"
 #include "trainer/run/forward_run.h"
 
 namespace spillway {

@@ -9,8 +9,11 @@
 
 #include "memory/error.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/plan/budgets.h"
 #include "trainer/plan/evaluation_plan.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/prepared_model.h"
 #include "trainer/run/forward_run.h"
 #include "trainer/run/missing_weights.h"
 #include "trainer/words/quantity.h"

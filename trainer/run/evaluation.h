@@ -11,6 +11,7 @@
 #include "offload/executor.h"
 #include "trainer/data/data.h"
 #include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 

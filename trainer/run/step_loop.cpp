@@ -5,7 +5,7 @@
 
 #include "trainer/keep/durable_store.h"
 #include "trainer/keep/state_io.h"
-#include "trainer/plan/durability.h"
+#include "trainer/machine/nvme_directories.h"
 
 namespace spillway {
 namespace {
@@ -22,10 +22,7 @@ std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, c
                                   const std::optional<DurableSteps>& durable) {
   const Bytes bytes = durable ? durable->layout.store_bytes : plan.peak[static_cast<int>(Tier::nvme)];
   if (bytes == 0) return nullptr;
-  StoreOptions store;
-  for (const NvmeDirectory& directory : options.memory.nvme)
-    store.directories.push_back({directory.path, directory.size.value_or(0)});
-  store.bytes = bytes;
+  StoreOptions store{.directories = store_directories(options.memory.nvme), .bytes = bytes};
   if (durable) store.identity = identity_of(*durable);
   if (durable && durable->from) {
     store.content = StoreContent::existing;

@@ -1,5 +1,5 @@
 // One plan at work: its store, its executor with the state, and the steps that go through it. What train and verify share.
-// Not here: what is done with a step's outcome (trainer.h, verify.h), planning (trainer/plan/prepared_run.h).
+// Not here: what is done with a step's outcome (trainer.h, verify.h), planning (trainer/plan/prepared_model.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_copy.h"
 #include "trainer/options/lr_schedule.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/prepared_model.h"
 
 namespace spillway {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 

@@ -13,6 +13,9 @@
 #include "memory/planner.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/plan/prepared_run.h"
 #include "trainer/run/step_loop.h"
 #include "trainer/words/quantity.h"
 

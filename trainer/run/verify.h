@@ -12,7 +12,7 @@
 
 #include "trainer/keep/state_compare.h"
 #include "trainer/options/options.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/prepared_model.h"
 
 namespace spillway {
 

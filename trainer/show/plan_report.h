@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/plan/plan_figures.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/planned_run.h"
 
 namespace spillway {
 

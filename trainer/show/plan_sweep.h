@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "nvme/io_queue.h"
+#include "trainer/options/command_line.h"
 #include "trainer/plan/disk_figures.h"
 #include "trainer/plan/plan_figures.h"
-#include "trainer/plan/prepared_run.h"
+#include "trainer/plan/prepared_model.h"
 
 namespace spillway {
 

@@ -9,6 +9,7 @@
 #include "models/posix_file.h"
 #include "models/strict_json.h"
 #include "trainer/host/json_place.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 namespace {

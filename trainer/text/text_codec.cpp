@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "memory/error.h"
-#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

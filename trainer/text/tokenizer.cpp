@@ -9,6 +9,7 @@
 #include "memory/error.h"
 #include "trainer/text/tokenizer_tables.h"
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 

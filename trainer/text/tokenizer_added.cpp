@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

@@ -12,6 +12,7 @@
 #include "trainer/text/tokenizer_json.h"
 #include "trainer/text/tokenizer_tables.h"
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

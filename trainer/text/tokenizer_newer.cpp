@@ -4,7 +4,7 @@
 #include <array>
 #include <iterator>
 
-#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

@@ -13,6 +13,7 @@
 #include "trainer/text/tokenizer_json.h"
 #include "trainer/text/tokenizer_newer.h"
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {

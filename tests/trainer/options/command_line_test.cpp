@@ -7,7 +7,9 @@
 #include "memory/error.h"
 #include "tests/trainer/options/parsed_options.h"
 #include "tests/trainer/temporary_directory.h"
+#include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 namespace {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/help_text.h"
 #include "trainer/options/later_flags.h"

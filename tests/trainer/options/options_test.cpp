@@ -12,6 +12,8 @@
 #include "tests/trainer/options/parsed_options.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/options/flag_table.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/options/validate_options.h"
 
 namespace spillway {
 namespace {

@@ -10,6 +10,7 @@
 #include "trainer/machine/profile_file.h"
 #include "trainer/plan/bound_words.h"
 #include "trainer/plan/plan_file.h"
+#include "trainer/plan/prepared_run.h"
 #include "trainer/show/plan_page.h"
 #include "trainer/show/plan_report.h"
 

@@ -10,6 +10,7 @@
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/plan/disk_figures.h"
 #include "trainer/plan/plan_flags.h"
+#include "trainer/plan/prepared_run.h"
 #include "trainer/plan/tier_picture.h"
 #include "trainer/show/page.h"
 #include "trainer/show/plan_page.h"

@@ -19,6 +19,7 @@
 #include "trainer/text/tokenizer_bpe.h"
 #include "trainer/text/tokenizer_split.h"
 #include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {
