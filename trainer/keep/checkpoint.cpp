@@ -36,13 +36,15 @@ void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor&
   write_checkpoint(directory, step, [&](const std::string& file) { return save_state(executor, plan, graph, file); });
 }
 
+void refuse_without_checkpoint(const std::string& run_directory) {
+  throw InputError(
+      fmt::format("--load {}: the run has no checkpoint", run_directory),
+      "A run saves at --save-interval and when it ends; this one did not come so far. To begin it anew, remove its directory.");
+}
+
 LoadedCheckpoint newest_checkpoint(const std::string& run_directory) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run_directory);
-  if (steps.empty()) {
-    throw InputError(
-        fmt::format("--load {}: the run has no checkpoint", run_directory),
-        "A run saves at --save-interval and when it ends; this one did not come so far. To begin it anew, remove its directory.");
-  }
+  if (steps.empty()) refuse_without_checkpoint(run_directory);
   return {steps.back(), checkpoint_path(run_directory, steps.back())};
 }
 

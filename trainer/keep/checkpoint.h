@@ -23,6 +23,7 @@ struct LoadedCheckpoint {
   std::string path;
 };
 LoadedCheckpoint newest_checkpoint(const std::string& run_directory);
+[[noreturn]] void refuse_without_checkpoint(const std::string& run_directory);
 // That of a step; InputError naming the steps that there are.
 LoadedCheckpoint checkpoint_of_step(const std::string& run_directory, std::int64_t step);
 std::string checkpoint_state_file(const std::string& checkpoint_path);
