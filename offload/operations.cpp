@@ -129,7 +129,7 @@ std::string Operations::take_norm(Run& run) {
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }
 
-UpdateSettings Operations::settings_of(const Run& run, const StepSettings& step, const double* factor) const {
+AdamWSettings Operations::settings_of(const Run& run, const StepSettings& step, const double* factor) const {
   double scale = 1;
   if (run.known_factor) {
     scale = *run.known_factor;

@@ -53,7 +53,11 @@ BACKENDS = [
     (re.compile(r"(oneapi/dnnl/)?dnnl"), re.compile(r"^models/"), "models/"),
 ]
 
-LONGEST_FILE = 700
+LONGEST_FILE = 500
+# Longer ones that there are: none may come to them, none may reach this.
+KNOWN_LONGER = {"models/cpu/attention.cpp", "tests/command/bad_input_test.py", "tests/command/durability_test.py",
+                "tests/command/plan_test.py", "tools/reference/chat_templates.py"}
+LONGEST_KNOWN = 700
 LONGEST_LINE = 130  # of C++, as .clang-format has it
 SOURCE = {".h", ".cpp", ".cu", ".cuh"}
 TEXT = SOURCE | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ""}
@@ -212,8 +216,9 @@ def violations(root, known_larger):
         if path.suffix not in SOURCE and path.suffix != ".py":
             continue
         stems.setdefault(path.parent.as_posix(), set()).add(path.stem)
-        if len(lines) > LONGEST_FILE:
-            yield f"{name}: {len(lines)} lines; at most {LONGEST_FILE}"
+        longest = LONGEST_KNOWN if name in KNOWN_LONGER else LONGEST_FILE
+        if len(lines) > longest:
+            yield f"{name}: {len(lines)} lines; at most {longest}"
         if path.suffix in SOURCE:
             for number, line in enumerate(lines, 1):
                 if len(line) > LONGEST_LINE:
@@ -288,7 +293,8 @@ BAD = [
     ({"offload/a.cpp": "#include <oneapi/dnnl/dnnl.hpp>\n"}, "belongs in models/"),
     ({"memory/a.h": "#pragma once\n"}, "a header opens with a comment"),
     ({"memory/a.h": "// An arena. Not here: plans.\n"}, "no #pragma once"),
-    ({"memory/a.cpp": "\n" * (LONGEST_FILE + 1)}, "lines; at most"),
+    ({"memory/a.cpp": "\n" * (LONGEST_FILE + 1)}, "lines; at most 500"),
+    ({"models/cpu/attention.cpp": "\n" * (LONGEST_KNOWN + 1)}, "lines; at most 700"),
     ({"memory/a.cpp": "//" + " x" * (LONGEST_LINE // 2) + "\n"}, "columns; at most"),
     ({"memory/a.cpp": 'const char* path = "/ro' + 'ot/model";\n'}, "a path of one machine"),
     ({"tools/run": "cd /ho" + "me/someone/model\n"}, "a path of one machine"),

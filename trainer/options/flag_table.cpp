@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "memory/error.h"
+#include "trainer/options/flag_choices.h"
 
 namespace spillway {
 namespace {
@@ -18,124 +19,13 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 30;  // a product of two stays below 2^63
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-template <typename E>
-struct Choice {
-  std::string_view name;
-  E value;
-};
-template <typename E>
-struct Choices;
-template <>
-struct Choices<DataOrder> {
-  static constexpr Choice<DataOrder> all[] = {{"shuffled", DataOrder::shuffled}, {"sequential", DataOrder::sequential}};
-};
-template <>
-struct Choices<DataFormat> {
-  static constexpr Choice<DataFormat> all[] = {{"auto", DataFormat::automatic}, {"u16", DataFormat::u16}};
-};
-template <>
-struct Choices<TrainOn> {
-  static constexpr Choice<TrainOn> all[] = {{"assistant", TrainOn::assistant}, {"all", TrainOn::all}};
-};
-template <>
-struct Choices<DecayStyle> {
-  static constexpr Choice<DecayStyle> all[] = {{"constant", DecayStyle::constant},
-                                               {"linear", DecayStyle::linear},
-                                               {"cosine", DecayStyle::cosine},
-                                               {"wsd", DecayStyle::wsd}};
-};
-template <>
-struct Choices<OptimizerChoice> {
-  static constexpr Choice<OptimizerChoice> all[] = {{"adamw", OptimizerChoice::adamw}};
-};
-template <>
-struct Choices<DType> {
-  static constexpr Choice<DType> all[] = {{"bf16", DType::bfloat16}, {"fp32", DType::float32}, {"fp16", DType::float16}};
-};
-template <>
-struct Choices<StateChoice> {
-  static constexpr Choice<StateChoice> all[] = {{"exact", StateChoice::exact}, {"compact", StateChoice::compact}};
-};
-template <>
-struct Choices<TierChoice> {
-  static constexpr Choice<TierChoice> all[] = {
-      {"auto", TierChoice::automatic}, {"device", TierChoice::device}, {"host", TierChoice::host}, {"nvme", TierChoice::nvme}};
-};
-template <>
-struct Choices<ActivationChoice> {
-  static constexpr Choice<ActivationChoice> all[] = {{"auto", ActivationChoice::automatic},
-                                                     {"device", ActivationChoice::device},
-                                                     {"recompute", ActivationChoice::recompute},
-                                                     {"host", ActivationChoice::host},
-                                                     {"nvme", ActivationChoice::nvme}};
-};
-template <>
-struct Choices<UpdateOnChoice> {
-  static constexpr Choice<UpdateOnChoice> all[] = {
-      {"auto", UpdateOnChoice::automatic}, {"host", UpdateOnChoice::host}, {"device", UpdateOnChoice::device}};
-};
-template <>
-struct Choices<OrderChoice> {
-  static constexpr Choice<OrderChoice> all[] = {
-      {"auto", OrderChoice::automatic}, {"horizontal", OrderChoice::horizontal}, {"vertical", OrderChoice::vertical}};
-};
-template <>
-struct Choices<UpdateChoice> {
-  static constexpr Choice<UpdateChoice> all[] = {{"auto", UpdateChoice::automatic},
-                                                 {"after", UpdateChoice::after},
-                                                 {"in-backward", UpdateChoice::in_backward},
-                                                 {"in-next-forward", UpdateChoice::in_next_forward}};
-};
-template <>
-struct Choices<DurabilityChoice> {  // automatic has no name: it is what happens where the flag is not given
-  static constexpr Choice<DurabilityChoice> all[] = {{"step", DurabilityChoice::step},
-                                                     {"checkpoint", DurabilityChoice::checkpoint}};
-};
-template <>
-struct Choices<CollectivesChoice> {
-  static constexpr Choice<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
-                                                      {"threads", CollectivesChoice::threads},
-                                                      {"mpi", CollectivesChoice::mpi},
-                                                      {"nccl", CollectivesChoice::nccl}};
-};
-template <>
-struct Choices<OutputFormat> {
-  static constexpr Choice<OutputFormat> all[] = {
-      {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"html", OutputFormat::html}};
-};
-
-template <typename E>
-std::string names_of(std::string_view separator) {
-  std::string names;
-  for (const auto& choice : Choices<E>::all) names += fmt::format("{}{}", names.empty() ? "" : separator, choice.name);
-  return names;
-}
-
-template <typename E>
-void set_choice(E& target, const FlagValue& value) {
-  for (const auto& choice : Choices<E>::all) {
-    if (choice.name == value.text()) {
-      target = choice.value;
-      return;
-    }
-  }
-  value.refuse(value.text(), names_of<E>(", "));
-}
-
-template <typename E>
-json choice_json(E value) {
-  for (const auto& choice : Choices<E>::all) {
-    if (choice.value == value) return std::string(choice.name);
-  }
-  return nullptr;
-}
-
 // A word, or how many micro-batches go through all units together.
 void set_order(MemoryOptions& memory, const FlagValue& value) {
   const std::string text = value.text();
   const bool is_number =
       !text.empty() && text.size() <= 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  const bool is_word = std::ranges::any_of(Choices<OrderChoice>::all, [&](const auto& choice) { return choice.name == text; });
+  const bool is_word =
+      std::ranges::any_of(FlagChoices<OrderChoice>::all, [&](const auto& choice) { return choice.name == text; });
   if (is_word) return set_choice(memory.order, value);
   if (!is_number || std::stoll(text) == 0)
     value.refuse(text, names_of<OrderChoice>(", ") + ", or how many micro-batches go through all units together");
@@ -218,19 +108,28 @@ double at_least_zero(const FlagValue& value) { return value.real(0, Bound::inclu
 double below_one(const FlagValue& value) { return value.real(0, Bound::included, 1, Bound::excluded); }
 std::int64_t steps(const FlagValue& value, std::int64_t least) { return value.integer(least, kMostSteps); }
 
-std::vector<Flag> make_table() {
-  using F = FlagKind;
-  std::vector<Flag> table;
-  const char* group = "";
+using F = FlagKind;
+
+// The rows of a group, which the help has under one heading.
+class FlagRows {
+ public:
+  FlagRows(std::vector<Flag>& table, const char* group) : table_(table), group_(group) {}
   // The lambdas capture nothing, so they are plain functions: a row is data.
-  const auto add = [&](const char* name, std::string value, F kind, const char* help, void (*set)(RunOptions&, const FlagValue&),
-                       json (*get)(const RunOptions&)) {
-    table.push_back({name, group, std::move(value), kind, help, set, get});
-  };
+  void operator()(const char* name, std::string value, F kind, const char* help, void (*set)(RunOptions&, const FlagValue&),
+                  json (*get)(const RunOptions&)) const {
+    table_.push_back({name, group_, std::move(value), kind, help, set, get});
+  }
+
+ private:
+  std::vector<Flag>& table_;
+  const char* group_;
+};
+
 #define SET [](RunOptions & o, const FlagValue& v)
 #define GET [](const RunOptions& o) -> json
 
-  group = "Model";
+void add_model(std::vector<Flag>& table) {
+  const FlagRows add(table, "Model");
   add(
       "model", "PATH|NAME", F::text,
       "a Hugging Face directory, a config.json, or a name from the built-in catalogue; weights are read where there are any, "
@@ -239,8 +138,10 @@ std::vector<Flag> make_table() {
   add(
       "seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
       GET { return o.model.seed; });
+}
 
-  group = "Data";
+void add_data(std::vector<Flag>& table) {
+  const FlagRows add(table, "Data");
   add(
       "data", "PATH", F::list,
       "files or directories: .txt, .jsonl (input_ids with optional labels, text, or messages), .bin (token files)",
@@ -270,8 +171,10 @@ std::vector<Flag> make_table() {
   add(
       "train-on", names_of<TrainOn>("|"), F::text, "turns of a conversation that have loss; this version: all",
       SET { set_choice(o.data.train_on, v); }, GET { return choice_json(o.data.train_on); });
+}
 
-  group = "Batch";
+void add_batch(std::vector<Flag>& table) {
+  const FlagRows add(table, "Batch");
   add(
       "micro-batch-size", "N", F::integer, "sequences of a micro-batch on a rank",
       SET { o.batch.micro_batch_size = v.integer(1, kMostSequences); }, GET { return o.batch.micro_batch_size; });
@@ -284,8 +187,10 @@ std::vector<Flag> make_table() {
       SET { o.batch.seq_length = v.integer(1, kMostSequences); }, GET { return positive_json(o.batch.seq_length); });
   add(
       "train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
+}
 
-  group = "Optimizer";
+void add_optimizer(std::vector<Flag>& table) {
+  const FlagRows add(table, "Optimizer");
   add(
       "optimizer", names_of<OptimizerChoice>("|"), F::text, "", SET { set_choice(o.optimizer.optimizer, v); },
       GET { return choice_json(o.optimizer.optimizer); });
@@ -307,8 +212,10 @@ std::vector<Flag> make_table() {
       "share of steps in which clipping is expected to act; the planner weighs speculation with it",
       SET { o.optimizer.expected_clip_rate = v.real(0, Bound::included, 1, Bound::included); },
       GET { return o.optimizer.expected_clip_rate; });
+}
 
-  group = "Learning rate";
+void add_learning_rate(std::vector<Flag>& table) {
+  const FlagRows add(table, "Learning rate");
   add(
       "lr", "R", F::real, "after warm-up", SET { o.schedule.lr = at_least_zero(v); }, GET { return o.schedule.lr; });
   add(
@@ -326,16 +233,20 @@ std::vector<Flag> make_table() {
   add(
       "lr-wsd-decay-iters", "N", F::integer, "of wsd, its last steps (default: a tenth of the decay steps)",
       SET { o.schedule.lr_wsd_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_wsd_decay_iters); });
+}
 
-  group = "Precision";
+void add_precision(std::vector<Flag>& table) {
+  const FlagRows add(table, "Precision");
   add(
       "dtype", names_of<DType>("|"), F::text, "of the computation; this version: bf16, fp32",
       SET { set_choice(o.precision.dtype, v); }, GET { return choice_json(o.precision.dtype); });
   add(
       "state", names_of<StateChoice>("|"), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
       SET { set_choice(o.precision.state, v); }, GET { return choice_json(o.precision.state); });
+}
 
-  group = "Memory and planning";
+void add_memory_and_planning(std::vector<Flag>& table) {
+  const FlagRows add(table, "Memory and planning");
   add("device", "cpu|cpu-apart|cuda[:N]", F::text,
       "what computes (default: cpu, or the device of --profile). cpu-apart: the CPU with memory apart from the host's, to try "
       "what a GPU's tiers do without one; slower. cuda: planned with --profile; not yet run by this version",
@@ -385,8 +296,10 @@ std::vector<Flag> make_table() {
   add(
       "profile", "NAME|FILE", F::text, "plan for this machine profile: a file, or a machine that plan knows by name",
       SET { o.memory.profile = v.text(); }, GET { return text_json(o.memory.profile); });
+}
 
-  group = "Ranks";
+void add_ranks(std::vector<Flag>& table) {
+  const FlagRows add(table, "Ranks");
   add(
       "ranks", "N", F::integer, "on this host: planned; this version trains with 1",
       SET { o.parallel.ranks = v.integer(1, 1 << 20); }, GET { return o.parallel.ranks; });
@@ -402,8 +315,10 @@ std::vector<Flag> make_table() {
   add(
       "sum-groups", "G", F::integer, "groups of micro-batches over which gradients are summed along a tree; this version: 1",
       SET { o.parallel.sum_groups = v.integer(1, 1 << 20); }, GET { return o.parallel.sum_groups; });
+}
 
-  group = "Run directory";
+void add_run_directory(std::vector<Flag>& table) {
+  const FlagRows add(table, "Run directory");
   add(
       "save", "DIR", F::text, "where run.json, plan.json, log.jsonl and checkpoints go (default: nothing is saved)",
       SET { o.checkpoint.save = v.text(); }, GET { return text_json(o.checkpoint.save); });
@@ -417,8 +332,10 @@ std::vector<Flag> make_table() {
   add(
       "keep-last", "N", F::integer, "checkpoints kept; 0: all", SET { o.checkpoint.keep_last = steps(v, 0); },
       GET { return o.checkpoint.keep_last; });
+}
 
-  group = "Output";
+void add_output(std::vector<Flag>& table) {
+  const FlagRows add(table, "Output");
   add(
       "log-interval", "N", F::integer, "steps between lines in a pipe or file (log.jsonl has every step)",
       SET { o.log.log_interval = steps(v, 1); }, GET { return o.log.log_interval; });
@@ -454,8 +371,16 @@ std::vector<Flag> make_table() {
       "nvme-tbw", "SIZE", F::text,
       "bytes that each drive of --nvme is rated to have written to it, as in 600TB: plan says how many steps that is",
       SET { o.log.nvme_tbw = v.size(1, SizeUnits::binary_and_decimal); }, GET { return size_json(o.log.nvme_tbw); });
+}
+
 #undef SET
 #undef GET
+
+std::vector<Flag> make_table() {
+  std::vector<Flag> table;
+  for (const auto add : {add_model, add_data, add_batch, add_optimizer, add_learning_rate, add_precision, add_memory_and_planning,
+                         add_ranks, add_run_directory, add_output})
+    add(table);
   return table;
 }
 

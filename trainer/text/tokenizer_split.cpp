@@ -243,16 +243,22 @@ Splitter::~Splitter() = default;
 Splitter::Splitter(Splitter&&) noexcept = default;
 Splitter& Splitter::operator=(Splitter&&) noexcept = default;
 
+namespace {
+
+// Of a Sequence its members, else the one that it is.
+std::vector<const json*> parts_of(const json& pre_tokenizer, const std::string& where) {
+  if (!pre_tokenizer.is_object() || pre_tokenizer.value("type", "") != "Sequence") return {&pre_tokenizer};
+  const json& list = tokenizer_json::member(pre_tokenizer, "pretokenizers", where);
+  if (!list.is_array()) throw InputError(fmt::format("{}: \"pretokenizers\" is not a list", where));
+  std::vector<const json*> parts;
+  for (const json& part : list) parts.push_back(&part);
+  return parts;
+}
+
+}  // namespace
+
 Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
   const std::string where = origin + ": pre_tokenizer";
-  std::vector<const json*> parts;
-  if (pre_tokenizer.is_object() && pre_tokenizer.value("type", "") == "Sequence") {
-    const json list = tokenizer_json::member(pre_tokenizer, "pretokenizers", where);
-    if (!list.is_array()) throw InputError(fmt::format("{}: \"pretokenizers\" is not a list", where));
-    for (const json& part : pre_tokenizer.at("pretokenizers")) parts.push_back(&part);
-  } else {
-    parts.push_back(&pre_tokenizer);
-  }
   bool is_byte_level = false;
   const auto add_regex = [&](std::string_view pattern, Behavior behavior, bool is_inverted) {
     auto stage = std::make_unique<Stage>();
@@ -266,7 +272,7 @@ Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
     }
     stages_.push_back(std::move(stage));
   };
-  for (const json* part : parts) {
+  for (const json* part : parts_of(pre_tokenizer, where)) {
     if (!part->is_object())
       throw InputError(fmt::format("{}: found {}, allowed: a byte-level pre-tokenizer", where, part->dump()));
     const std::string type = tokenizer_json::text(*part, "type", where);

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 
 #include "memory/error.h"
@@ -44,188 +45,86 @@ TEST(Options, DefaultsAreValid) {
   EXPECT_REFUSED(require_data(options), InputError, "--data");
 }
 
+// A flag as it is typed, and what it makes of the options.
+struct TypedFlag {
+  std::vector<const char*> words;
+  bool (*is_understood)(const RunOptions&);
+};
+
+#define MAKES(condition) [](const RunOptions& o) { return condition; }
+const TypedFlag kEveryFlag[] = {
+    {{"--model", "gpt2"}, MAKES(o.model.model == "gpt2")},
+    {{"--data", "a.txt", "b.jsonl"}, MAKES(o.data.data == (std::vector<std::string>{"a.txt", "b.jsonl"}))},
+    {{"--eval-data=c.bin"}, MAKES(o.data.eval_data == std::vector<std::string>{"c.bin"})},
+    {{"--tokenizer", "bytes"}, MAKES(o.data.tokenizer == "bytes")},
+    {{"--data-format", "u16"}, MAKES(o.data.format == DataFormat::u16)},
+    {{"--data-order", "sequential"}, MAKES(o.data.order == DataOrder::sequential)},
+    {{"--truncate"}, MAKES(o.data.truncate)},
+    {{"--skip-bad-lines"}, MAKES(o.data.skip_bad_lines)},
+    {{"--drop-last"}, MAKES(o.data.drop_last)},
+    {{"--train-on", "all"}, MAKES(o.data.train_on == TrainOn::all)},
+    {{"--micro-batch-size", "2"}, MAKES(o.batch.micro_batch_size == 2)},
+    {{"--global-batch-size", "8"}, MAKES(o.micro_batches() == 4)},
+    {{"--seq-length", "64"}, MAKES(o.batch.seq_length == 64)},
+    {{"--train-iters", "50"}, MAKES(o.batch.train_iters == 50)},
+    {{"--lr", "1e-3"}, MAKES(o.schedule.lr == 1e-3)},
+    {{"--min-lr", "1e-4"}, MAKES(o.schedule.min_lr == 1e-4)},
+    {{"--lr-warmup-iters", "5"}, MAKES(o.schedule.lr_warmup_iters == 5)},
+    {{"--lr-decay-iters", "40"}, MAKES(o.schedule.lr_decay_iters == 40)},
+    {{"--lr-decay-style", "wsd"}, MAKES(o.schedule.lr_decay_style == DecayStyle::wsd)},
+    {{"--lr-wsd-decay-iters", "7"}, MAKES(o.schedule.lr_wsd_decay_iters == 7)},
+    {{"--optimizer", "adamw"}, MAKES(o.optimizer.optimizer == OptimizerChoice::adamw)},
+    {{"--weight-decay", "0.1"}, MAKES(o.optimizer.weight_decay == 0.1)},
+    {{"--adam-beta1", "0.8"}, MAKES(o.optimizer.adam_beta1 == 0.8)},
+    {{"--adam-beta2", "0.95"}, MAKES(o.optimizer.adam_beta2 == 0.95)},
+    {{"--adam-eps", "1e-6"}, MAKES(o.optimizer.adam_eps == 1e-6)},
+    {{"--clip-grad", "0"}, MAKES(o.optimizer.clip_grad == 0)},
+    {{"--expected-clip-rate", "0.25"}, MAKES(o.optimizer.expected_clip_rate == 0.25)},
+    {{"--dtype", "bf16"}, MAKES(o.precision.dtype == DType::bfloat16)},
+    {{"--state", "compact"}, MAKES(o.precision.state == StateChoice::compact)},
+    {{"--seed", "18446744073709551615"}, MAKES(o.model.seed == std::numeric_limits<std::uint64_t>::max())},
+    {{"--save", "run"}, MAKES(o.checkpoint.save == "run")},
+    {{"--save-interval", "10"}, MAKES(o.checkpoint.save_interval == 10)},
+    {{"--keep-last", "3"}, MAKES(o.checkpoint.keep_last == 3)},
+    {{"--eval-interval", "20"}, MAKES(o.log.eval_interval == 20)},
+    {{"--log-interval", "5"}, MAKES(o.log.log_interval == 5)},
+    {{"--device", "cpu"}, MAKES(o.memory.device == DeviceChoice::cpu)},
+    {{"--device-memory", "1GiB"}, MAKES(o.memory.device_memory == kGiB)},
+    {{"--nvme", "/a", "--nvme", "/b=2GiB"},
+     MAKES(o.memory.nvme.size() == 2 && o.memory.nvme[0].path == "/a" && !o.memory.nvme[0].size &&
+           o.memory.nvme[1].size == 2 * kGiB)},
+    {{"--parameter-tier", "nvme"}, MAKES(o.memory.parameter_tier == TierChoice::nvme)},
+    {{"--optimizer-tier", "device"}, MAKES(o.memory.optimizer_tier == TierChoice::device)},
+    {{"--activation-tier", "recompute"}, MAKES(o.memory.activation_tier == ActivationChoice::recompute)},
+    {{"--update-on", "device"}, MAKES(o.memory.update_on == UpdateOnChoice::device)},
+    {{"--order", "vertical"}, MAKES(o.memory.order == OrderChoice::vertical)},
+    {{"--update", "in-next-forward"}, MAKES(o.memory.update == UpdateChoice::in_next_forward)},
+    {{"--durability", "checkpoint"}, MAKES(o.memory.durability == DurabilityChoice::checkpoint)},
+    {{"--durability-interval", "7"}, MAKES(o.memory.durability_interval == 7)},
+    {{"--plan", "p.json"}, MAKES(o.memory.plan == "p.json")},
+    {{"--profile", "m.json"}, MAKES(o.memory.profile == "m.json")},
+    {{"--ranks", "1"}, MAKES(o.parallel.ranks == 1)},
+    {{"--zero-stage", "0"}, MAKES(o.parallel.zero_stage == 0)},
+    {{"--zero-group-size", "1"}, MAKES(o.parallel.zero_group_size == 1)},
+    {{"--collectives", "auto"}, MAKES(o.parallel.collectives == CollectivesChoice::automatic)},
+    {{"--sum-groups", "1"}, MAKES(o.parallel.sum_groups == 1)},
+    {{"--format", "html"}, MAKES(o.log.format == OutputFormat::html)},
+    {{"--out", "x.html"}, MAKES(o.log.out == "x.html")},
+    {{"--drift-threshold", "0.5"}, MAKES(o.log.drift_threshold == 0.5)},
+    {{"--nvme-tbw", "600TB"}, MAKES(o.log.nvme_tbw == 600'000'000'000'000)},
+    {{"--tensorboard", "curves"}, MAKES(o.log.tensorboard == "curves")},
+    {{"--csv", "steps.csv"}, MAKES(o.log.csv == "steps.csv")},
+    {{"--sample-interval", "30"}, MAKES(o.log.sample_interval == 30)},
+    {{"--sample-prompt", "Once upon"}, MAKES(o.log.sample_prompt == "Once upon")},
+    {{"--sample-tokens", "12"}, MAKES(o.log.sample_tokens == 12)},
+};
+#undef MAKES
+
 TEST(Options, EveryFlagIsUnderstood) {
-  const RunOptions o = options_of({"--model",
-                                   "gpt2",
-                                   "--data",
-                                   "a.txt",
-                                   "b.jsonl",
-                                   "--eval-data=c.bin",
-                                   "--tokenizer",
-                                   "bytes",
-                                   "--data-format",
-                                   "u16",
-                                   "--data-order",
-                                   "sequential",
-                                   "--truncate",
-                                   "--skip-bad-lines",
-                                   "--micro-batch-size",
-                                   "2",
-                                   "--global-batch-size",
-                                   "8",
-                                   "--seq-length",
-                                   "64",
-                                   "--train-iters",
-                                   "50",
-                                   "--lr",
-                                   "1e-3",
-                                   "--min-lr",
-                                   "1e-4",
-                                   "--lr-warmup-iters",
-                                   "5",
-                                   "--lr-decay-iters",
-                                   "40",
-                                   "--lr-decay-style",
-                                   "wsd",
-                                   "--lr-wsd-decay-iters",
-                                   "7",
-                                   "--optimizer",
-                                   "adamw",
-                                   "--weight-decay",
-                                   "0.1",
-                                   "--adam-beta1",
-                                   "0.8",
-                                   "--adam-beta2",
-                                   "0.95",
-                                   "--adam-eps",
-                                   "1e-6",
-                                   "--clip-grad",
-                                   "0",
-                                   "--dtype",
-                                   "bf16",
-                                   "--state",
-                                   "compact",
-                                   "--seed",
-                                   "18446744073709551615",
-                                   "--save",
-                                   "run",
-                                   "--save-interval",
-                                   "10",
-                                   "--keep-last",
-                                   "3",
-                                   "--eval-interval",
-                                   "20",
-                                   "--log-interval",
-                                   "5",
-                                   "--device",
-                                   "cpu",
-                                   "--device-memory",
-                                   "1GiB",
-                                   "--nvme",
-                                   "/a",
-                                   "--nvme",
-                                   "/b=2GiB",
-                                   "--parameter-tier",
-                                   "nvme",
-                                   "--optimizer-tier",
-                                   "device",
-                                   "--activation-tier",
-                                   "recompute",
-                                   "--order",
-                                   "vertical",
-                                   "--update",
-                                   "in-next-forward",
-                                   "--durability",
-                                   "checkpoint",
-                                   "--expected-clip-rate",
-                                   "0.25",
-                                   "--ranks",
-                                   "1",
-                                   "--zero-stage",
-                                   "0",
-                                   "--zero-group-size",
-                                   "1",
-                                   "--collectives",
-                                   "auto",
-                                   "--plan",
-                                   "p.json",
-                                   "--profile",
-                                   "m.json",
-                                   "--format",
-                                   "html",
-                                   "--out",
-                                   "x.html",
-                                   "--drift-threshold",
-                                   "0.5",
-                                   "--nvme-tbw",
-                                   "600TB",
-                                   "--durability-interval",
-                                   "7",
-                                   "--tensorboard",
-                                   "curves",
-                                   "--csv",
-                                   "steps.csv",
-                                   "--sample-interval",
-                                   "30",
-                                   "--sample-prompt",
-                                   "Once upon",
-                                   "--sample-tokens",
-                                   "12",
-                                   "--drop-last",
-                                   "--train-on",
-                                   "all",
-                                   "--update-on",
-                                   "device",
-                                   "--sum-groups",
-                                   "1"});
-  EXPECT_EQ(o.model.model, "gpt2");
-  EXPECT_THAT(o.data.data, ElementsAre("a.txt", "b.jsonl"));
-  EXPECT_THAT(o.data.eval_data, ElementsAre("c.bin"));
-  EXPECT_EQ(o.data.tokenizer, "bytes");
-  EXPECT_EQ(o.data.format, DataFormat::u16);
-  EXPECT_EQ(o.data.order, DataOrder::sequential);
-  EXPECT_TRUE(o.data.truncate);
-  EXPECT_TRUE(o.data.skip_bad_lines);
-  EXPECT_TRUE(o.data.drop_last);
-  EXPECT_EQ(o.data.train_on, TrainOn::all);
-  EXPECT_EQ(o.micro_batches(), 4);
-  EXPECT_EQ(o.batch.seq_length, 64);
-  EXPECT_EQ(o.batch.train_iters, 50);
-  EXPECT_EQ(o.schedule.lr, 1e-3);
-  EXPECT_EQ(o.schedule.min_lr, 1e-4);
-  EXPECT_EQ(o.schedule.lr_warmup_iters, 5);
-  EXPECT_EQ(o.schedule.lr_decay_iters, 40);
-  EXPECT_EQ(o.schedule.lr_wsd_decay_iters, 7);
-  EXPECT_EQ(o.schedule.lr_decay_style, DecayStyle::wsd);
-  EXPECT_EQ(o.optimizer.weight_decay, 0.1);
-  EXPECT_EQ(o.optimizer.adam_beta1, 0.8);
-  EXPECT_EQ(o.optimizer.adam_beta2, 0.95);
-  EXPECT_EQ(o.optimizer.adam_eps, 1e-6);
-  EXPECT_EQ(o.optimizer.clip_grad, 0);
-  EXPECT_EQ(o.optimizer.expected_clip_rate, 0.25);
-  EXPECT_EQ(o.precision.state, StateChoice::compact);
-  EXPECT_EQ(o.model.seed, std::numeric_limits<std::uint64_t>::max());
-  EXPECT_EQ(o.checkpoint.save, "run");
-  EXPECT_EQ(o.checkpoint.save_interval, 10);
-  EXPECT_EQ(o.checkpoint.keep_last, 3);
-  EXPECT_EQ(o.log.eval_interval, 20);
-  EXPECT_EQ(o.log.log_interval, 5);
-  EXPECT_EQ(o.log.format, OutputFormat::html);
-  EXPECT_EQ(o.log.out, "x.html");
-  EXPECT_EQ(o.log.drift_threshold, 0.5);
-  EXPECT_EQ(o.log.nvme_tbw, 600'000'000'000'000);
-  EXPECT_EQ(o.memory.durability_interval, 7);
-  EXPECT_EQ(o.log.tensorboard, "curves");
-  EXPECT_EQ(o.log.csv, "steps.csv");
-  EXPECT_EQ(o.log.sample_interval, 30);
-  EXPECT_EQ(o.log.sample_prompt, "Once upon");
-  EXPECT_EQ(o.log.sample_tokens, 12);
-  EXPECT_EQ(o.memory.device, DeviceChoice::cpu);
-  EXPECT_EQ(o.memory.device_memory, kGiB);
-  ASSERT_EQ(o.memory.nvme.size(), 2U);
-  EXPECT_EQ(o.memory.nvme[0].path, "/a");
-  EXPECT_FALSE(o.memory.nvme[0].size);
-  EXPECT_EQ(o.memory.nvme[1].size, 2 * kGiB);
-  EXPECT_EQ(o.memory.parameter_tier, TierChoice::nvme);
-  EXPECT_EQ(o.memory.optimizer_tier, TierChoice::device);
-  EXPECT_EQ(o.memory.activation_tier, ActivationChoice::recompute);
-  EXPECT_EQ(o.memory.update_on, UpdateOnChoice::device);
-  EXPECT_EQ(o.parallel.sum_groups, 1);
-  EXPECT_EQ(o.memory.order, OrderChoice::vertical);
-  EXPECT_EQ(o.memory.update, UpdateChoice::in_next_forward);
-  EXPECT_EQ(o.memory.durability, DurabilityChoice::checkpoint);
-  EXPECT_EQ(o.memory.plan, "p.json");
-  EXPECT_EQ(o.memory.profile, "m.json");
+  std::vector<const char*> words;
+  for (const TypedFlag& flag : kEveryFlag) words.insert(words.end(), flag.words.begin(), flag.words.end());
+  const RunOptions o = options_of(words);
+  for (const TypedFlag& flag : kEveryFlag) EXPECT_TRUE(flag.is_understood(o)) << flag.words.front();
 
   // run.json gives the same options again, and so a second time.
   const std::string text = to_json(o).dump(2);
@@ -278,35 +177,47 @@ TEST(Options, AnEqualsSignInAnNvmeDirectory) {
   EXPECT_REFUSED(options_of({"--nvme", "/a", "--nvme", "/a/"}), InputError, "twice");
 }
 
+// Words that are refused, and part of what is said.
+struct Refused {
+  std::vector<const char*> words;
+  const char* said;
+};
+
+void expect_refused(std::span<const Refused> rows) {
+  for (const Refused& row : rows) EXPECT_REFUSED(options_of(row.words), InputError, row.said);
+}
+
 TEST(Options, WhatDoesNotGoTogether) {
-  EXPECT_REFUSED(options_of({"--micro-batch-size", "3", "--global-batch-size", "8"}), InputError,
-                 "--global-batch-size: found 8, allowed: a multiple of 3");
-  EXPECT_REFUSED(options_of({"--micro-batch-size", "3", "--global-batch-size", "2"}), InputError, "a multiple of 3");
-  EXPECT_REFUSED(options_of({"--lr", "1e-4", "--min-lr", "1e-3"}), InputError, "--min-lr");
-  EXPECT_REFUSED(options_of({"--train-iters", "5", "--lr-warmup-iters", "6"}), InputError, "--lr-warmup-iters");
-  EXPECT_REFUSED(options_of({"--optimizer-tier", "nvme"}), InputError, "--optimizer-tier: found nvme without --nvme");
-  EXPECT_REFUSED(options_of({"--dtype", "fp32", "--state", "compact"}), InputError, "--state");
-  EXPECT_REFUSED(options_of({"--save-interval", "5"}), InputError, "--save-interval");
-  EXPECT_REFUSED(options_of({"--ranks", "6", "--zero-group-size", "4"}), InputError, "--zero-group-size: found 4 with --ranks 6");
-  EXPECT_REFUSED(options_of({"--ranks", "2", "--global-batch-size", "3"}), InputError, "--global-batch-size: found 3");
-  EXPECT_REFUSED(options_of({"--train-iters", "1000000000000", "--global-batch-size", "1073741824"}), InputError, "2^62");
+  const Refused rows[] = {
+      {{"--micro-batch-size", "3", "--global-batch-size", "8"}, "--global-batch-size: found 8, allowed: a multiple of 3"},
+      {{"--micro-batch-size", "3", "--global-batch-size", "2"}, "a multiple of 3"},
+      {{"--lr", "1e-4", "--min-lr", "1e-3"}, "--min-lr"},
+      {{"--train-iters", "5", "--lr-warmup-iters", "6"}, "--lr-warmup-iters"},
+      {{"--optimizer-tier", "nvme"}, "--optimizer-tier: found nvme without --nvme"},
+      {{"--dtype", "fp32", "--state", "compact"}, "--state"},
+      {{"--save-interval", "5"}, "--save-interval"},
+      {{"--ranks", "6", "--zero-group-size", "4"}, "--zero-group-size: found 4 with --ranks 6"},
+      {{"--ranks", "2", "--global-batch-size", "3"}, "--global-batch-size: found 3"},
+      {{"--train-iters", "1000000000000", "--global-batch-size", "1073741824"}, "2^62"},
+  };
+  expect_refused(rows);
 }
 
 TEST(Options, WhatThisVersionLacksIsSaid) {
-  EXPECT_REFUSED(options_of({"--dtype", "fp16"}), InputError, "--dtype: found fp16, allowed in this version: bf16, fp32");
-  EXPECT_REFUSED(options_of({"--train-on", "assistant"}), InputError,
-                 "--train-on: found assistant, allowed in this version: all");
-  EXPECT_REFUSED(options_of({"--update-on", "host"}), InputError,
-                 "--update-on: found host, allowed in this version: auto, device");
-  EXPECT_REFUSED(options_of({"--sum-groups", "4"}), InputError, "--sum-groups: found 4, allowed in this version: 1");
+  const Refused rows[] = {
+      {{"--dtype", "fp16"}, "--dtype: found fp16, allowed in this version: bf16, fp32"},
+      {{"--train-on", "assistant"}, "--train-on: found assistant, allowed in this version: all"},
+      {{"--update-on", "host"}, "--update-on: found host, allowed in this version: auto, device"},
+      {{"--sum-groups", "4"}, "--sum-groups: found 4, allowed in this version: 1"},
+      {{"--host-memory", "1GiB"}, "--host-memory: found 1GiB, allowed in this version: --device-memory"},
+      {{"--host-memory", "0"}, "--host-memory: found 0,"},
+  };
+  expect_refused(rows);
   EXPECT_EQ(options_of({"--device", "cpu-apart", "--host-memory", "1GiB", "--update-on", "host"}).memory.device,
             DeviceChoice::cpu_apart);
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
   for (const char* device : {"cuda", "cuda:0", "cuda:3"})
     EXPECT_REFUSED(options_of({"--device", device}), InputError, "--device: found cuda, allowed in this version: cpu");
-  EXPECT_REFUSED(options_of({"--host-memory", "1GiB"}), InputError,
-                 "--host-memory: found 1GiB, allowed in this version: --device-memory");
-  EXPECT_REFUSED(options_of({"--host-memory", "0"}), InputError, "--host-memory: found 0,");
   for (const char* flag : {"--parameter-tier", "--optimizer-tier", "--activation-tier"}) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
     EXPECT_REFUSED(options_of({flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
