@@ -1,6 +1,6 @@
 // What a step of a plan's choices takes at least: lower bounds that every schedule of them obeys in as much device memory, of
 // which the largest binds.
-// Not here: a schedule's own time (simulate.h), how a bound is said (trainer/bound_words.h).
+// Not here: a schedule's own time (simulate.h), how a bound is said (trainer/plan/bound_words.h).
 #pragma once
 
 #include <vector>

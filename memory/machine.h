@@ -1,5 +1,5 @@
 // A machine in the numbers that the simulator needs: what each lane can do alone, and what it can do beside another.
-// Not here: how they are measured (trainer/probe.h), JSON (trainer/profile_file.h).
+// Not here: how they are measured (trainer/machine/probe.h), JSON (trainer/machine/profile_file.h).
 #pragma once
 
 #include <string>

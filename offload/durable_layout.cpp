@@ -9,8 +9,8 @@
 namespace spillway {
 namespace {
 
-// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/state_io). A power
-// of two, and so are then all extents but those that are a whole array.
+// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/keep/state_io). A
+// power of two, and so are then all extents but those that are a whole array.
 constexpr std::int64_t kLongestExtent = 1 << 20;
 static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 

@@ -128,7 +128,7 @@ std::string Operations::take_norm(StepControl& step) {
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }
 
-UpdateSettings Operations::settings_of(const StepControl& step, const double* factor) const {
+AdamWSettings Operations::settings_of(const StepControl& step, const double* factor) const {
   double scale = 1;
   if (step.known_factor) {
     scale = *step.known_factor;

@@ -50,7 +50,7 @@ class Operations {
   std::string sum_losses(const Run& run) const;
   std::string take_norm(StepControl& step);
   // `factor`: of the clipping of what is applied.
-  UpdateSettings settings_of(const StepControl& step, const double* factor) const;
+  AdamWSettings settings_of(const StepControl& step, const double* factor) const;
   bool update(const Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
   void update_rows(const Run& run, int turn, const BoundOp& bound) const;

@@ -6,7 +6,6 @@
 
 #include "models/cpu/ops.h"
 #include "offload/block_squares.h"
-#include "offload/host_adamw.h"
 
 namespace spillway {
 
@@ -37,7 +36,7 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
   return is_finite_sum(norm_words[op.op->block] = tree_.sum());
 }
 
-bool OptimizerOps::square_and_update(const BoundOp& op, const UpdateSettings& settings, double* norm_words) {
+bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& settings, double* norm_words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
   const std::int64_t begin = op.op->element_begin, end = op.op->element_end;
   const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::waiting) - begin};
@@ -90,16 +89,8 @@ Fp32State fp32_state(std::byte* weight, const std::array<std::byte*, kStateKinds
 
 }  // namespace
 
-void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count,
+void OptimizerOps::step(const AdamWSettings& settings, int block, std::int64_t begin, std::int64_t count,
                         const Elements& at) const {
-  const AdamWSettings adamw{.step = settings.step,
-                            .lr = settings.lr,
-                            .beta1 = settings.beta1,
-                            .beta2 = settings.beta2,
-                            .epsilon = settings.epsilon,
-                            .weight_decay = settings.weight_decay,
-                            .gradient_scale = settings.gradient_scale,
-                            .seed = settings.seed};
   const auto& pieces = graph_.blocks[block].pieces;
   const auto piece =
       std::find_if(pieces.begin(), pieces.end(), [&](const TensorPiece& of) { return begin < of.begin + of.elements(); });
@@ -108,20 +99,20 @@ void OptimizerOps::step(const UpdateSettings& settings, int block, std::int64_t 
   const std::byte* const gradient = at.gradient != nullptr ? at.gradient : zeros_.data();
   switch (form_) {
     case StateForm::exact:
-      host_adamw(adamw, run, source_of(split_state<float>(weight, at.state)), as<float>(gradient),
+      host_adamw(settings, run, source_of(split_state<float>(weight, at.state)), as<float>(gradient),
                  split_state<float>(at.weight, at.state));
       break;
     case StateForm::compact:
-      host_adamw(adamw, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(gradient),
+      host_adamw(settings, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(gradient),
                  split_state<BFloat16>(at.weight, at.state));
       break;
     case StateForm::fp32:
-      host_adamw(adamw, run, source_of(fp32_state(weight, at.state)), as<float>(gradient), fp32_state(at.weight, at.state));
+      host_adamw(settings, run, source_of(fp32_state(weight, at.state)), as<float>(gradient), fp32_state(at.weight, at.state));
       break;
   }
 }
 
-void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart,
+void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart,
                           UpdateHashes* hashes) const {
   const std::int64_t elements = op.op->element_end - op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
@@ -134,8 +125,8 @@ void OptimizerOps::update(const BoundOp& op, const UpdateSettings& settings, con
 }
 
 // Elements [first, last) of the block: what of each piece is among them, and of each row that is taken apart.
-void OptimizerOps::update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart,
-                                   std::int64_t first, std::int64_t last) const {
+void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart, std::int64_t first,
+                                   std::int64_t last) const {
   const int block = op.op->block;
   const Bytes gradient_bytes = gradient_bytes_per_element(form_);
   const BoundOperands& of = op.operands();

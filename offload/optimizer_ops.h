@@ -16,17 +16,11 @@
 #include "memory/plan.h"
 #include "offload/bound_program.h"
 #include "offload/fetched_rows.h"
+#include "offload/host_adamw.h"
 #include "offload/touched_rows.h"
 #include "offload/update_hashes.h"
 
 namespace spillway {
-
-struct UpdateSettings {
-  std::int64_t step = 1;  // Adam's t
-  double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
-  double gradient_scale = 1;  // the clip factor
-  std::uint64_t seed = 0;
-};
 
 class OptimizerOps {
  public:
@@ -42,11 +36,11 @@ class OptimizerOps {
   double norm(const double* norm_words) const;
   // Of a range of a block: `apart` rows by their own gradients, or left as they are where these follow. With hashes of the state
   // where it is durable: they have begun.
-  void update(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
+  void update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
   // Where squares_with_update(). A block's updates come in order, none of another block between them: what they have of its
   // tree goes from one to the next in the open nodes of `norm_words`. The last leaves what finish_gradient() does. False where it
   // is not finite.
-  bool square_and_update(const BoundOp& op, const UpdateSettings& settings, double* norm_words);
+  bool square_and_update(const BoundOp& op, const AdamWSettings& settings, double* norm_words);
 
   // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in
   // place. No gradient is one of zeros.
@@ -56,12 +50,12 @@ class OptimizerOps {
     std::byte* weight = nullptr;
   };
   // AdamW on elements [begin, begin + count) of a piece of a block, a row or kAdamWChunk at most, by the calling thread.
-  void step(const UpdateSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
+  void step(const AdamWSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
 
   const ThreadPool& pool() const { return pool_; }
 
  private:
-  void update_elements(const BoundOp& op, const UpdateSettings& settings, const TouchedRows& apart, std::int64_t first,
+  void update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart, std::int64_t first,
                        std::int64_t last) const;
 
   const UnitGraph& graph_;

@@ -69,7 +69,7 @@ void RowOps::copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) 
   }
 }
 
-void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const {
+void RowOps::update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const AdamWSettings& settings) const {
   const BoundOperands& of = op.operands();
   const Bytes gradient_bytes = gradient_bytes_per_element(choices_.form);
   const Bytes weight_bytes = rows_.row_elements() * state_.front().each();
@@ -192,7 +192,7 @@ bool RowOps::finish_rows(const BoundOp& op, int slot, double* norm_words) const 
   return finite;
 }
 
-void RowOps::update_touched(const BoundOp& op, int slot, const UpdateSettings& settings) const {
+void RowOps::update_touched(const BoundOp& op, int slot, const AdamWSettings& settings) const {
   const BoundOperands& of = op.operands();
   const Bytes row_bytes = rows_.row_elements() * gradient_bytes_per_element(choices_.form);
   const auto& all_touched = touched_[static_cast<std::size_t>(slot)];

@@ -28,7 +28,7 @@ class RowOps {
   void note_tokens(int slot, std::span<const std::int32_t> tokens);
   // The weights [tokens,H] of fetched rows: as they are, or as the update that waits will leave them.
   void copy_rows(const BoundOp& op, std::span<const std::int32_t> tokens) const;
-  void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const UpdateSettings& settings) const;
+  void update_rows(const BoundOp& op, std::span<const std::int32_t> tokens, const AdamWSettings& settings) const;
   // Of a block's gradient, complete but for what lookups add: the rows that the step touches, and the sums of squares of all
   // rows' nodes. False where one is not finite.
   bool keep_apart(const BoundOp& op, int slot) const;
@@ -37,7 +37,7 @@ class RowOps {
   // (Plan::norm_buffer): the very bits that they have where gradients are whole, zeros and all. False where one is not finite.
   bool finish_rows(const BoundOp& op, int slot, double* norm_words) const;
   // The state in the windows [N, window] of the step's tokens. Where windows share bytes, all of them have the updated ones.
-  void update_touched(const BoundOp& op, int slot, const UpdateSettings& settings) const;
+  void update_touched(const BoundOp& op, int slot, const AdamWSettings& settings) const;
   // The rows that an update of a block takes apart: with the gradients that waited, or without, for update_touched() to see to.
   TouchedRows waiting(const BoundOp& update) const;
   TouchedRows touched(int slot) const;

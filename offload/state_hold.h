@@ -1,6 +1,6 @@
 // The state of one moment, kept as it is while steps go on, so that it can be copied beside training. Where steps are durable
 // they are written beside it in the store, and not made durable; else they go on to their updates, which wait for the end of the
-// hold. Not here: who copies (trainer/checkpoint_copy.h).
+// hold. Not here: who copies (trainer/keep/checkpoint_copy.h).
 #pragma once
 
 #include <atomic>

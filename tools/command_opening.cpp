@@ -10,7 +10,9 @@
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
-#include "trainer/flag_table.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/flag_table.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 namespace {

@@ -1,5 +1,5 @@
 // How every subcommand begins and ends: its flags are parsed, help and --print-config are answered, its result is put out.
-// Not here: the flags themselves (trainer/options.h, and each command's own beside it).
+// Not here: the flags themselves (trainer/options/options.h, and each command's own beside it).
 #pragma once
 
 #include <optional>
@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/options.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
 
 namespace CLI {
 class App;

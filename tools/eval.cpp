@@ -2,7 +2,7 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
-#include "trainer/evaluation.h"
+#include "trainer/run/evaluation.h"
 
 namespace spillway {
 

@@ -7,7 +7,7 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
-#include "trainer/export.h"
+#include "trainer/keep/export.h"
 
 namespace spillway {
 

@@ -12,10 +12,13 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
-#include "trainer/generation.h"
-#include "trainer/interrupt.h"
-#include "trainer/missing_weights.h"
-#include "trainer/options.h"
+#include "trainer/host/interrupt.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/run/generation.h"
+#include "trainer/run/missing_weights.h"
 
 namespace spillway {
 namespace {

@@ -4,13 +4,15 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
-#include "trainer/help_text.h"
-#include "trainer/plan_file.h"
-#include "trainer/plan_lifts.h"
-#include "trainer/plan_page.h"
-#include "trainer/plan_report.h"
-#include "trainer/plan_sweep.h"
-#include "trainer/prepared_run.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/help_text.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/plan/plan_file.h"
+#include "trainer/plan/plan_lifts.h"
+#include "trainer/plan/prepared_run.h"
+#include "trainer/show/plan_page.h"
+#include "trainer/show/plan_report.h"
+#include "trainer/show/plan_sweep.h"
 
 namespace spillway {
 

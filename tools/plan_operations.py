@@ -1,6 +1,6 @@
 """The operations of a plan.json one by one, which the file has as columns.
 
-Not here: what they mean (memory/plan.h), how they are written (trainer/plan_columns.h). Standard library only.
+Not here: what they mean (memory/plan.h), how they are written (trainer/plan/plan_columns.h). Standard library only.
 """
 
 

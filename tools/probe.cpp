@@ -3,9 +3,11 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"
-#include "trainer/host.h"
-#include "trainer/probe.h"
-#include "trainer/profile_file.h"
+#include "trainer/host/host.h"
+#include "trainer/machine/probe.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 

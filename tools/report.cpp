@@ -8,9 +8,9 @@
 #include "tools/commands.h"
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
-#include "trainer/run_record.h"
-#include "trainer/run_report.h"
-#include "trainer/trace_file.h"
+#include "trainer/show/run_record.h"
+#include "trainer/show/run_report.h"
+#include "trainer/show/trace_file.h"
 
 namespace spillway {
 

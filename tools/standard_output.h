@@ -1,5 +1,5 @@
 // What commands print, and whether it arrived: half a plan on a full disk is no plan.
-// Not here: a run's progress, which training outlives (trainer/progress.h).
+// Not here: a run's progress, which training outlives (trainer/show/progress.h).
 #pragma once
 
 #include <fmt/format.h>

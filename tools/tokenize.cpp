@@ -18,14 +18,14 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"
-#include "trainer/data_files.h"
-#include "trainer/host.h"
-#include "trainer/interrupt.h"
-#include "trainer/progress.h"
-#include "trainer/quantity.h"
-#include "trainer/text_documents.h"
-#include "trainer/token_file.h"
-#include "trainer/tokenizer.h"
+#include "trainer/data/data_files.h"
+#include "trainer/data/text_documents.h"
+#include "trainer/data/token_file.h"
+#include "trainer/host/host.h"
+#include "trainer/host/interrupt.h"
+#include "trainer/show/progress.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/words/quantity.h"
 
 namespace spillway {
 namespace {

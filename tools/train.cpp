@@ -2,8 +2,8 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
-#include "trainer/help_text.h"
-#include "trainer/trainer.h"
+#include "trainer/options/help_text.h"
+#include "trainer/run/trainer.h"
 
 namespace spillway {
 

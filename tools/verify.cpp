@@ -8,13 +8,13 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
-#include "trainer/checkpoint.h"
-#include "trainer/durable_store.h"
-#include "trainer/help_text.h"
-#include "trainer/quantity.h"
-#include "trainer/run_directory.h"
-#include "trainer/state_sums.h"
-#include "trainer/verify.h"
+#include "trainer/keep/checkpoint.h"
+#include "trainer/keep/durable_store.h"
+#include "trainer/keep/run_directory.h"
+#include "trainer/keep/state_sums.h"
+#include "trainer/options/help_text.h"
+#include "trainer/run/verify.h"
+#include "trainer/words/quantity.h"
 
 namespace spillway {
 

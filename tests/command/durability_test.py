@@ -112,6 +112,23 @@ class Durability(CommandTest):
         self.assertGreaterEqual(step, logged - 1)
         self.check_ended(flags["save"], self.whole(train_iters=logged + 3, lr_decay_iters=STEPS), directories)
 
+    def test_killed_between_its_last_step_and_its_checkpoint(self):
+        """A run with nothing left to do still saves what its store alone has."""
+        flags, directories = self.killed_with_state(PLANS[0])
+        scrubbed = run("verify", "--store", flags["save"])
+        step = int(scrubbed.out.split("step ")[1].split(":")[0])
+        outcome = self.go_on(flags, train_iters=step, lr_decay_iters=STEPS)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.check_ended(flags["save"], self.whole(train_iters=step, lr_decay_iters=STEPS), directories)
+
+    def test_a_table_goes_on_where_the_store_does(self):
+        table = self.fresh()
+        flags, directories = self.killed_with_state(PLANS[0], csv=table)
+        outcome = self.go_on(flags)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        steps = [line.split(",")[0] for line in table.read_text().splitlines()[1:]]
+        self.assertEqual(steps, [str(step) for step in range(1, STEPS + 1)])
+
     def test_gone_on_with_under_another_plan(self):
         """Other tiers, order, time of update or directories: the durable step becomes a checkpoint first."""
         for change in ({"optimizer_tier": "device"}, {"parameter_tier": "device", "update": "after"}, {"durability": "checkpoint"},

@@ -150,7 +150,7 @@ class Plan(CommandTest):
 
     def test_machines_with_devices_of_their_own(self):
         """Are planned for, by name and by file, and not run on."""
-        profiles = pathlib.Path(__file__).parents[2] / "trainer" / "profiles"
+        profiles = pathlib.Path(__file__).parents[2] / "trainer/machine/profiles"
         shipped = sorted(file.stem for file in profiles.glob("*.json"))
         self.assertIn("rtx-4090-desktop", shipped)
         for name in shipped:
@@ -207,7 +207,7 @@ class Plan(CommandTest):
             loaded = run("plan", *arguments(self.desktop(plan=file, host_memory=plan["tiers"]["host"]["budget_bytes"])))
             self.assertEqual(loaded.code, 0, str(loaded))
         # A link half as fast takes twice the time.
-        machine = json.loads((pathlib.Path(__file__).parents[2] / "trainer/profiles/rtx-4090-desktop.json").read_text())
+        machine = json.loads((pathlib.Path(__file__).parents[2] / "trainer/machine/profiles/rtx-4090-desktop.json").read_text())
         slow = self.fresh("slow")
         slow.write_text(json.dumps({**machine, "upload_bytes": machine["upload_bytes"] / 2}))
         slower, _ = self.plan(self.desktop(profile=slow, parameter_tier="host", optimizer_tier="host", update_on="host",

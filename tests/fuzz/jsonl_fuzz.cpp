@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
-#include "trainer/data_source.h"
+#include "trainer/data/data_source.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace spillway;

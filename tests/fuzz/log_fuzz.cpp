@@ -1,6 +1,6 @@
 // log.jsonl.
 #include "tests/fuzz/fuzz.h"
-#include "trainer/log.h"
+#include "trainer/show/log.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace spillway;

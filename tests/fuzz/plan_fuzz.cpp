@@ -7,7 +7,7 @@
 #include "models/strict_json.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/memory/toy_graph.h"
-#include "trainer/plan_choices.h"
+#include "trainer/plan/plan_choices.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // A machine profile.
 #include "tests/fuzz/fuzz.h"
-#include "trainer/known_machines.h"
-#include "trainer/profile_file.h"
+#include "trainer/machine/known_machines.h"
+#include "trainer/machine/profile_file.h"
 
 // Those that the program comes with are made for its own library, and are no untrusted bytes.
 std::span<const spillway::KnownMachine> spillway::known_machines() { return {}; }

@@ -1,7 +1,7 @@
 // Chat templates, rendered with a conversation.
 #include "tests/fuzz/fuzz.h"
-#include "trainer/template.h"
-#include "trainer/template_json.h"
+#include "trainer/chat/template.h"
+#include "trainer/chat/template_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace spillway;

@@ -1,5 +1,5 @@
 // Rows that are fetched ahead for lookups: what is read for a row, and that evaluating, flushing and stopping between steps find
-// the state that a plain run has. Losses and states of whole runs: trainer/equivalence_test.cpp.
+// the state that a plain run has. Losses and states of whole runs: trainer/run/equivalence_test.cpp.
 #include "offload/fetched_rows.h"
 
 #include <gtest/gtest.h>

@@ -97,7 +97,7 @@ class SquareAndUpdate : public testing::TestWithParam<std::tuple<StateForm, std:
 TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
   const auto [form, cut] = GetParam();
   const UnitGraph graph = graph_of_blocks();
-  const UpdateSettings settings{.step = 3, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  const AdamWSettings settings{.step = 3, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   std::vector<double> by_one_thread;
   for (const int threads : {1, 2, 3, 4}) {
     OptimizerOps ops(graph, form, threads);

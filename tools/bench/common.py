@@ -43,6 +43,17 @@ def add_common_flags(parser):
                         help="where temporary files go, all of them removed at the end (the system's directory for them)")
 
 
+def add_nvme_flag(parser):
+    parser.add_argument("--nvme", type=pathlib.Path, help="a directory on the disk to use (within --directory)")
+
+
+def add_worker_flags(parser):
+    """Of a script that starts itself again, as the program that ours is compared with."""
+    parser.add_argument("--worker-shape", type=shape, help=argparse.SUPPRESS)
+    parser.add_argument("--worker-data", help=argparse.SUPPRESS)
+    parser.add_argument("--worker-log", help=argparse.SUPPRESS)
+
+
 def check_program(arguments):
     if not os.access(arguments.spillway, os.X_OK):
         fail(f"{arguments.spillway}: there is no such program; build it, or name it by --spillway")

@@ -55,7 +55,7 @@ def main():
     common.add_common_flags(parser)
     parser.add_argument("--shapes", type=common.shape, nargs="+", default=[common.shape("smollm2-135m:1x512")])
     parser.add_argument("--device-memory", default="384MiB")
-    parser.add_argument("--nvme", type=pathlib.Path, help="a directory on the disk to use (within --directory)")
+    common.add_nvme_flag(parser)
     parser.add_argument("--steps", type=int, default=8, help="measured steps a turn (8)")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each mode (3)")

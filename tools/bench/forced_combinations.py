@@ -128,7 +128,7 @@ def show(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common.add_common_flags(parser)
-    parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
+    common.add_nvme_flag(parser)
     parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
     parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=[shape.name for shape in SHAPES])
     parser.add_argument("--each-tier", action="store_true", help="force the tiers of parameters and of optimizer state one by one, too")

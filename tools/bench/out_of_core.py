@@ -211,7 +211,7 @@ def show(comparison, cases, runs, failures):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common.add_common_flags(parser)
-    parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
+    common.add_nvme_flag(parser)
     parser.add_argument("--cases", choices=("small", "large", "all"), default="small", help="small: 135 M parameters; large: 1.2 B, 30 GB of disk (small)")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
     parser.add_argument("--steps", type=int, default=4, help="measured steps a round (4)")

@@ -21,7 +21,7 @@
 #include "memory/waits.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
-#include "trainer/profile_file.h"
+#include "trainer/machine/profile_file.h"
 
 namespace spillway {
 namespace {

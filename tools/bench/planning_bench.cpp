@@ -12,9 +12,13 @@
 #include "memory/freed_memory.h"
 #include "memory/planner.h"
 #include "tools/bench/cpu_seconds.h"
-#include "trainer/options.h"
-#include "trainer/prepared_run.h"
-#include "trainer/profile_file.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/options/command_line.h"
+#include "trainer/options/options.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/plan/plan_request.h"
+#include "trainer/plan/prepared_model.h"
 
 namespace spillway {
 namespace {

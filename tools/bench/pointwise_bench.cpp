@@ -63,8 +63,7 @@ struct Operands {
   std::vector<std::byte> scratch = std::vector<std::byte>(16u << 20);
 };
 
-void add_all(const ThreadPool& pool, Operands& o) {
-  for (std::int64_t i = 0; i < n; ++i) o.tokens.push_back(static_cast<std::int32_t>(i * 7919 % kTile));
+void add_of_layers(const ThreadPool& pool, Operands& o) {
   add("rmsnorm_forward", 2 * n * H * 2,
       [&] { ops::rmsnorm_forward<E>(pool, n, H, o.x.data(), o.weight.data(), 1e-5f, o.y.data(), o.rstd.data()); });
   add("rmsnorm_backward", 4 * n * H * 2, [&] {
@@ -108,7 +107,11 @@ void add_all(const ThreadPool& pool, Operands& o) {
   add("cast_from_float", n * H * 6, [&] { ops::cast_from_float<E>(pool, n * H, o.wide.data(), o.y.data()); });
   add("column_sums", n * H * 2,
       [&] { ops::column_sums<E>(pool, n, H, o.y.data(), o.dbias.data(), Store::add, o.scratch.data()); });
-  // By tasks, each with sums of its own.
+}
+
+// Sums of squares by tasks, each with sums of its own; the embedding; the loss.
+void add_of_vocabulary(const ThreadPool& pool, Operands& o) {
+  for (std::int64_t i = 0; i < n; ++i) o.tokens.push_back(static_cast<std::int32_t>(i * 7919 % kTile));
   const auto square = [&pool, &o](const auto& kernel) {
     pool.parallel_for(kTile * H / kSquareTask, [&](std::int64_t task, int) {
       kernel(task * kSquareTask, reinterpret_cast<double*>(o.scratch.data()) + task * kSquareTask / kSquareStretch);
@@ -145,7 +148,8 @@ void add_all(const ThreadPool& pool, Operands& o) {
 int main(int argc, char** argv) {
   const spillway::ThreadPool pool(1);
   spillway::Operands operands;
-  spillway::add_all(pool, operands);
+  spillway::add_of_layers(pool, operands);
+  add_of_vocabulary(pool, operands);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

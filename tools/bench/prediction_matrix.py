@@ -135,7 +135,7 @@ def lane_seconds(run):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common.add_common_flags(parser)
-    parser.add_argument("--nvme", type=common.pathlib.Path, help="a directory on the disk to use (within --directory)")
+    common.add_nvme_flag(parser)
     parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
     parser.add_argument("--sweeps", type=int, default=5, help="of a probe and all runs (5)")
     parser.add_argument("--thorough", action="store_true", help="probe for minutes rather than for seconds")

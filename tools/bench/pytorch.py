@@ -93,9 +93,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch and transformers (this one)")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds that one run may take (3600)")
-    parser.add_argument("--worker-shape", type=common.shape, help=argparse.SUPPRESS)
-    parser.add_argument("--worker-data", help=argparse.SUPPRESS)
-    parser.add_argument("--worker-log", help=argparse.SUPPRESS)
+    common.add_worker_flags(parser)
     arguments = parser.parse_args()
     if arguments.worker_shape:
         return worker(arguments)

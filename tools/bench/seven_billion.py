@@ -8,7 +8,6 @@ Prints step times, the plan's bound, what was read and written, and resident mem
 """
 
 import argparse
-import pathlib
 import sys
 
 import common
@@ -17,7 +16,7 @@ import common
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common.add_common_flags(parser)
-    parser.add_argument("--nvme", type=pathlib.Path, help="a directory on the disk to use (within --directory)")
+    common.add_nvme_flag(parser)
     parser.add_argument("--model", default="llama-2-7b")
     parser.add_argument("--device-memory", default="2GiB")
     parser.add_argument("--state", default="compact")

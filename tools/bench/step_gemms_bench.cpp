@@ -8,17 +8,15 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "memory/arena.h"
 #include "memory/parallel.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
-#include "models/cpu/matmul_description.h"
 #include "models/cpu/ops.h"
+#include "tools/bench/library_product.h"
 
 namespace spillway {
 namespace {
@@ -132,37 +130,8 @@ void run_ours(benchmark::State& state, const StepProduct& product, int threads) 
 }
 
 void run_library(benchmark::State& state, const StepProduct& product, int threads) {
-  const GemmSpec& spec = product.spec;
-  omp_set_num_threads(threads);
-  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  dnnl::stream stream(engine);
-  const auto matrix = [](std::int64_t rows, std::int64_t columns, Transpose transpose, std::int64_t ld, DType type) {
-    const auto element = type == DType::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-    return dnnl::memory::desc({rows, columns}, element,
-                              transpose == Transpose::yes ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1});
-  };
-  const auto a = matrix(spec.m, spec.k, spec.transpose_a, spec.lda, spec.input);
-  const auto b = matrix(spec.k, spec.n, spec.transpose_b, spec.ldb, spec.input);
-  const auto c = matrix(spec.m, spec.n, Transpose::no, spec.ldc, spec.output);
-  const Operands operands(spec, 0);
-  try {
-    dnnl::primitive_attr attributes;
-    dnnl::post_ops post_ops;
-    if (spec.store == Store::add) post_ops.append_sum(1.0f);
-    attributes.set_post_ops(post_ops);
-    const dnnl::matmul primitive(ops::describe_matmul(engine, a, b, dnnl::memory::desc(), c, attributes));
-    const std::unordered_map<int, dnnl::memory> arguments = {{DNNL_ARG_SRC, {a, engine, operands.a()}},
-                                                             {DNNL_ARG_WEIGHTS, {b, engine, operands.b()}},
-                                                             {DNNL_ARG_DST, {c, engine, operands.c()}}};
-    for ([[maybe_unused]] auto _ : state) {
-      primitive.execute(stream, arguments);
-      stream.wait();
-    }
-  } catch (const dnnl::error& error) {
-    state.SkipWithError(error.what());
-    return;
-  }
-  report(state, product);
+  const Operands operands(product.spec, 0);
+  if (time_library_product(state, product.spec, threads, {operands.a(), operands.b(), operands.c()})) report(state, product);
 }
 
 double best(const std::vector<double>& times) { return *std::min_element(times.begin(), times.end()); }

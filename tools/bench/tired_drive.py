@@ -9,7 +9,6 @@ that is taken where none is named (the plan says how much exactly; it is checked
 """
 
 import argparse
-import pathlib
 import sys
 
 import common
@@ -20,7 +19,7 @@ AIM = 0.10
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common.add_common_flags(parser)
-    parser.add_argument("--nvme", type=pathlib.Path, help="a directory on the disk to use (within --directory)")
+    common.add_nvme_flag(parser)
     parser.add_argument("--model", default="llama-3.2-3b")
     parser.add_argument("--device-memory", default="1GiB")
     parser.add_argument("--batch", type=int, default=1)

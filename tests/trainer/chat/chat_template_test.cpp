@@ -1,0 +1,286 @@
+#include "trainer/chat/chat_template.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "memory/error.h"
+#include "tests/trainer/temporary_directory.h"
+#include "trainer/chat/template_json.h"
+#include "trainer/data/data.h"
+#include "trainer/text/tokenizer.h"
+
+namespace spillway {
+namespace {
+
+const std::string kChat = SPILLWAY_TEST_DATA "/chat/";
+
+using nlohmann::ordered_json;
+
+// How templates fared beside the reference's text, which is null where it refuses.
+struct Fared {
+  int same = 0;
+  int both_refuse = 0;
+  int refused = 0;  // what the reference renders
+};
+
+void compare(const ordered_json& gold, const ordered_json& text, const std::string& source, std::size_t row, Fared& fared) {
+  const TemporaryDirectory directory;
+  ordered_json config = gold.at("special");
+  config["chat_template"] = source;
+  directory.file("tokenizer_config.json", config.dump());
+  try {
+    const std::string ours = ChatTemplate::load(directory.path()).render(gold.at("rows")[row].get<std::string>());
+    EXPECT_EQ(ordered_json(ours), text) << source << " row " << row;
+    ++fared.same;
+  } catch (const InputError&) {
+    ++(text.is_null() ? fared.both_refuse : fared.refused);
+  }
+}
+
+TEST(ChatTemplate, GivesTheTextOfTheReference) {
+  const auto gold = ordered_json::parse(content_of(kChat + "gold.json"));
+  Fared fared;
+  for (const auto& [name, texts] : gold.at("texts").items()) {
+    for (std::size_t row = 0; row < texts.size(); ++row) compare(gold, texts[row], content_of(kChat + name), row, fared);
+  }
+  EXPECT_EQ(fared.same + fared.both_refuse + fared.refused, 39);
+  EXPECT_LE(fared.refused, 4);  // a list and an object that are printed
+}
+
+// White space, null keys, reasoning, ends of lines, markup, tojson, members, values, arguments: the reference's text or a
+// refusal.
+TEST(ChatTemplate, SmallTemplatesGiveTheTextOfTheReferenceOrAreRefused) {
+  const auto gold = ordered_json::parse(content_of(kChat + "gold.json"));
+  Fared fared;
+  for (const ordered_json& each : gold.at("cases"))
+    compare(gold, each.at("text"), each.at("template").get<std::string>(), each.at("row").get<std::size_t>(), fared);
+  EXPECT_GT(fared.same, 0);
+  EXPECT_GT(fared.both_refuse, 0);
+  EXPECT_LE(fared.refused, 37);  // what this version has not: lists that are printed, more methods, numbers beyond 64 bits
+}
+
+TEST(ChatTemplate, IsFoundBesideTheTokenizer) {
+  const TemporaryDirectory directory;
+  const std::string row = R"({"messages": [{"role": "user", "content": "x"}]})";
+  EXPECT_REFUSED(ChatTemplate::load(directory.path()), InputError, "found no chat template for \"messages\"");
+  directory.file("tokenizer_config.json", R"({"chat_template": "1{{ eos_token }}", "eos_token": {"content": "</s>"}})");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(row), "1</s>");
+  directory.file("tokenizer_config.json",
+                 R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "2"}]})");
+  EXPECT_EQ(ChatTemplate::load(directory.path() + "/tokenizer.json").render(row), "2");
+  directory.file("chat_template.jinja", "3{{ messages[0].content }}");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(row), "3x");
+}
+
+std::string rendered(const std::string& text) {
+  const TemplateValue variables =
+      read_template_json(R"({"messages": [{"role": "user", "content": "x"}], "zero": 0, "text": "a\nb"})");
+  return Template(text, "t.jinja").render(variables);
+}
+
+TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"a\n{% macro m() %}{% endmacro %}", "t.jinja: line 2: found {% macro %}, which is not in this version"},
+      {"{{ x | shuffle }}", "the filter shuffle"},
+      {"{{ x is prime }}", "the test prime"},
+      {"{{ strftime_now('%d') }}", "a call of strftime_now"},
+      {"{{ 'a'.encode() }}", ".encode() of string, which is not in this version"},
+      {"{% if x %}", "found no {% endif %}"},
+      {"{% for x in messages %}", "allowed: endfor"},
+      {"{{ x", "found no }} for a {{"},
+      {"{{ 'x }}", "found a string without an end"},
+      {"{# x", "found no #} for a {#"},
+      {"{{ }}", "found }}, allowed: a value"},
+      {"{{ 1 1 }}", "found \"1\", allowed: the end of it"},
+      {"{{ 99999999999999999999 }}", "found the number"},
+      {"{% break %}", "found break outside of a loop"},
+      {"{% endif %}", "found {% endif %}"},
+      {"{{ x.y }}", "\"y\" of what is not defined"},
+      {"{{ 1 / zero }}", "/ by zero"},
+      {"{{ 1 + 'a' }}", "+ of number and string"},
+      {"{{ messages }}", "an array is to be printed"},
+      {"{% for x in zero %}{% endfor %}", "a loop over number"},
+      {"{{ range(9999999) | length }}", "range of more than"},
+      {"{% set a.b = 1 %}", "a is no namespace"},
+      {"{{ raise_exception(text) }}", "the template refuses the messages: a b"},
+      {"{{ " + std::string(100'000, '(') + " }}", "too deep"},
+      {"{{ " +
+           [] {
+             std::string nots;
+             for (int i = 0; i < 1000; ++i) nots += "not ";
+             return nots;
+           }() +
+           "1 }}",
+       "too deep"},
+  };
+  for (const auto& [text, part] : bad) EXPECT_REFUSED(rendered(text), InputError, part);
+}
+
+TEST(ChatTemplate, HostileOnesEnd) {
+  const std::string doubled = "{% set ns = namespace(x=['a'], s='a') %}{% for i in range(100) %}";
+  const std::vector<std::pair<std::string, std::string>> hostile = {
+      // Nothing in the innermost loop: its rounds count.
+      {"{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+       "does not end within 10 million statements"},
+      {doubled + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == ns.x }}", "does not end within"},
+      {doubled + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}", "does not end within 4 GiB of work"},
+      {doubled + "{% for j in range(9) %}{% set ns.x = (ns.x, 1) %}{% endfor %}{% endfor %}", "more than 200 deep"},
+      {doubled + "{% set ns.x = ns.x + ns.x %}{% endfor %}", "a list of more than 1048576 items"},
+      {doubled + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "text of more than 268435456 bytes"},
+      {doubled + "{% set ns.s = ns.s.replace('', 'aaaa') %}{% endfor %}", "text of more than 268435456 bytes"},
+      {doubled + "{% set ns.s = (ns.s ~ ns.s)[:2000000] %}{% endfor %}{{ ns.s | list | length }}", "a list of more than"},
+      {doubled + "{% set ns.s = (ns.s ~ ',,')[:2000000].replace(',', ',,,') %}{% endfor %}{{ ns.s.split(',') | length }}",
+       "a list of more than 1048576 items"},
+      {"{% set ns = namespace(s='a') %}{% for i in range(24) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+       "{% for i in range(99999) %}{% set t = ns.s.strip('b') %}{% endfor %}",
+       "does not end within 4 GiB of work"},
+      {doubled + "{% set ns.x = namespace(y=ns.x) %}{% for j in range(9999) %}{% set ns.x = namespace(y=ns.x) %}{% endfor %}{% "
+                 "endfor %}",
+       "does not end within 4 GiB of work"},
+      {"{{ [1] | tojson(indent=99999999) }}", "tojson with an indent of more than"},
+      {"{{ [[[[1]]]] | tojson(indent=1000000) | length }}{{ " + std::string(100'000, '-') + "1 }}",
+       "found \"-\", allowed: a value"},
+      {"{{ 1" +
+           [] {
+             std::string sum;
+             for (int i = 0; i < 100'000; ++i) sum += "+1";
+             return sum;
+           }() +
+           " }}",
+       "found an expression that is too deep"},
+      {"{{ 'a'" +
+           [] {
+             std::string filters;
+             for (int i = 0; i < 100'000; ++i) filters += "|d";
+             return filters;
+           }() +
+           " }}",
+       "found an expression that is too deep"},
+  };
+  for (const auto& [text, part] : hostile) EXPECT_REFUSED(rendered(text), InputError, part);
+  // Namespaces that hold each other and themselves go when the conversation ends.
+  EXPECT_EQ(rendered("{% set a = namespace(n=1) %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.a = [a] %}{{ a.b.a.n }}"),
+            "1");
+}
+
+TEST(ChatTemplate, NestsRowsNoDeeperThanItsLimit) {
+  const TemporaryDirectory directory;
+  directory.file("chat_template.jinja", "{{ messages[0].content | tojson | length }}");
+  const ChatTemplate chat = ChatTemplate::load(directory.path());
+  const auto row = [](int depth) {
+    return fmt::format(R"({{"messages": [{{"role": "user", "content": {}1{}}}]}})",
+                       std::string(static_cast<std::size_t>(depth), '['), std::string(static_cast<std::size_t>(depth), ']'));
+  };
+  EXPECT_EQ(chat.render(row(190)), "381");
+  EXPECT_REFUSED(chat.render(row(10'000'000)), InputError, "values more than 200 deep within each other");
+}
+
+TEST(ChatTemplate, RowsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
+  const TemporaryDirectory directory;
+  directory.file("tokenizer_config.json",
+                 R"({"chat_template": [{"name": "default", "template": "d{{ tools is none }}"},
+                                       {"name": "tool_use", "template": "t{{ tools | length }}{{ image_token }}"}],
+                     "extra_special_tokens": {"image_token": "<image>"}})");
+  const std::string message = R"({"messages": [{"role": "user", "content": "x"}])";
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + "}"), "dTrue");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": null})"), "dTrue");
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": [{}]})"), "t1<image>");
+  EXPECT_REFUSED(ChatTemplate::load(directory.path()).render(message + R"(, "tools": ["f"]})"), InputError,
+                 "\"tools\" is no array of objects");
+  directory.file("chat_template.jinja", "file");  // before all in tokenizer_config.json
+  EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": [{}]})"), "file");
+}
+
+// An argument that is not known is refused by name, also where the template does not come by.
+TEST(ChatTemplate, RefusesArgumentsThatItDoesNotKnow) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"{% if zero %}{{ 'a' | trim(char='a') }}{% endif %}", "the filter trim with char=, allowed: chars"},
+      {"{% if zero %}{{ 'a' | tojson(1, 2, 3, 4, 5) }}{% endif %}",
+       "the filter tojson with 5 arguments, allowed: ensure_ascii, indent, separators, sort_keys"},
+      {"{% if zero %}{{ 'a' | replace('a') }}{% endif %}", "the filter replace without new"},
+      {"{% if zero %}{{ 'a' | int(base=2) }}{% endif %}", "the filter int with base, which is not in this version"},
+      {"{% if zero %}{{ 'a' | length(1) }}{% endif %}", "the filter length with 1 arguments, allowed: none"},
+      {"{% if zero %}{{ 'a' is defined(1) }}{% endif %}", "the test defined with 1 arguments, allowed: none"},
+      {"{% if zero %}{{ 'a' is equalto }}{% endif %}", "the test equalto without b"},
+      {"{% if zero %}{{ 'a' | trim('a', chars='b') }}{% endif %}", "the filter trim with chars twice"},
+      {"{{ 'a'.split(',', by=1) }}", ".split() with by=, allowed: sep, maxsplit"},
+      {"{{ 'a'.strip(chars='a') }}", ".strip() with chars=, allowed: chars, without names"},
+      {"{{ 'a'.startswith('a', 1) }}", ".startswith() with start, which is not in this version"},
+      {"{{ 'a'.upper('a') }}", ".upper() with 1 arguments, allowed: none"},
+      {"{{ messages[0].get() }}", ".get() without key"},
+      {"{{ ['a'] | map('trim', char='a') | list }}", "the filter trim with char=, allowed: chars"},
+      {"{{ ['a'] | map(attribute='a', otherwise='b') | list }}", "the filter map with otherwise=, allowed: attribute, default"},
+      {"{{ ['a'] | select('equalto') | list }}", "the test equalto without b"},
+      {"{{ range(stop=1) }}", "range() with stop=, allowed: start, stop, step, without names"},
+      {"{{ namespace(1, 2) }}", "namespace() of several values"},
+      {"{{ raise_exception() }}", "raise_exception() without message"},
+      {"{{ 'a' | join(*messages) }}", "found a call with *"},
+      {"{{ ['a'] | map('a\\nb') | list }}", "the filter map by \"a\\nb\", which is not in this version"},
+  };
+  for (const auto& [text, part] : bad) EXPECT_REFUSED(rendered(text), InputError, part);
+}
+
+// Python looks at items when they are asked for.
+TEST(ChatTemplate, RefusesWhereLookingAtOnceWouldShow) {
+  EXPECT_REFUSED(rendered("{% set it = [1, 2] | select %}{% for x in it %}{% break %}{% endfor %}{{ it | list | length }}"),
+                 InputError, "an iterator (what map, select and their like give) that is read twice");
+  EXPECT_REFUSED(rendered("{% set it = [1, 2] | select %}{% set other = it | map('string') %}{{ it | first }}"), InputError,
+                 "an iterator (what map, select and their like give) that is read twice");
+  EXPECT_REFUSED(
+      rendered("{% set ns = namespace(goes=true) %}{% for x in [1, 2] if ns.goes %}{% set ns.goes = false %}{% endfor %}"),
+      InputError, "a loop whose condition is changed by what it does");
+  EXPECT_EQ(
+      rendered("{% set it = [1, 0, 2] | select %}{{ it | map('string') | join }}{% for x in [3, 0, 4] if x %}{{ loop.index }}"
+               "{{ loop.last }}{% endfor %}"),
+      "121False2True");
+}
+
+TEST(ChatTemplate, RefusesWhatIsNoConversation) {
+  const TemporaryDirectory directory;
+  directory.file("chat_template.jinja", "{{ messages[0].content }}");
+  const ChatTemplate chat = ChatTemplate::load(directory.path());
+  for (const auto& [row, part] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"messages": "hello"})", "\"messages\" is string, allowed: an array"},
+           {R"({"messages": []})", "found no message in \"messages\""},
+           {R"({"messages": ["hello"]})", "message 0 is string"},
+           {R"({"messages": [{"content": "x"}]})", "message 0 has no \"role\""},
+           {R"({"messages": [{"role": 3, "content": "x"}]})", "message 0 has no \"role\""},
+           {R"({"messages": [{"role": "user"}]})", "message 0 has no \"content\""}}) {
+    EXPECT_REFUSED(chat.render(row), InputError, part);
+  }
+}
+
+TEST(Data, ConversationsAreTrainedOnAsTheirTemplateWritesThem) {
+  const TemporaryDirectory directory;
+  const std::string tokenizer = directory.file("tokenizer.json", content_of(SPILLWAY_TEST_DATA "/tokenizers/qwen2.json"));
+  const std::string rows = directory.file(
+      "t.jsonl", R"({"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "World!"}]})");
+  DataRequest request;
+  request.paths = {rows};
+  request.seq_length = 64;
+  request.vocabulary = 512;
+  request.tokenizer = tokenizer;
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "t.jsonl line 1: ");
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "found no chat template");
+  directory.file("chat_template.jinja",
+                 "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");
+  std::vector<std::int32_t> ids;
+  Tokenizer::load(tokenizer).encode("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\nWorld!<|im_end|>\n", ids);
+  BatchSampler sampler(request);
+  EXPECT_EQ(sampler.counted_tokens(0), static_cast<std::int64_t>(ids.size()) - 1);
+  std::vector<std::int32_t> tokens(64), targets(64);
+  sampler.fill(0, 0, tokens, targets);
+  ids.resize(64, 0);
+  tokens[static_cast<std::size_t>(sampler.counted_tokens(0))] =
+      ids[static_cast<std::size_t>(sampler.counted_tokens(0))];  // the last is a target alone
+  EXPECT_EQ(tokens, ids);
+  request.tokenizer = "bytes";
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "\"messages\" without a tokenizer.json");
+}
+
+}  // namespace
+}  // namespace spillway

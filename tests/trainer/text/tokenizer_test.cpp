@@ -1,0 +1,400 @@
+#include "trainer/text/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "memory/error.h"
+#include "memory/parallel.h"
+#include "tests/trainer/temporary_directory.h"
+#include "trainer/data/data.h"
+#include "trainer/data/text_documents.h"
+#include "trainer/data/token_file.h"
+#include "trainer/text/tokenizer_added.h"
+#include "trainer/text/tokenizer_bpe.h"
+#include "trainer/text/tokenizer_split.h"
+#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+
+const std::string kTokenizers = SPILLWAY_TEST_DATA "/tokenizers/";
+
+json read_json(const std::string& path) { return json::parse(content_of(path)); }
+
+std::vector<std::int32_t> encoded(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<std::int32_t> ids;
+  tokenizer.encode(text, ids);
+  return ids;
+}
+
+// A small tokenizer with one part changed.
+std::string changed(const TemporaryDirectory& directory, const std::string& name, const std::function<void(json&)>& change) {
+  json file = read_json(kTokenizers + name + ".json");
+  change(file);
+  return directory.file("tokenizer.json", file.dump());
+}
+
+TEST(Tokenizer, GivesTheTokensOfTheReference) {
+  const json cases = read_json(kTokenizers + "cases.json");
+  const auto texts = cases.at("texts").get<std::vector<std::string>>();
+  ASSERT_GT(texts.size(), 100U);
+  for (const auto& [name, expected] : cases.at("ids").items()) {
+    const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
+    TokenEncoder encoder(tokenizer);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto ids = expected[i].get<std::vector<std::int32_t>>();
+      std::vector<std::int32_t> with_cache;
+      encoder.encode(texts[i], with_cache);
+      EXPECT_EQ(with_cache, ids) << name << ": " << json(texts[i]).dump();
+      EXPECT_EQ(encoded(tokenizer, texts[i]), ids) << name << ": " << json(texts[i]).dump();
+    }
+  }
+}
+
+TEST(Tokenizer, DecodesWhatItEncodes) {
+  const json cases = read_json(kTokenizers + "cases.json");
+  for (const char* name : {"gpt2", "llama3"}) {  // without NFC or tokens that take white space
+    const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
+    for (const json& text : cases.at("texts"))
+      EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text.get<std::string>())), text.get<std::string>());
+  }
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
+  const auto ids = encoded(tokenizer, "<|im_start|>a<|im_end|>");
+  EXPECT_EQ(tokenizer.decode(ids), "<|im_start|>a<|im_end|>");
+  EXPECT_EQ(tokenizer.decode(ids, SpecialTokens::skip), "a");
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{-1, 1'000'000}), "");
+}
+
+TEST(Tokenizer, KnowsItsTokens) {
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "qwen2.json");
+  EXPECT_EQ(tokenizer.end_of_text(), 0);
+  EXPECT_EQ(tokenizer.token_id("<|im_start|>"), 420);
+  EXPECT_EQ(tokenizer.token_id("no such token"), std::nullopt);
+  EXPECT_EQ(tokenizer.vocab_size(), 430);
+  EXPECT_EQ(tokenizer.path(), kTokenizers + "qwen2.json");
+}
+
+TEST(Tokenizer, LongWordsMergeAsShortOnes) {
+  // Every text of the two letters, by the heap and by the search: the merges of one must be those of the other.
+  BpeModel model;
+  std::ranges::fill(model.byte_ids, WordTable::kNone);
+  model.byte_ids['a'] = 0;
+  model.byte_ids['b'] = 1;
+  model.merges.reserve(6);
+  const std::int32_t rules[6][3] = {{0, 0, 2}, {1, 0, 3}, {2, 1, 4}, {3, 3, 5}, {4, 0, 6}, {2, 2, 7}};
+  for (std::uint32_t i = 0; i < 6; ++i) model.merges.insert(rules[i][0], rules[i][1], {i, rules[i][2]});
+  BpeEncoder encoder(model);
+  std::uint32_t random = 1;
+  for (int round = 0; round < 200; ++round) {
+    std::string word;
+    for (int i = 0; i < 40 + round; ++i) word += (random = random * 1664525U + 1013904223U) >> 31 ? 'a' : 'b';
+    std::vector<std::int32_t> naive;
+    for (const char c : word) naive.push_back(c - 'a');
+    for (;;) {
+      std::uint32_t best = MergeTable::kNoRank;
+      std::size_t at = 0;
+      for (std::size_t i = 0; i + 1 < naive.size(); ++i) {
+        const auto merge = model.merges.find(naive[i], naive[i + 1]);
+        if (merge.rank < best) best = merge.rank, at = i;
+      }
+      if (best == MergeTable::kNoRank) break;
+      naive[at] = rules[best][2];
+      naive.erase(naive.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
+    std::vector<std::int32_t> ids;
+    encoder.encode(word, ids);
+    EXPECT_EQ(ids, naive) << word;
+  }
+}
+
+TEST(Tokenizer, RefusesOtherKindsByName) {
+  const TemporaryDirectory directory;
+  const auto refused = [&](const std::function<void(json&)>& change, const std::string& part) {
+    const std::string path = changed(directory, "qwen2", change);
+    EXPECT_REFUSED(Tokenizer::load(path), InputError, part);
+  };
+  refused([](json& f) { f["model"]["type"] = "Unigram"; }, "model: found Unigram, allowed: BPE");
+  refused([](json& f) { f["model"] = {{"type", "WordPiece"}, {"vocab", {{"a", 0}}}}; }, "found WordPiece");
+  refused([](json& f) { f["model"]["dropout"] = 0.1; }, "dropout");
+  refused([](json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }, "end_of_word_suffix");
+  refused([](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, "normalizer: found NFKC");
+  refused(
+      [](json& f) {
+        f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
+      },
+      "found Lowercase");
+  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer: found Metaspace");
+  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Digits"}}; }, "found no ByteLevel");
+  refused([](json& f) { f["pre_tokenizer"] = nullptr; }, "pre_tokenizer: found null");
+  refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
+          "is not valid: end pattern with unmatched");
+  refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; }, "behavior \"Odd\"");
+  refused([](json& f) { f["model"]["merges"].push_back({"a"}); }, "merge ");
+  refused([](json& f) { f["model"]["merges"].push_back(3); }, "merge ");
+  refused([](json& f) { f["model"]["merges"].push_back({"q", "zzz"}); }, "which the vocabulary lacks");
+  refused([](json& f) { f["model"]["vocab"]["zz"] = -1; }, "found the id -1 of \"zz\"");
+  refused([](json& f) { f["model"]["vocab"]["zz"] = 4'000'000'000; }, "found the id 4000000000");
+  refused([](json& f) { f["model"].erase("vocab"); }, "found no \"vocab\"");
+  refused([](json& f) { f["added_tokens"][1]["id"] = 7; }, "found the id 7 of \"<|im_start|>\"");
+  refused([](json& f) { f["added_tokens"][1].erase("content"); }, "found no \"content\"");
+  EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "{\"model\": ")), InputError, "not valid JSON at byte");
+  EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "[]")), InputError, "allowed: a tokenizer.json");
+  EXPECT_REFUSED(Tokenizer::load(directory.path() + "/none.json"), InputError, "there is no such file");
+}
+
+TEST(Tokenizer, Utf8IsCheckedToTheByte) {
+  EXPECT_EQ(find_invalid_utf8("abc \xc3\xa9 \xe4\xbd\xa0 \xf0\x9f\x99\x82 \xf4\x8f\xbf\xbf"), kValidUtf8);
+  for (const std::string_view bad :
+       {"\x80", "\xff", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80", "\xc3", "\xe4\xbd", "\xf0\x9f\x99", "\xc3(", "\xe4\xbd("}) {
+    const std::string text = "0123456789\xc3\xa9" + std::string(bad);
+    EXPECT_EQ(find_invalid_utf8(text), 12U) << json(std::vector<int>(bad.begin(), bad.end())).dump();
+    EXPECT_EQ(find_invalid_utf8(text + "more of it"), 12U);
+  }
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "gpt2.json");
+  EXPECT_REFUSED(encoded(tokenizer, "ab\xff"), InputError, "found byte 0xff at byte 2, which is not UTF-8");
+}
+
+TEST(Tokenizer, NormalisesAsTheReferenceWhoseUnicodeIsOlder) {
+  std::string buffer;
+  EXPECT_EQ(to_nfc("e\u0301te\u0301", buffer), "\u00e9t\u00e9");
+  EXPECT_EQ(to_nfc("a\u0301\u0327", buffer), "\u00e1\u0327");
+  // Marks that it does not know stay where they are and let nothing past them.
+  for (const std::string_view text : {"\u0301\u07fd", "a\u1dfc\u1dfa", "e\u1dfa\u0301", "\u0327\U00010d24", "\U0001e08f\u0327"})
+    EXPECT_EQ(to_nfc(text, buffer), text) << json(std::string(text)).dump();
+  EXPECT_EQ(to_nfc("e\u0301\u1dfa\u0301\u0327", buffer), "\u00e9\u1dfa\u0327\u0301");
+  EXPECT_EQ(to_nfc("\U00011935\U00011930", buffer), "\U00011935\U00011930");
+}
+
+TEST(Tokenizer, KnowsTheCharactersOfUnicode16) {
+  for (const std::int32_t c : {0x897, 0x1c89, 0x10d69, 0x13bb4, 0x2ebf0}) EXPECT_TRUE(is_word(c)) << c;
+  for (const std::int32_t c : {0x1b4e, 0x10d8e, 0x1fae9}) EXPECT_FALSE(is_word(c)) << c;
+  const auto words_of = [](const json& pre_tokenizer, std::string_view text) {
+    const Splitter splitter(pre_tokenizer, "here");
+    SplitScratch scratch = splitter.scratch();
+    std::vector<std::string> words;
+    splitter.split(text, scratch, [&](std::string_view word) { words.emplace_back(word); });
+    return words;
+  };
+  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
+  const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  using testing::ElementsAre;
+  EXPECT_THAT(words_of(byte_level, "\U00013bb4b!"), ElementsAre(" \U00013bb4b", "!"));
+  EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {digits, byte_level}}}, "\U00016d71\r"),
+              ElementsAre(" \U00016d71", " \r"));
+  const json punctuation = {{"type", "Split"}, {"pattern", {{"Regex", "\\p{P}|\\p{S}|\\p{M}"}}}, {"behavior", "Isolated"}};
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  EXPECT_THAT(words_of({{"type", "Sequence"}, {"pretokenizers", {punctuation, bytes}}}, "a\U00011f4cb\U0001fae9c\u0897d"),
+              ElementsAre("a", "\U00011f4c", "b", "\U0001fae9", "c", "\u0897", "d"));
+}
+
+TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
+  const auto ids_in = [](const std::vector<AddedToken>& tokens, std::string_view text) {
+    std::vector<std::string> contents;
+    for (const AddedToken& token : tokens) contents.push_back(token.content);
+    std::vector<std::int32_t> ids;
+    AddedTokenFinder(tokens, contents)
+        .split(
+            text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
+    return ids;
+  };
+  using testing::ElementsAre;
+  const AddedToken both = {.content = "  ", .id = 7, .strips_left = true, .strips_right = true};
+  EXPECT_THAT(ids_in({both}, "    "), ElementsAre(7));
+  EXPECT_THAT(ids_in({both}, "a      b    "), ElementsAre(-1, 7, -1, 7));
+  // What takes nothing to its left is there although the one before it took it; the reference does the same.
+  const AddedToken right = {.content = "0", .id = 8, .strips_right = true}, none = {.content = "  ", .id = 9};
+  EXPECT_THAT(ids_in({right, none}, "0   x"), ElementsAre(8, 9, -1));
+}
+
+// Text of many lines, and of words alone, in which stretches can be cut.
+std::string long_text(std::size_t bytes) {
+  const json cases = read_json(kTokenizers + "cases.json");
+  std::string text;
+  std::uint32_t random = 5;
+  while (text.size() < bytes) {
+    random = random * 1664525U + 1013904223U;
+    text += cases["texts"][(random >> 8) % cases["texts"].size()].get<std::string>();
+    if (random >> 30 == 0) text += "\nline of it";
+    if (random >> 30 == 1) text += "some words and more";
+  }
+  return text;
+}
+
+TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
+  const std::string text = long_text(6 << 20);
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("long", text);
+  for (const char* name : {"gpt2", "llama3", "qwen2", "smollm2", "prefix_space", "removed"}) {
+    const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
+    const std::vector<std::int32_t> whole = encoded(tokenizer, text);
+    for (const int threads : {1, 3}) {
+      const ThreadPool pool(threads);
+      std::vector<std::int32_t> parts;
+      int ends = 0;
+      const DocumentCounts counts = encode_documents(
+          {path}, tokenizer, pool, BadLines::refuse,
+          [&](std::span<const std::int32_t> ids, bool ends_document) {
+            parts.insert(parts.end(), ids.begin(), ids.end());
+            ends += ends_document ? 1 : 0;
+          },
+          [](const DocumentCounts&) {});
+      EXPECT_EQ(ends, 1);
+      EXPECT_EQ(counts.tokens, static_cast<std::int64_t>(whole.size()));
+      EXPECT_EQ(counts.bytes, static_cast<Bytes>(text.size()));
+      EXPECT_TRUE(parts == whole) << name;
+    }
+  }
+  const Tokenizer gpt2 = Tokenizer::load(kTokenizers + "gpt2.json");
+  EXPECT_NE(gpt2.last_cut("a word"), std::string::npos);  // else the test above cuts nothing
+  EXPECT_EQ(Tokenizer::load(kTokenizers + "prefix_space.json").last_cut("a word"), std::string::npos);
+}
+
+DocumentCounts count(const std::string& path, BadLines bad_lines, std::vector<std::vector<std::int32_t>>* documents = nullptr) {
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
+  const ThreadPool pool(2);
+  std::vector<std::int32_t> open;
+  return encode_documents(
+      {path}, tokenizer, pool, bad_lines,
+      [&](std::span<const std::int32_t> ids, bool ends) {
+        open.insert(open.end(), ids.begin(), ids.end());
+        if (!ends) return;
+        if (documents) documents->push_back(open);
+        open.clear();
+      },
+      [](const DocumentCounts&) {});
+}
+
+TEST(TextDocuments, RowsOfJsonl) {
+  const TemporaryDirectory directory;
+  std::string rows;
+  std::vector<std::string> texts;
+  for (int i = 0; i < 20'000; ++i) {
+    texts.push_back(i % 7 == 0 ? "" : "row " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 300), 'x'));
+    rows += json({{"id", i}, {"text", texts.back()}, {"meta", {{"text", "inner"}}}}).dump() + (i % 3 == 0 ? "\r\n" : "\n");
+    if (i % 10 == 0) rows += "\n";
+  }
+  std::vector<std::vector<std::int32_t>> documents;
+  const DocumentCounts counts = count(directory.file("r.jsonl", rows), BadLines::refuse, &documents);
+  ASSERT_EQ(documents.size(), texts.size());
+  EXPECT_EQ(counts.documents, 20'000);
+  EXPECT_EQ(counts.empty_documents, 2858);
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
+  for (std::size_t i = 0; i < texts.size(); i += 97) EXPECT_EQ(documents[i], encoded(tokenizer, texts[i]));
+}
+
+TEST(TextDocuments, BadLinesAreNamedOrCounted) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"{\"text\": \"a", "not valid JSON at byte"},
+      {"{\"text\": \"a\xff\"}", "not valid JSON at byte"},
+      {"{\"text\": 3}", "\"text\" is a number"},
+      {"{\"text\": [\"a\"]}", "\"text\" is an array"},
+      {"{\"text\": {}}", "\"text\" is an object"},
+      {"{\"texts\": \"a\"}", "found neither \"text\" nor \"messages\""},
+      {"[1]", "found an array"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "found \"text\" twice"},
+      {"{\"text\": \"\\ud800\"}", "not valid JSON at byte"},
+      {std::string("{\"text\": \"a\"}\0", 14), "not valid JSON at byte 14"},
+      {"{\"text\": \"a\"} x", "not valid JSON at byte"},
+      {"\"text\"", "found a string"},
+  };
+  const TemporaryDirectory directory;
+  for (const auto& [row, part] : bad) {
+    const std::string path = directory.file("r.jsonl", "{\"text\": \"a\"}\n\n" + row + "\n{\"text\": \"b\"}\n");
+    EXPECT_REFUSED(count(path, BadLines::refuse), InputError, "r.jsonl line 3: ");
+    EXPECT_REFUSED(count(path, BadLines::refuse), InputError, part);
+    const DocumentCounts counts = count(path, BadLines::skip);
+    EXPECT_EQ(counts.documents, 2);
+    EXPECT_EQ(counts.bad_lines, 1);
+    EXPECT_THAT(counts.first_bad_line, testing::HasSubstr(part));
+  }
+}
+
+TEST(TextDocuments, WhatTextCannotBe) {
+  const TemporaryDirectory directory;
+  std::string text(5'000'000, 'w');
+  for (std::size_t i = 0; i < text.size(); i += 6) text[i] = ' ';
+  text[4'999'998] = '\xff';
+  EXPECT_REFUSED(count(directory.file("t.txt", text), BadLines::skip), InputError, "t.txt: found byte 0xff at byte 4999998");
+  EXPECT_EQ(count(directory.file("t.txt", std::string(100, '\0')), BadLines::refuse).tokens, 100);
+  EXPECT_EQ(count(directory.file("t.txt", ""), BadLines::refuse).empty_documents, 1);
+  EXPECT_REFUSED(count(directory.file("t.txt", std::string(65 << 20, 'x')), BadLines::refuse), InputError, "cannot be cut");
+}
+
+TEST(TextDocuments, LinesWithoutAnEndAreNamedOrLeftOut) {
+  const TemporaryDirectory directory;
+  const std::string endless = directory.file("e.jsonl", std::string(65 << 20, 'x'));
+  EXPECT_REFUSED(count(endless, BadLines::refuse), InputError, "e.jsonl line 1: longer than");
+  EXPECT_EQ(count(endless, BadLines::skip).bad_lines, 1);
+  const std::string row = "{\"text\": \"a\"}\n";
+  const std::string path = directory.file("t.jsonl", row + std::string(150 << 20, 'x') + "\n" + row + "no\n" + row);
+  const DocumentCounts counts = count(path, BadLines::skip);
+  EXPECT_EQ(counts.documents, 3);
+  EXPECT_EQ(counts.bad_lines, 2);
+  EXPECT_EQ(counts.bytes, static_cast<Bytes>(std::filesystem::file_size(path)));
+  EXPECT_THAT(counts.first_bad_line, testing::HasSubstr("t.jsonl line 2: longer than"));
+}
+
+TEST(TokenFile, IsThereWholeOrNotAtAll) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/t.bin";
+  {
+    TokenFileWriter writer(path, TokenWidth::u16);
+    writer.write(std::vector<std::int32_t>{1, 65535});
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  for (const TokenWidth width : {TokenWidth::u16, TokenWidth::u32}) {
+    TokenFileWriter writer(path, width);
+    writer.write(std::vector<std::int32_t>{1, 65535});
+    writer.write(std::vector<std::int32_t>{7});
+    writer.finish();
+    DataRequest request;
+    request.paths = {path};
+    request.seq_length = 2;
+    request.vocabulary = 65536;
+    request.order = DataOrder::sequential;
+    BatchSampler sampler(request);
+    std::vector<std::int32_t> tokens(2), targets(2);
+    sampler.fill(0, 0, tokens, targets);
+    EXPECT_EQ(tokens, (std::vector<std::int32_t>{1, 65535}));
+    EXPECT_EQ(targets, (std::vector<std::int32_t>{65535, 7}));
+    EXPECT_EQ(std::filesystem::file_size(path), 1024U + 3 * static_cast<std::size_t>(width));
+  }
+}
+
+TEST(Data, TextIsTokenized) {
+  const TemporaryDirectory directory;
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
+  const std::string text = "The quick brown fox, 12345 times.\nAnd again?";
+  const std::vector<std::int32_t> ids = encoded(tokenizer, text);
+  DataRequest request;
+  request.seq_length = static_cast<std::int64_t>(ids.size()) - 1;
+  request.vocabulary = 512;
+  request.tokenizer = kTokenizers + "llama3.json";
+  request.order = DataOrder::sequential;
+  for (const std::string& path : {directory.file("t.txt", text), directory.file("t.jsonl", json({{"text", text}}).dump())}) {
+    request.paths = {path};
+    BatchSampler sampler(request);
+    EXPECT_EQ(sampler.sequences(), 1);
+    std::vector<std::int32_t> tokens(ids.size() - 1), targets(ids.size() - 1);
+    sampler.fill(0, 0, tokens, targets);
+    EXPECT_EQ(tokens, std::vector<std::int32_t>(ids.begin(), ids.end() - 1)) << path;
+    EXPECT_EQ(targets, std::vector<std::int32_t>(ids.begin() + 1, ids.end())) << path;
+  }
+  request.vocabulary = 300;
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "has tokens up to 421, allowed: below 300, the vocabulary of the model");
+  request.paths = {directory.file("t.txt", text)};
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "has tokens up to 421, allowed: below 300, the vocabulary of the model");
+}
+
+}  // namespace
+}  // namespace spillway

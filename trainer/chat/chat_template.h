@@ -1,0 +1,35 @@
+// Conversations ("messages" of a JSONL row) as the text that a model reads, by the chat template that comes with its tokenizer.
+// Not here: the template language (template.h), and tokens.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trainer/chat/template.h"
+
+namespace spillway {
+
+class ChatTemplate {
+ public:
+  // Beside the tokenizer (a tokenizer.json, or a directory that has one): chat_template.jinja, else "chat_template" of
+  // tokenizer_config.json. An InputError where there is neither. Where there are several by name, "tool_use" is for rows with
+  // tools and "default" for the others.
+  static ChatTemplate load(const std::filesystem::path& tokenizer);
+
+  // `row` is a JSON object with "messages", and with "tools" where the template is to know them. The text as transformers renders
+  // it without a generation prompt; its special tokens are in it. As there, keys of a message that are null count as missing,
+  // and what an assistant thought has the names "reasoning_content" and "thinking" whichever of them (or "reasoning") the row
+  // has.
+  std::string render(std::string_view row) const;
+
+ private:
+  ChatTemplate(Template text, std::optional<Template> with_tools, TemplateValue::Entries variables);
+
+  Template template_;
+  std::optional<Template> with_tools_;
+  TemplateValue::Entries variables_;  // special tokens by name
+};
+
+}  // namespace spillway

@@ -1,0 +1,34 @@
+// What one conversation may cost: a template that would take for ever, or all memory, is refused. Templates come from anywhere.
+// Not here: what templates do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer/chat/template_value.h"
+
+namespace spillway {
+
+inline constexpr std::size_t kLongestTemplateText = 256 << 20;            // bytes
+inline constexpr std::int64_t kMostTemplateItems = 1 << 20;               // of a list that is made
+inline constexpr std::int64_t kLongestTemplateRange = 100'000;            // as the reference's sandbox has it
+inline constexpr std::size_t kDeepestTemplateValue = 200;                 // containers within each other
+inline constexpr std::int64_t kMostTemplateSteps = 10'000'000;            // statements and rounds of loops
+inline constexpr std::int64_t kMostTemplateWork = std::int64_t{1} << 32;  // bytes that are made or looked at
+
+class TemplateWork {
+ public:
+  void step() {
+    if (++steps_ > kMostTemplateSteps) throw TemplateProblem{"does not end within 10 million statements of one conversation"};
+  }
+  void spend(std::int64_t bytes) {
+    if (bytes > kMostTemplateWork - spent_) throw TemplateProblem{"does not end within 4 GiB of work for one conversation"};
+    spent_ += bytes;
+  }
+
+ private:
+  std::int64_t steps_ = 0;
+  std::int64_t spent_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,13 @@
+// What is wrong with a template, from where it is noticed to whoever knows the place. Not here: how it is told (template.h).
+#pragma once
+
+#include <string>
+
+namespace spillway {
+
+// What a template may not do; whoever knows the place in the template catches it and says where.
+struct TemplateProblem {
+  std::string found;
+};
+
+}  // namespace spillway

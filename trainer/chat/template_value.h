@@ -1,0 +1,153 @@
+// Values of the template language. Templates are written for Python's, so these are Python's: a tuple is no list, what map and
+// select give is gone once it was read, 1 == True, a dictionary's order does not matter to ==.
+// Not here: JSON (template_json.h), text (template_text.h), filters and methods (template_call.h).
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "trainer/chat/template_problem.h"
+
+namespace spillway {
+
+struct TemplateDictionary;
+struct TemplateSequence;
+struct TemplateSpace;
+struct TemplateLoop;
+struct TemplateMethod;
+
+// Cheap to copy: texts and containers are shared, and do not change but for namespaces, loops and iterators, which Python shares.
+class TemplateValue {
+ public:
+  enum class Kind : std::uint8_t {
+    undefined,
+    none,
+    boolean,
+    integer,
+    large_integer,  // beyond 64 bits: its digits, to be printed
+    real,
+    text,
+    markup,  // text that | safe made: what is added to it is escaped
+    list,
+    tuple,
+    range,
+    keys,  // of a dictionary, and so on
+    values,
+    pairs,
+    iterator,
+    dictionary,
+    space,  // namespace()
+    loop,
+    method,   // of a value, not called yet
+    function  // of the language
+  };
+  using Items = std::vector<TemplateValue>;
+  using Entry = std::pair<TemplateValue, TemplateValue>;
+  using Entries = std::vector<Entry>;
+
+  TemplateValue() = default;  // undefined
+  TemplateValue(std::nullptr_t) : kind_(Kind::none) {}
+  TemplateValue(std::same_as<bool> auto value) : kind_(Kind::boolean), held_(value) {}
+  TemplateValue(std::integral auto value) requires(!std::same_as<decltype(value), bool>)
+      : kind_(Kind::integer), held_(static_cast<std::int64_t>(value)) {}
+  TemplateValue(double value) : kind_(Kind::real), held_(value) {}
+  TemplateValue(std::string text, Kind kind = Kind::text)
+      : kind_(kind), held_(std::make_shared<const std::string>(std::move(text))) {}
+  TemplateValue(std::string_view text) : TemplateValue(std::string(text)) {}
+  TemplateValue(const char* text) : TemplateValue(std::string(text)) {}
+
+  static TemplateValue sequence(Kind kind, Items items);
+  static TemplateValue list(Items items) { return sequence(Kind::list, std::move(items)); }
+  static TemplateValue dictionary(Entries entries);  // a later entry of the same key counts, in the place of the first
+  static TemplateValue space(std::shared_ptr<TemplateSpace> space) { return {Kind::space, std::move(space)}; }
+  static TemplateValue loop(std::shared_ptr<TemplateLoop> loop) { return {Kind::loop, std::move(loop)}; }
+  static TemplateValue method(TemplateValue of, std::string name);
+
+  Kind kind() const { return kind_; }
+  bool is(Kind kind) const { return kind_ == kind; }
+  bool is_defined() const { return kind_ != Kind::undefined; }
+  bool is_text() const { return kind_ == Kind::text || kind_ == Kind::markup; }
+  bool is_number() const { return kind_ >= Kind::boolean && kind_ <= Kind::real; }
+  bool is_whole() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }
+  bool is_sequence() const { return kind_ >= Kind::list && kind_ <= Kind::iterator; }
+
+  // Each for its kinds alone.
+  bool boolean() const { return std::get<bool>(held_); }
+  std::int64_t integer() const { return is(Kind::boolean) ? (boolean() ? 1 : 0) : std::get<std::int64_t>(held_); }
+  double real() const { return is(Kind::real) ? std::get<double>(held_) : static_cast<double>(integer()); }
+  const std::string& text() const { return *std::get<std::shared_ptr<const std::string>>(held_); }  // or digits, or a name
+  TemplateSequence& sequence() const { return *std::get<std::shared_ptr<TemplateSequence>>(held_); }
+  const TemplateDictionary& dictionary() const { return *std::get<std::shared_ptr<const TemplateDictionary>>(held_); }
+  TemplateSpace& space() const { return *std::get<std::shared_ptr<TemplateSpace>>(held_); }
+  TemplateLoop& loop() const { return *std::get<std::shared_ptr<TemplateLoop>>(held_); }
+  const TemplateMethod& method() const { return *std::get<std::shared_ptr<const TemplateMethod>>(held_); }
+  const void* identity() const;
+
+  int depth() const;            // of containers within each other
+  std::int64_t weight() const;  // about how many bytes it takes to walk through all of it
+
+ private:
+  using Held = std::variant<std::monostate, bool, std::int64_t, double, std::shared_ptr<const std::string>,
+                            std::shared_ptr<TemplateSequence>, std::shared_ptr<const TemplateDictionary>,
+                            std::shared_ptr<TemplateSpace>, std::shared_ptr<TemplateLoop>, std::shared_ptr<const TemplateMethod>>;
+  TemplateValue(Kind kind, Held held) : kind_(kind), held_(std::move(held)) {}
+
+  Kind kind_ = Kind::undefined;
+  Held held_;
+};
+
+struct TemplateSequence {
+  TemplateValue::Items items;
+  std::size_t taken = 0;  // of an iterator
+  bool is_left = false;   // an iterator of which Python would still have some, but we cannot tell what
+  int depth = 1;
+  std::int64_t weight = 0;
+};
+
+struct TemplateSpace {
+  TemplateValue::Entries entries;
+};
+
+struct TemplateLoop {
+  TemplateValue::Items items;
+  std::size_t index0 = 0;
+};
+
+struct TemplateMethod {
+  TemplateValue of;
+  std::string name;
+};
+
+// The value of a key, or null. An unhashable key is a problem.
+const TemplateValue* find_entry(const TemplateValue& dictionary, const TemplateValue& key);
+const TemplateValue::Entries& entries_of(const TemplateValue& dictionary);
+bool is_hashable(const TemplateValue& value);
+
+bool is_true(const TemplateValue& value);
+bool are_equal(const TemplateValue& left, const TemplateValue& right);
+// Negative, 0 or positive; a problem where Python has no order for them, or we do not compare them.
+int order_of(const TemplateValue& left, const TemplateValue& right, std::string_view what_for);
+bool contains(const TemplateValue& whole, const TemplateValue& part);
+
+// What a loop over it meets, in that order: of an iterator what was not taken yet, which is gone then.
+TemplateValue::Items items_of(const TemplateValue& value);
+TemplateValue first_of(const TemplateValue& value);  // takes it, of an iterator
+std::int64_t length_of(const TemplateValue& value);
+
+// For what makes another iterator of it, or stops somewhere: Python looks at each item when it is asked for, we at once. Whoever
+// reads the iterator after that is refused.
+void leave_iterator(const TemplateValue& value);
+
+std::string_view kind_name(const TemplateValue& value);
+std::string quoted(std::string_view text);  // for messages: on one line, and not long
+// As Python's str().
+std::string printed(const TemplateValue& value);
+std::string printed_real(double value);
+
+}  // namespace spillway

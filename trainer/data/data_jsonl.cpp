@@ -1,0 +1,354 @@
+// JSONL: a row is a sequence. Rows are found once (their offsets and how many positions count are kept) and parsed where read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "memory/error.h"
+#include "trainer/data/data.h"
+#include "trainer/data/data_source.h"
+#include "trainer/host/file_blocks.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLongestLine = 64 << 20;  // bounds memory; a row of a million ids and labels has a quarter of it
+
+// What a row says. Vectors keep at most T + 1 elements, so that a hostile row costs no memory; `ids_found` counts them all.
+struct Row {
+  std::vector<std::int32_t> ids;     // [at most T + 1]
+  std::vector<std::int32_t> labels;  // [at most T + 1]
+  std::int64_t ids_found = 0;
+  std::int64_t labels_found = 0;
+  bool has_ids = false;
+  bool has_labels = false;
+  bool has_text = false;
+  bool has_messages = false;
+};
+
+// Reads a row as the parser meets it: no tree is built. Numbers outside of the keys that we read are not looked at.
+class RowReader {
+ public:
+  using number_integer_t = json::number_integer_t;
+  using number_unsigned_t = json::number_unsigned_t;
+  using number_float_t = json::number_float_t;
+  using string_t = json::string_t;
+  using binary_t = json::binary_t;
+
+  RowReader(Row& row, SequenceShape shape, TextRows text_rows, const RowEncoding& encoding)
+      : row_(row), shape_(shape), text_rows_(text_rows), encoding_(encoding) {}
+
+  const std::string& problem() const { return problem_; }
+
+  bool null() { return scalar("null"); }
+  bool boolean(bool) { return scalar("a boolean"); }
+  bool number_float(number_float_t, const string_t& text) { return scalar(text); }
+  bool number_unsigned(number_unsigned_t value) {
+    return number(value > std::numeric_limits<std::int32_t>::max() ? std::numeric_limits<std::int64_t>::max()
+                                                                   : static_cast<std::int64_t>(value));
+  }
+  bool number_integer(number_integer_t value) { return number(value); }
+  bool string(string_t& text) {
+    if (depth_ == 1 && key_ == Key::text) {
+      key_ = Key::other;
+      try {
+        take_text(text);
+      } catch (const InputError& error) {
+        problem_ = error.what();
+        return false;
+      }
+      return true;
+    }
+    return scalar("a string");
+  }
+  bool binary(binary_t&) { return true; }  // JSON text has none
+  bool start_object(std::size_t) {
+    ++depth_;
+    if (depth_ == 1) return true;
+    return depth_ == 2 && key_ == Key::text ? refuse("\"text\" is an object", "a string") : inner("an object");
+  }
+  bool end_object() { return --depth_, true; }
+  bool start_array(std::size_t) {
+    if (depth_ == 0) return refuse("an array", "an object a line");
+    ++depth_;
+    if (depth_ == 2 && key_ == Key::text) return refuse("\"text\" is an array", "a string");
+    return depth_ == 2 || inner("an array");
+  }
+  bool end_array() { return --depth_, true; }
+  bool key(string_t& name) {
+    if (depth_ != 1) return true;
+    key_ = Key::other;
+    if (name == "input_ids") {
+      row_.ids.clear();  // a "text" before it gives way
+      return enter(Key::input_ids, row_.has_ids, name);
+    }
+    if (name == "labels") return enter(Key::labels, row_.has_labels, name);
+    if (name == "text") return enter(Key::text, row_.has_text, name);
+    if (name == "messages") return enter(Key::other, row_.has_messages, name);
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string&, const json::exception&) {
+    if (problem_.empty()) problem_ = fmt::format("not valid JSON at byte {} of the line", byte);
+    return false;
+  }
+
+  // After the last byte of `line`: the row is complete, or `problem` says why not.
+  bool finish(std::string_view line) {
+    if (row_.has_ids) {
+      if (row_.has_labels && row_.labels_found != row_.ids_found) {
+        return refuse(fmt::format("{} labels for {} input_ids", row_.labels_found, row_.ids_found),
+                      "as many labels as input_ids");
+      }
+      return row_.ids_found > 0 || refuse("no input_ids", "at least one");
+    }
+    if (row_.has_labels) return refuse("\"labels\" without \"input_ids\"", "both");
+    if (row_.has_text) {
+      if (text_rows_ == TextRows::refuse) {
+        return refuse("\"text\" without --tokenizer bytes or PATH, and the model has no tokenizer.json",
+                      "either, or rows of \"input_ids\"");
+      }
+      if (text_token_ >= 0) {
+        return refuse(fmt::format("byte {} in \"text\"", text_token_),
+                      fmt::format("below {}, the vocabulary of the model", shape_.vocabulary));
+      }
+      row_.ids_found = text_found_;
+      return row_.ids_found > 0 || refuse("an empty \"text\"", "at least one token");
+    }
+    if (row_.has_messages) return finish_messages(line);
+    return refuse("neither \"input_ids\" nor \"text\" nor \"messages\"", "one of them");
+  }
+
+ private:
+  enum class Key : std::uint8_t { other, input_ids, labels, text };
+
+  // Rows of conversations are few bytes a token and short: such a row is parsed once more, as a tree.
+  bool finish_messages(std::string_view line) {
+    if (text_rows_ != TextRows::tokenizer) {
+      return refuse("\"messages\" without a tokenizer.json, with which their chat template comes",
+                    "--tokenizer PATH, or rows of \"text\" or \"input_ids\"");
+    }
+    try {
+      take_text(encoding_.text_of_messages(line));
+    } catch (const InputError& error) {
+      problem_ = error.what();
+      return false;
+    }
+    row_.ids_found = text_found_;
+    return row_.ids_found > 0 || refuse("\"messages\" without text", "at least one token");
+  }
+
+  bool refuse(std::string_view found, std::string_view allowed) {
+    problem_ = fmt::format("found {}, allowed: {}", found, allowed);
+    return false;
+  }
+  bool enter(Key key, bool& seen, const std::string& name) {
+    if (seen) return refuse(fmt::format("\"{}\" twice", name), "each key once");
+    seen = true;
+    key_ = key;
+    return true;
+  }
+  bool is_list() const { return key_ == Key::input_ids || key_ == Key::labels; }
+  std::string_view list_name() const { return key_ == Key::labels ? "labels" : "input_ids"; }
+  // Something other than a whole number where numbers belong.
+  bool inner(std::string_view found) {
+    return is_list() ? refuse(fmt::format("{} in \"{}\"", found, list_name()), "whole numbers") : true;
+  }
+  bool scalar(std::string_view found) {
+    if (depth_ == 0) return refuse(found, "an object a line");
+    if (depth_ == 1 && is_list()) return refuse(fmt::format("\"{}\" is {}", list_name(), found), "an array of whole numbers");
+    if (depth_ == 1 && key_ == Key::text) return refuse(fmt::format("\"text\" is {}", found), "a string");
+    return depth_ == 1 ? true : inner(found);
+  }
+  bool number(std::int64_t value) {
+    if (depth_ != 2 || !is_list()) return scalar(std::to_string(value));
+    const bool is_label = key_ == Key::labels;
+    std::vector<std::int32_t>& list = is_label ? row_.labels : row_.ids;
+    std::int64_t& found = is_label ? row_.labels_found : row_.ids_found;
+    const bool in_vocabulary = value >= 0 && value < shape_.vocabulary;
+    if (!in_vocabulary && !(is_label && value == kNoLoss)) {
+      const std::string shown = value == std::numeric_limits<std::int64_t>::max() ? "a number above 2^31" : std::to_string(value);
+      return refuse(
+          fmt::format("{} {} at position {}", is_label ? "label" : "token", shown, found),
+          fmt::format("0 to {} (the vocabulary of the model){}", shape_.vocabulary - 1, is_label ? ", or -100 for no loss" : ""));
+    }
+    if (found <= shape_.seq_length) list.push_back(static_cast<std::int32_t>(value));
+    ++found;
+    return true;
+  }
+  void take_text(const std::string& text) {
+    if (text_rows_ == TextRows::refuse || row_.has_ids) return;
+    row_.ids.clear();
+    if (text_rows_ == TextRows::tokenizer) {
+      encoding_.encode(text, row_.ids);
+      text_found_ = static_cast<std::int64_t>(row_.ids.size());
+      row_.ids.resize(std::min(row_.ids.size(), static_cast<std::size_t>(shape_.seq_length + 1)));
+      return;
+    }
+    text_token_ = -1;
+    for (const char c : text) {
+      const auto token = static_cast<std::int32_t>(static_cast<unsigned char>(c));
+      if (token >= shape_.vocabulary) text_token_ = token;
+      if (static_cast<std::int64_t>(row_.ids.size()) <= shape_.seq_length) row_.ids.push_back(token);
+    }
+    text_found_ = static_cast<std::int64_t>(text.size());
+  }
+
+  Row& row_;
+  SequenceShape shape_;
+  TextRows text_rows_;
+  const RowEncoding& encoding_;
+  Key key_ = Key::other;
+  int depth_ = 0;
+  std::int64_t text_found_ = 0;
+  std::int32_t text_token_ = -1;  // one that is not in the vocabulary
+  std::string problem_;
+};
+
+class JsonlFile final : public SequenceSource {
+ public:
+  JsonlFile(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape, RowEncoding encoding, BadLines bad_lines)
+      : file_(std::move(file)),
+        long_rows_(long_rows),
+        text_rows_(text_rows),
+        bad_lines_(bad_lines),
+        encoding_(std::move(encoding)),
+        shape_(shape) {
+    row_.ids.reserve(static_cast<std::size_t>(shape.seq_length + 1));
+    row_.labels.reserve(static_cast<std::size_t>(shape.seq_length + 1));
+    index_rows();
+  }
+
+  std::int64_t sequences() const override { return static_cast<std::int64_t>(counted_.size()); }
+  std::int64_t counted(std::int64_t index) const override { return counted_[static_cast<std::size_t>(index)]; }
+  bool has_sequences_without_loss() const override { return without_loss_; }
+  SkippedLines skipped() const override { return skipped_; }
+
+  void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
+    const std::int64_t first = offsets_[static_cast<std::size_t>(index)];
+    const std::int64_t behind = offsets_[static_cast<std::size_t>(index) + 1] - first;  // with lines that were left out
+    line_.resize(std::min(static_cast<std::size_t>(behind), longest_ + 1));
+    file_.read(first, std::as_writable_bytes(std::span(line_)));
+    line_.resize(std::min(line_.find('\n'), line_.size()));
+    parse(line_, [&] { return describe(index); });
+    const std::size_t used = row_.ids.size() - 1;
+    const std::vector<std::int32_t>& following = row_.has_labels ? row_.labels : row_.ids;
+    std::copy_n(row_.ids.begin(), used, tokens.begin());
+    std::copy_n(following.begin() + 1, used, targets.begin());
+    std::ranges::fill(tokens.subspan(used), 0);
+    std::ranges::fill(targets.subspan(used), kNoLoss);
+  }
+
+  // Lines are counted only when a message needs them.
+  std::string describe(std::int64_t index) const override {
+    std::int64_t line = 1;
+    for_each_block(file_, 0, offsets_[static_cast<std::size_t>(index)],
+                   [&](Bytes, std::span<const std::byte> block) { line += std::ranges::count(block, std::byte{'\n'}); });
+    return fmt::format("{} line {}", file_.path().string(), line);
+  }
+
+ private:
+  template <typename Where>
+  void parse(std::string_view line, const Where& where) {
+    row_.ids.clear();
+    row_.labels.clear();
+    row_ = Row{std::move(row_.ids), std::move(row_.labels)};
+    // The parser takes a zero byte for the end and would not see what follows.
+    if (line.find('\0') != line.npos)
+      throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
+    RowReader reader(row_, shape_, text_rows_, encoding_);
+    if (!json::sax_parse(line, &reader) || !reader.finish(line))
+      throw InputError(fmt::format("{}: {}", where(), reader.problem()));
+    if (row_.ids_found > shape_.seq_length + 1 && long_rows_ == LongRows::refuse) {
+      throw InputError(fmt::format("{}: found {} tokens, allowed: at most {} (--seq-length + 1)", where(), row_.ids_found,
+                                   shape_.seq_length + 1),
+                       "lengthen --seq-length, or cut such rows with --truncate");
+    }
+  }
+
+  void refuse_or_skip(const std::string& problem, const std::string& help) {
+    if (bad_lines_ == BadLines::refuse)
+      throw InputError(problem, help.empty() ? "--skip-bad-lines leaves such lines out and counts them" : help);
+    if (skipped_.count++ == 0) skipped_.first = problem;
+  }
+
+  void index_row(std::string_view line, std::int64_t offset, std::int64_t number) {
+    if (line.find_first_not_of(" \t\r") == line.npos) return;
+    try {
+      parse(line, [&] { return fmt::format("{} line {}", file_.path().string(), number); });
+    } catch (const InputError& error) {
+      return refuse_or_skip(error.what(), error.help());
+    }
+    std::int64_t counted = static_cast<std::int64_t>(row_.ids.size()) - 1;
+    if (row_.has_labels) counted -= std::count(row_.labels.begin() + 1, row_.labels.end(), kNoLoss);
+    offsets_.push_back(offset);
+    counted_.push_back(static_cast<std::int32_t>(counted));
+    without_loss_ = without_loss_ || counted == 0;
+    longest_ = std::max(longest_, line.size());
+  }
+
+  void index_rows() {
+    std::string pending;  // a line that began in an earlier block
+    std::int64_t pending_offset = 0;
+    std::int64_t number = 1;
+    bool is_dropped = false;  // the line that began there was too long
+    const Bytes size = file_.size();
+    for_each_block(file_, 0, size, [&](Bytes offset, std::span<const std::byte> block) {
+      std::string_view text(reinterpret_cast<const char*>(block.data()), block.size());
+      for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n'), ++number) {
+        if (is_dropped) {
+          is_dropped = false;
+        } else if (pending.empty()) {
+          index_row(text.substr(0, end), offset, number);
+        } else {
+          pending.append(text.substr(0, end));
+          index_row(pending, pending_offset, number);
+          pending.clear();
+        }
+        text.remove_prefix(end + 1);
+        offset += static_cast<std::int64_t>(end) + 1;
+      }
+      if (is_dropped) return;
+      if (pending.empty()) pending_offset = offset;
+      pending.append(text);
+      if (pending.size() > kLongestLine) {
+        refuse_or_skip(fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", file_.path().string(), number,
+                                   kLongestLine),
+                       "");
+        is_dropped = true;
+        pending.clear();
+      }
+    });
+    if (!pending.empty()) index_row(pending, pending_offset, number);
+    offsets_.push_back(size);
+    offsets_.shrink_to_fit();
+    counted_.shrink_to_fit();
+    line_.reserve(longest_ + 1);
+  }
+
+  PosixFile file_;
+  LongRows long_rows_;
+  TextRows text_rows_;
+  BadLines bad_lines_;
+  RowEncoding encoding_;
+  SequenceShape shape_;
+  std::vector<std::int64_t> offsets_;  // [rows + 1] where each row begins; blank lines belong to the row before
+  std::vector<std::int32_t> counted_;  // [rows] positions with loss
+  bool without_loss_ = false;
+  SkippedLines skipped_;
+  std::size_t longest_ = 0;
+  Row row_;
+  std::string line_;
+};
+
+}  // namespace
+
+std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
+                                                RowEncoding encoding, BadLines bad_lines) {
+  return std::make_unique<JsonlFile>(std::move(file), long_rows, text_rows, shape, std::move(encoding), bad_lines);
+}
+
+}  // namespace spillway

@@ -1,0 +1,59 @@
+// Sequences of one file, by index. Token files are cut into windows; JSONL files have a row a sequence.
+// Not here: the order in which sequences are taken (data.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/posix_file.h"
+
+namespace spillway {
+
+// Lines of JSONL that are not right.
+enum class BadLines : std::uint8_t { refuse, skip };
+struct SkippedLines {
+  std::int64_t count = 0;
+  std::string first;  // file, line and reason
+};
+
+// T positions of a sequence, V vocabulary.
+class SequenceSource {
+ public:
+  virtual ~SequenceSource() = default;
+  virtual std::int64_t sequences() const = 0;
+  // Positions of a sequence that have a loss.
+  virtual std::int64_t counted(std::int64_t index) const = 0;
+  // True where some sequence counts nothing at all.
+  virtual bool has_sequences_without_loss() const = 0;
+  virtual void read(std::int64_t index, std::span<std::int32_t> tokens /*[T]*/, std::span<std::int32_t> targets /*[T]*/) = 0;
+  virtual std::string describe(std::int64_t index) const = 0;  // "rows.jsonl line 3"
+  virtual SkippedLines skipped() const { return {}; }
+};
+
+struct SequenceShape {
+  std::int64_t seq_length;  // T
+  std::int64_t vocabulary;  // V
+};
+
+// bytes: a token is a byte. llm_c: 256 int32 of header, then 16-bit or 32-bit tokens. u16, u32: nothing but tokens of that width.
+enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16, u32 };
+// Windows of T + 1 tokens that overlap by one; what is left at the end is not used. All tokens are checked now.
+std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape);
+
+enum class LongRows : std::uint8_t { refuse, truncate };  // those to be refused are bad lines
+enum class TextRows : std::uint8_t { refuse, bytes, tokenizer };
+// How text becomes tokens, for TextRows::tokenizer.
+struct RowEncoding {
+  std::function<void(std::string_view text, std::vector<std::int32_t>& ids)> encode;  // appends
+  std::function<std::string(std::string_view row)> text_of_messages;                  // of a row that has them
+};
+// All rows are parsed now, and again when read.
+std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
+                                                RowEncoding encoding = {}, BadLines bad_lines = BadLines::refuse);
+
+}  // namespace spillway

@@ -1,0 +1,392 @@
+#include "trainer/data/text_documents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "trainer/chat/chat_template.h"
+#include "trainer/text/utf8.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kBatch = 4 << 20;     // of text in memory, where it can be cut
+constexpr std::size_t kPiece = 128 << 10;   // of text that a thread takes at once
+constexpr std::size_t kLongest = 64 << 20;  // of text that cannot be cut, and of a line of JSONL
+
+constexpr const char* kSkipHelp = "--skip-bad-lines leaves such lines out and counts them";
+
+// Takes "text" of the object on a line as the parser meets it.
+class TextRow final : public nlohmann::json_sax<json> {
+ public:
+  std::string text;
+  std::string problem;
+
+  bool null() override { return scalar("null"); }
+  bool boolean(bool) override { return scalar("a boolean"); }
+  bool number_integer(number_integer_t) override { return scalar("a number"); }
+  bool number_unsigned(number_unsigned_t) override { return scalar("a number"); }
+  bool number_float(number_float_t, const string_t&) override { return scalar("a number"); }
+  bool binary(binary_t&) override { return true; }
+  bool string(string_t& value) override {
+    if (depth_ != 1 || !is_text_) return scalar("a string");
+    text.swap(value);
+    is_text_ = false;
+    return true;
+  }
+  bool start_object(std::size_t) override { return depth_ == 1 && is_text_ ? scalar("an object") : (++depth_, true); }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(std::size_t) override {
+    return depth_ == 0 || (depth_ == 1 && is_text_) ? scalar("an array") : (++depth_, true);
+  }
+  bool end_array() override { return --depth_, true; }
+  bool key(string_t& name) override {
+    if (depth_ != 1) return true;
+    is_text_ = name == "text";
+    if (is_text_ && has_text_) return refuse("found \"text\" twice, allowed: each key once");
+    has_text_ = has_text_ || is_text_;
+    if (name == "messages" && std::exchange(has_messages_, true))
+      return refuse("found \"messages\" twice, allowed: each key once");
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception&) override {
+    return refuse(fmt::format("not valid JSON at byte {} of the line", byte));
+  }
+  bool has_text() const { return has_text_; }
+  bool has_messages() const { return has_messages_; }
+  bool finish() {
+    return has_text_ || has_messages_ ||
+           refuse("found neither \"text\" nor \"messages\", allowed: an object with one of them a line");
+  }
+
+ private:
+  bool refuse(std::string reason) {
+    if (problem.empty()) problem = std::move(reason);
+    return false;
+  }
+  bool scalar(const char* found) {
+    if (depth_ == 0) return refuse(fmt::format("found {}, allowed: an object with \"text\" or \"messages\" a line", found));
+    return depth_ == 1 && is_text_ ? refuse(fmt::format("\"text\" is {}, allowed: a string", found)) : true;
+  }
+
+  int depth_ = 0;
+  bool is_text_ = false;
+  bool has_text_ = false;
+  bool has_messages_ = false;
+};
+
+// The template is looked for where the first conversation is met: text needs none.
+class Conversations {
+ public:
+  explicit Conversations(const Tokenizer& tokenizer) : tokenizer_(tokenizer.path()) {}
+  std::string text_of(std::string_view row) const {
+    std::call_once(is_loaded_, [&] { template_.emplace(ChatTemplate::load(tokenizer_)); });
+    return template_->render(row);
+  }
+
+ private:
+  std::string tokenizer_;
+  mutable std::once_flag is_loaded_;
+  mutable std::optional<ChatTemplate> template_;
+};
+
+// What a thread takes at once: lines of JSONL, or a stretch of a text.
+struct Piece {
+  std::string_view text;
+  std::int64_t first_line = 1;
+  bool ends_document = false;
+  // Its result:
+  std::vector<std::int32_t> ids;
+  std::vector<std::size_t> ends;  // of documents in ids
+  std::int64_t bad_lines = 0;
+  std::string problem;  // the first
+
+  void clear() {
+    ids.clear();
+    ends.clear();
+    bad_lines = 0;
+    problem.clear();
+  }
+};
+
+void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, const Conversations& conversations,
+                 TokenEncoder& encoder) {
+  std::string_view rest = piece.text;
+  for (std::int64_t line = piece.first_line; !rest.empty(); ++line) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view row = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (row.find_first_not_of(" \t\r") == row.npos) continue;
+    TextRow reader;
+    // The parser takes a zero byte for the end and would not see what follows.
+    const std::size_t zero = row.find('\0');
+    if (zero != row.npos) reader.problem = fmt::format("not valid JSON at byte {} of the line", zero + 1);
+    const std::size_t before = piece.ids.size();
+    if (reader.problem.empty() && json::sax_parse(row, &reader) && reader.finish()) {
+      try {
+        encoder.encode(reader.has_text() ? reader.text : conversations.text_of(row), piece.ids);
+        piece.ends.push_back(piece.ids.size());
+        continue;
+      } catch (const Error& error) {
+        reader.problem = error.what();
+        piece.ids.resize(before);
+      }
+    }
+    if (piece.bad_lines++ == 0) piece.problem = fmt::format("{} line {}: {}", file, line, reader.problem);
+    if (bad_lines == BadLines::refuse) return;
+  }
+}
+
+void encode_text(Piece& piece, const std::string& file, TokenEncoder& encoder) {
+  try {
+    encoder.encode(piece.text, piece.ids);
+    if (piece.ends_document) piece.ends.push_back(piece.ids.size());
+  } catch (const Error& error) {
+    piece.problem = fmt::format("{}: {}", file, error.what());
+  }
+}
+
+// The text of one file that is in memory, and where it stands in the file.
+class TextWindow {
+ public:
+  explicit TextWindow(const std::string& path) : file_(PosixFile::open_to_read(path)), size_(file_.size()) {}
+
+  std::string_view text() const { return std::string_view(buffer_).substr(taken_); }
+  bool is_at_end() const { return offset_ + static_cast<Bytes>(buffer_.size()) >= size_; }
+  Bytes offset() const { return offset_ + static_cast<Bytes>(taken_); }  // of text() in the file
+  void take(std::size_t bytes) { taken_ += bytes; }
+  // Drops what is in memory, and reads and drops on to the end of the line.
+  void drop_line() {
+    for (;;) {
+      take(text().size());
+      fill(kBatch);
+      const std::size_t newline = text().find('\n');
+      if (newline != text().npos) return take(newline + 1);
+      if (is_at_end()) return take(text().size());
+    }
+  }
+  // Reads until there are `bytes` of text, or all.
+  void fill(std::size_t bytes) {
+    buffer_.erase(0, taken_);
+    offset_ += static_cast<Bytes>(taken_);
+    taken_ = 0;
+    const std::size_t before = buffer_.size();
+    const Bytes left = size_ - offset_ - static_cast<Bytes>(before);
+    if (before >= bytes || left <= 0) return;
+    buffer_.resize(before + static_cast<std::size_t>(std::min<Bytes>(left, static_cast<Bytes>(bytes - before))));
+    file_.read(offset_ + static_cast<Bytes>(before), std::as_writable_bytes(std::span(buffer_).subspan(before)));
+  }
+
+ private:
+  PosixFile file_;
+  Bytes size_;
+  std::string buffer_;
+  Bytes offset_ = 0;       // of the buffer in the file
+  std::size_t taken_ = 0;  // of the buffer
+};
+
+class DocumentReader {
+ public:
+  DocumentReader(const Tokenizer& tokenizer, const ThreadPool& pool, BadLines bad_lines,
+                 FunctionRef<void(std::span<const std::int32_t>, bool)> tokens, FunctionRef<void(const DocumentCounts&)> progress)
+      : tokenizer_(tokenizer),
+        conversations_(tokenizer),
+        pool_(pool),
+        bad_lines_(bad_lines),
+        tokens_(tokens),
+        progress_(progress) {
+    for (int i = 0; i < pool.threads(); ++i) encoders_.emplace_back(tokenizer);
+  }
+
+  void read(const std::string& path) {
+    const bool has_rows = std::filesystem::path(path).extension() == ".jsonl";
+    TextWindow window(path);
+    std::size_t wanted = kBatch;
+    bool is_open = !has_rows;  // a text is a document even where it is empty
+    std::int64_t line = 1;
+    for (;;) {
+      window.fill(wanted);
+      if (window.text().empty() && !is_open) break;
+      const Bytes before = window.offset();
+      pieces_ = 0;
+      if (has_rows)
+        cut_rows(window, line);
+      else
+        is_open = !cut_text(window, path);
+      if (pieces_ == 0) {  // nothing can be cut off yet
+        if (wanted >= kLongest) {
+          if (!has_rows || bad_lines_ == BadLines::refuse) refuse_long(path, has_rows, window.offset(), line);
+          count_bad_line(long_line(path, line), 1);
+          window.drop_line();
+          counts_.bytes += window.offset() - before;
+          ++line;
+          wanted = kBatch;
+          progress_(counts_);
+          continue;
+        }
+        wanted *= 2;
+        continue;
+      }
+      wanted = kBatch;
+      pool_.parallel_for(static_cast<std::int64_t>(pieces_), [&](std::int64_t task, int worker) {
+        Piece& piece = batch_[static_cast<std::size_t>(task)];
+        TokenEncoder& encoder = encoders_[static_cast<std::size_t>(worker)];
+        if (has_rows)
+          encode_rows(piece, bad_lines_, path, conversations_, encoder);
+        else
+          encode_text(piece, path, encoder);
+      });
+      counts_.bytes += window.offset() - before;
+      hand_over();
+      progress_(counts_);
+      if (!has_rows && !is_open) break;
+    }
+  }
+
+  DocumentCounts& counts() { return counts_; }
+
+ private:
+  Piece& next_piece() {
+    if (pieces_ == batch_.size()) batch_.emplace_back();
+    Piece& piece = batch_[pieces_++];
+    piece.clear();
+    return piece;
+  }
+
+  // Whole lines of what is in memory become pieces.
+  void cut_rows(TextWindow& window, std::int64_t& line) {
+    const std::string_view text = window.text();
+    std::size_t end = text.size();
+    if (!window.is_at_end()) {
+      end = text.rfind('\n');
+      if (end == text.npos) return;
+      ++end;
+    }
+    std::size_t at = 0;
+    while (at < end) {
+      const std::size_t newline = text.find('\n', std::min(at + kPiece, end - 1));
+      const std::size_t stop = newline == text.npos ? end : newline + 1;
+      Piece& piece = next_piece();
+      piece.text = text.substr(at, stop - at);
+      piece.first_line = line;
+      line += std::count(piece.text.begin(), piece.text.end(), '\n');
+      at = stop;
+    }
+    window.take(end);
+  }
+
+  // Stretches that have the tokens of the whole become pieces; true when the document ended.
+  bool cut_text(TextWindow& window, const std::string& path) {
+    std::string_view text = window.text();
+    const std::size_t invalid = find_invalid_utf8(text);
+    if (invalid != kValidUtf8) {
+      // A character may be cut by the end of what was read.
+      if (window.is_at_end() || invalid + 3 < text.size())
+        throw InputError(fmt::format("{}: {}", path, invalid_utf8_message(text, invalid, window.offset())),
+                         "convert the file to UTF-8");
+      text = text.substr(0, invalid);
+    }
+    std::size_t at = 0;
+    const bool is_whole = window.is_at_end();
+    for (std::size_t length = kPiece;;) {
+      const std::string_view rest = text.substr(at);
+      if (is_whole && length >= rest.size()) {
+        add_stretch(rest, true);
+        window.take(at + rest.size());
+        return true;
+      }
+      std::size_t end = std::min(length, rest.size());
+      while (end < rest.size() && (static_cast<unsigned char>(rest[end]) & 0xc0U) == 0x80) --end;
+      const std::size_t cut = tokenizer_.last_cut(rest.substr(0, end));
+      if (cut != rest.npos) {
+        add_stretch(rest.substr(0, cut), false);
+        at += cut;
+        length = kPiece;
+      } else if (length >= rest.size()) {
+        window.take(at);
+        return false;
+      } else {
+        length *= 2;
+      }
+    }
+  }
+  void add_stretch(std::string_view text, bool ends_document) {
+    Piece& piece = next_piece();
+    piece.text = text;
+    piece.ends_document = ends_document;
+  }
+
+  static std::string long_line(const std::string& path, std::int64_t line) {
+    return fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", path, line, kLongest);
+  }
+  void count_bad_line(const std::string& problem, std::int64_t lines) {
+    if (counts_.bad_lines == 0) counts_.first_bad_line = problem;
+    counts_.bad_lines += lines;
+  }
+  [[noreturn]] void refuse_long(const std::string& path, bool has_rows, Bytes offset, std::int64_t line) const {
+    if (has_rows) throw InputError(long_line(path, line), kSkipHelp);
+    throw InputError(
+        fmt::format("{}: more than {} bytes from byte {} on cannot be cut, allowed: text up to that", path, kLongest, offset),
+        "the tokenizer needs that text as one; break it into lines of words, or into several files");
+  }
+
+  void hand_over() {
+    for (std::size_t i = 0; i < pieces_; ++i) {
+      const Piece& piece = batch_[i];
+      if (!piece.problem.empty()) {
+        const bool may_skip = bad_lines_ == BadLines::skip && piece.bad_lines > 0;
+        if (!may_skip) {
+          throw InputError(piece.problem, piece.bad_lines > 0 ? kSkipHelp : "");
+        }
+        count_bad_line(piece.problem, piece.bad_lines);
+      }
+      const std::span<const std::int32_t> ids(piece.ids);
+      std::size_t begin = 0;
+      for (const std::size_t end : piece.ends) {
+        in_document_ += static_cast<std::int64_t>(end - begin);
+        tokens_(ids.subspan(begin, end - begin), true);
+        ++counts_.documents;
+        counts_.empty_documents += in_document_ == 0 ? 1 : 0;
+        in_document_ = 0;
+        begin = end;
+      }
+      if (begin < ids.size()) tokens_(ids.subspan(begin), false);
+      in_document_ += static_cast<std::int64_t>(ids.size() - begin);
+      counts_.tokens += static_cast<std::int64_t>(ids.size());
+    }
+  }
+
+  const Tokenizer& tokenizer_;
+  Conversations conversations_;
+  const ThreadPool& pool_;
+  BadLines bad_lines_;
+  FunctionRef<void(std::span<const std::int32_t>, bool)> tokens_;
+  FunctionRef<void(const DocumentCounts&)> progress_;
+  std::vector<TokenEncoder> encoders_;  // [threads]
+  std::vector<Piece> batch_;
+  std::size_t pieces_ = 0;  // of the batch in use
+  std::int64_t in_document_ = 0;
+  DocumentCounts counts_;
+};
+
+}  // namespace
+
+DocumentCounts encode_documents(const std::vector<std::string>& files, const Tokenizer& tokenizer, const ThreadPool& pool,
+                                BadLines bad_lines, FunctionRef<void(std::span<const std::int32_t>, bool)> tokens,
+                                FunctionRef<void(const DocumentCounts&)> progress) {
+  DocumentReader reader(tokenizer, pool, bad_lines, tokens, progress);
+  for (const std::string& file : files) reader.read(file);
+  return reader.counts();
+}
+
+}  // namespace spillway

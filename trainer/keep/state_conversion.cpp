@@ -1,0 +1,101 @@
+#include "trainer/keep/state_conversion.h"
+
+#include <fmt/format.h>
+
+#include "memory/bfloat16.h"
+#include "memory/types.h"
+#include "offload/host_adamw.h"
+
+namespace spillway {
+namespace {
+
+constexpr auto kWeight = static_cast<std::size_t>(StateKind::weight), kLow = static_cast<std::size_t>(StateKind::low);
+
+template <typename T>
+const T* read(const std::byte* array) {
+  return reinterpret_cast<const T*>(array);
+}
+template <typename T>
+T* write(std::byte* array) {
+  return reinterpret_cast<T*>(array);
+}
+
+template <typename From, typename To>
+void convert_moment(const std::byte* in, std::byte* out, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) write<To>(out)[i] = from_float<To>(to_float(read<From>(in)[i]));
+}
+
+std::string_view name_of(StateChoice state) { return state == StateChoice::compact ? "compact" : "exact"; }
+
+}  // namespace
+
+void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to,
+                   const std::array<std::byte*, kStateKinds>& out, std::int64_t elements) {
+  const auto master = [&](std::int64_t i) {
+    return from == StateForm::fp32 ? read<float>(in[kWeight])[i]
+                                   : join_master(read<BFloat16>(in[kWeight])[i], read<std::int16_t>(in[kLow])[i]);
+  };
+  for (std::int64_t i = 0; i < elements; ++i) {
+    if (to == StateForm::fp32) {
+      write<float>(out[kWeight])[i] = master(i);
+      continue;
+    }
+    const SplitMaster split = split_master(master(i));
+    write<BFloat16>(out[kWeight])[i] = split.high;
+    write<std::int16_t>(out[kLow])[i] = split.low;
+  }
+  const bool narrow_before = from == StateForm::compact, narrow_after = to == StateForm::compact;
+  for (const StateKind kind : {StateKind::m, StateKind::v}) {
+    const std::byte* before = in[static_cast<std::size_t>(kind)];
+    std::byte* after = out[static_cast<std::size_t>(kind)];
+    if (narrow_before && narrow_after) {
+      convert_moment<BFloat16, BFloat16>(before, after, elements);
+    } else if (narrow_before) {
+      convert_moment<BFloat16, float>(before, after, elements);
+    } else if (narrow_after) {
+      convert_moment<float, BFloat16>(before, after, elements);
+    } else {
+      convert_moment<float, float>(before, after, elements);
+    }
+  }
+}
+
+std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOptions& now) {
+  std::vector<std::string> changes;
+  if (before.batch.micro_batch_size != now.batch.micro_batch_size) {
+    changes.push_back(
+        fmt::format("--micro-batch-size {} instead of {}: gradients are summed in other groups, so from here on losses agree "
+                    "with those of the run before to "
+                    "rounding, not to the bit",
+                    now.batch.micro_batch_size, before.batch.micro_batch_size));
+  }
+  if (before.precision.dtype != now.precision.dtype) {
+    changes.push_back(
+        fmt::format("--dtype {} instead of {}: the state is taken over {}; what is computed from here on is rounded otherwise",
+                    name_of(now.precision.dtype), name_of(before.precision.dtype),
+                    before.precision.state == StateChoice::compact ? "with moments widened" : "to the bit"));
+  } else if (before.precision.state != now.precision.state) {
+    changes.push_back(
+        fmt::format("--state {} instead of {}: weights are taken over to the bit, moments are {}; losses go on close to those of "
+                    "the run before",
+                    name_of(now.precision.state), name_of(before.precision.state),
+                    now.precision.state == StateChoice::compact ? "rounded to bf16" : "widened to fp32"));
+  }
+  if (before.batch.global_batch_size != now.batch.global_batch_size) {
+    changes.push_back(
+        fmt::format("--global-batch-size {} instead of {}: the data go on where they would be if all steps had been of this size",
+                    now.batch.global_batch_size, before.batch.global_batch_size));
+  }
+  if (before.batch.seq_length != now.batch.seq_length) {
+    changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another",
+                                  now.batch.seq_length, before.batch.seq_length));
+  }
+  if (before.data.drop_last != now.data.drop_last) {
+    changes.push_back(
+        fmt::format("{} --drop-last, unlike before: the data go on where they would be if all steps had been like this",
+                    now.data.drop_last ? "with" : "without"));
+  }
+  return changes;
+}
+
+}  // namespace spillway

@@ -1,0 +1,236 @@
+#include "trainer/keep/state_io.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "memory/arena.h"
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "models/safetensors.h"
+#include "offload/host_adamw.h"
+#include "trainer/keep/state_conversion.h"
+#include "trainer/keep/state_sums.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t kChunk = 1 << 20;  // elements
+static_assert(kChunk % kBlockElements == 0);
+
+// Visits every array of every block in chunks of at most kChunk elements.
+void for_each_chunk(
+    const Plan& plan, const UnitGraph& graph,
+    const std::function<void(int block, const StateArray& array, std::int64_t begin, std::int64_t elements)>& visit) {
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    const std::int64_t elements = graph.blocks[block].elements;
+    for (const StateArray& array : state_of(graph.blocks[block], plan.choices.form)) {
+      for (std::int64_t begin = 0; begin < elements; begin += kChunk)
+        visit(block, array, begin, std::min(kChunk, elements - begin));
+    }
+  }
+}
+
+std::span<std::byte> bytes_of(const Arena& arena, Bytes begin, Bytes bytes) {
+  return {arena.data() + begin, static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace
+
+ElementType element_type_of(const StateArray& array) {
+  return array.kind == StateKind::low ? ElementType::u16 : element_type_of(array.type);
+}
+
+BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed) {
+  if (model.directory.empty()) {
+    return [&model, &graph, seed](int block, std::int64_t begin, std::span<float> out) {
+      initial_block_range(model.config, graph.blocks[block], seed, begin, out);
+    };
+  }
+  const auto reader = std::make_shared<const SafetensorsReader>(model.directory);
+  check_weights(*reader, model.config, graph);
+  return [reader, &graph](int block, std::int64_t begin, std::span<float> out) {
+    read_block_range(*reader, graph.blocks[block], begin, out);
+  };
+}
+
+void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, WeightParts parts, const BlockSource& source) {
+  const Arena staging(8 * kChunk, "weights on their way in");
+  auto* master = reinterpret_cast<float*>(staging.data());
+  auto* high = reinterpret_cast<BFloat16*>(staging.data() + 4 * kChunk);
+  auto* low = reinterpret_cast<std::int16_t*>(staging.data() + 6 * kChunk);
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    const std::int64_t all = graph.blocks[block].elements;
+    for (std::int64_t begin = 0; begin < all; begin += kChunk) {
+      const std::int64_t elements = std::min(kChunk, all - begin);
+      source(block, begin, {master, static_cast<std::size_t>(elements)});
+      if (form == StateForm::fp32) {
+        executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
+        continue;
+      }
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const SplitMaster split = split_master(master[i]);
+        high[i] = split.high;
+        low[i] = split.low;
+      }
+      executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
+      if (parts == WeightParts::master)
+        executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
+    }
+  }
+}
+
+void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
+                      std::uint64_t seed) {
+  write_weights(executor, graph, plan.choices.form, WeightParts::master, weights_of_model(model, graph, seed));
+}
+
+namespace {
+
+std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) {
+  std::vector<TensorToWrite> tensors;
+  for (const ParameterBlock& block : graph.blocks) {
+    for (const StateArray& array : state_of(block, plan.choices.form))
+      tensors.push_back({state_array_name(block, array.kind), element_type_of(array), {block.elements}});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+  SummedWriter writer(file, tensors_of(plan, graph));
+  const Arena staging(4 * kChunk, "state on its way out");
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    const auto data = bytes_of(staging, 0, elements * array.each());
+    executor.read_state(block, array.kind, begin, data);
+    writer.append(state_array_name(graph.blocks[block], array.kind), data);
+  });
+  return writer.finish();
+}
+
+StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file,
+                          const std::function<void()>& between) {
+  SummedWriter writer(file, tensors_of(plan, graph));
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    const auto first = static_cast<std::size_t>(begin * array.each()), bytes = static_cast<std::size_t>(elements * array.each());
+    writer.append(state_array_name(graph.blocks[block], array.kind), held.on_device(block, array.kind).subspan(first, bytes));
+    between();
+  });
+  return writer.finish();
+}
+
+namespace {
+
+// A checkpoint's arrays in the form that they have there.
+class StoredState {
+ public:
+  StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted)
+      : path_(file),
+        graph_(graph),
+        reader_(file),
+        file_(PosixFile::open_to_read(file)),
+        sums_(read_state_sums(file)),
+        form_(wanted) {
+    const auto has = [&](StateKind kind, ElementType type) {
+      const StoredTensor* tensor = reader_.find(state_array_name(graph_.blocks.front(), kind));
+      return tensor != nullptr && tensor->type == type;
+    };
+    // What is neither is refused for not being in the form that is wanted.
+    if (has(StateKind::weight, ElementType::f32)) {
+      form_ = StateForm::fp32;
+    } else if (has(StateKind::low, ElementType::u16)) {
+      form_ = has(StateKind::m, ElementType::bf16) ? StateForm::compact : StateForm::exact;
+    }
+  }
+
+  StateForm form() const noexcept { return form_; }
+
+  // Pieces of an array from its first element on; the last one checks them all.
+  void read(int block, const StateArray& array, std::int64_t begin, std::span<std::byte> data) {
+    const std::string name = state_array_name(graph_.blocks[block], array.kind);
+    const StoredTensor* tensor = reader_.find(name);
+    const ElementType wanted = element_type_of(array);
+    if (tensor == nullptr || tensor->type != wanted || tensor->elements != graph_.blocks[block].elements) {
+      throw InputError(
+          fmt::format("{}: the checkpoint has {} for {}, but this model's state wants {} elements of {}", path_,
+                      tensor == nullptr ? "nothing" : fmt::format("{} elements of {}", tensor->elements, name_of(tensor->type)),
+                      name, graph_.blocks[block].elements, name_of(wanted)),
+          "Load it with the model that it was saved with.");
+    }
+    const Bytes at = begin * array.each();
+    file_.read(tensor->offset + at, data);
+    ContentHasher& hasher = hashers_[static_cast<std::size_t>(array.kind)];
+    hasher.add(data);
+    if (at + std::ssize(data) == tensor->bytes) check_state_sum(sums_, path_, name, hasher.take());
+  }
+
+ private:
+  const std::string path_;
+  const UnitGraph& graph_;
+  const SafetensorsReader reader_;
+  const PosixFile file_;
+  const StateSums sums_;
+  std::array<ContentHasher, kStateKinds> hashers_;  // of arrays that are being read
+  StateForm form_;
+};
+
+void load_converted(StoredState& stored, Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  constexpr Bytes place = 4 * kChunk;
+  const Arena staging(2 * kStateKinds * place, "state on its way into another form");
+  std::array<const std::byte*, kStateKinds> in{};
+  std::array<std::byte*, kStateKinds> out{};
+  for (int kind = 0; kind < kStateKinds; ++kind) {
+    in[static_cast<std::size_t>(kind)] = staging.data() + kind * place;
+    out[static_cast<std::size_t>(kind)] = staging.data() + (kStateKinds + kind) * place;
+  }
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    for (std::int64_t begin = 0; begin < graph.blocks[block].elements; begin += kChunk) {
+      const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
+      for (const StateArray& array : state_of(graph.blocks[block], stored.form()))
+        stored.read(block, array, begin, bytes_of(staging, static_cast<int>(array.kind) * place, elements * array.each()));
+      convert_state(stored.form(), in, plan.choices.form, out, elements);
+      for (const StateArray& array : state_of(graph.blocks[block], plan.choices.form)) {
+        const Bytes at = (kStateKinds + static_cast<int>(array.kind)) * place;
+        executor.write_state(block, array.kind, begin, bytes_of(staging, at, elements * array.each()));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file) {
+  StoredState stored(file, graph, plan.choices.form);
+  if (stored.form() != plan.choices.form) return load_converted(stored, executor, plan, graph);
+  const Arena staging(4 * kChunk, "state on its way in");
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    const auto data = bytes_of(staging, 0, elements * array.each());
+    stored.read(block, array, begin, data);
+    executor.write_state(block, array.kind, begin, data);
+  });
+}
+
+bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph) {
+  const Arena staging(4 * kChunk, "weights that are looked at");
+  bool finite = true;
+  for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
+    if (array.kind != StateKind::weight || !finite) return;
+    const bool single = array.type == DType::float32;
+    executor.read_state(block, array.kind, begin, bytes_of(staging, 0, elements * array.each()));
+    for (std::int64_t i = 0; i < elements; ++i) {
+      // The exponent of a number that is not finite is all ones, in the upper half of an fp32 as in a bf16.
+      const auto* halves = reinterpret_cast<const std::uint16_t*>(staging.data());
+      const std::uint16_t upper = halves[single ? 2 * i + 1 : i];
+      finite &= (upper & 0x7f80) != 0x7f80;
+    }
+  });
+  return finite;
+}
+
+}  // namespace spillway

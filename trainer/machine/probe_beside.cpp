@@ -1,0 +1,107 @@
+#include <atomic>
+#include <thread>
+
+#include "models/units_alone.h"
+#include "trainer/machine/probe_measure.h"
+#include "trainer/machine/probe_work.h"
+
+namespace spillway {
+namespace {
+
+// Repetitions a second, at least one, until told to stop or for so long.
+double rate_until(const std::atomic<bool>& stop, const std::function<void()>& work) {
+  int runs = 0;
+  const double seconds = seconds_of([&] {
+    for (; !stop.load(std::memory_order_relaxed) || runs == 0; ++runs) work();
+  });
+  return runs / seconds;
+}
+
+// For so long, of which `timed` returns what it counts itself: preparations do not count.
+double rate_for(double seconds, const std::function<double()>& timed) {
+  int runs = 0;
+  double counted_s = 0;
+  for (double all_s = 0; runs == 0 || all_s < seconds; ++runs) all_s += seconds_of([&] { counted_s += timed(); });
+  return runs / counted_s;
+}
+
+// Two loads at once, of which the first sets the time.
+struct Rates {
+  double first = 0, second = 0;
+};
+Rates rates_of_both(double seconds, const std::function<void()>& first, const std::function<void()>& second) {
+  Rates rates;
+  std::atomic<bool> stop{false};
+  std::thread other([&] { rates.second = rate_until(stop, second); });
+  rates.first = rate_for(seconds, [&] { return seconds_of(first); });
+  stop.store(true);
+  other.join();
+  return rates;
+}
+
+// Layers and updates as beside each other in a step.
+class Loads {
+ public:
+  Loads(const ThreadPool& pool, std::int64_t updated)
+      : units_(pool, "smollm2-135m", {.sequence = 256}, UnitsAlone::Units::of_layers),
+        update_pool_(pool.threads(), PoolPriority::high),  // as the update lane has
+        update_(update_pool_, updated) {
+    layer(), update();
+  }
+  void layer() { units_.run_all(); }
+  void update() { update_.run(); }
+  double layers_for(double seconds) {
+    return rate_for(seconds, [&] { return seconds_of(units_); });
+  }
+  double updates_for(double seconds) {
+    return rate_for(seconds, [&] { return seconds_of(update_, &Update::run); });
+  }
+
+ private:
+  UnitsAlone units_;
+  ThreadPool update_pool_;
+  Update update_;
+};
+
+}  // namespace
+
+// What a lane does beside another, as a share of what it does alone right before and right after: other programs and the drive
+// itself change from moment to moment.
+
+std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
+  // 64 MiB, beside the layer's 21 MiB and more: each of them drives the other's out of the caches.
+  Loads loads(pool, 4 << 20);
+  const double half_s = sampling.pass_s / 2;
+  const double layers = loads.layers_for(half_s), updates = loads.updates_for(half_s);
+  const Rates both = rates_of_both(2 * sampling.pass_s, [&] { loads.layer(); }, [&] { loads.update(); });
+  const double updates_after = loads.updates_for(half_s), layers_after = loads.layers_for(half_s);
+  return {figure("shared_compute", both.first / mean({layers, layers_after})),
+          figure("shared_update", both.second / mean({updates, updates_after}))};
+}
+
+std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling) {
+  Loads loads(pool, 2 << 20);  // 32 MiB, as many as the moves have
+  std::vector<Measurement> measurements;
+  const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double)) {
+    const double half_s = sampling.pass_s / 2;
+    Rates both;
+    const auto together = [&](double (Loads::*load)(double)) {
+      std::thread other([&] { both.second = (disk.*move)(sampling.pass_s); });
+      both.first = (loads.*load)(0.8 * sampling.pass_s);
+      other.join();
+    };
+    const double layers = loads.layers_for(half_s), moves = (disk.*move)(half_s);
+    together(&Loads::layers_for);
+    const double moves_after = (disk.*move)(half_s), layers_after = loads.layers_for(half_s);
+    measurements.push_back(figure("compute_beside_" + way, both.first / mean({layers, layers_after})));
+    measurements.push_back(figure(way + "_beside_compute", both.second / mean({moves, moves_after})));
+    const double updates = loads.updates_for(half_s);
+    together(&Loads::updates_for);
+    measurements.push_back(figure("update_beside_" + way, both.first / mean({updates, loads.updates_for(half_s)})));
+  };
+  beside("read", &DiskMoves::read_for);
+  beside("write", &DiskMoves::write_for);
+  return measurements;
+}
+
+}  // namespace spillway

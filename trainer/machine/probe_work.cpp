@@ -1,0 +1,220 @@
+#include "trainer/machine/probe_work.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "memory/prompt_thread.h"
+#include "memory/random.h"
+#include "models/units_alone.h"
+#include "offload/host_adamw.h"
+#include "trainer/machine/nvme_directories.h"
+
+namespace spillway {
+namespace {
+
+// Beyond the caches of a processor's share of a server.
+constexpr Bytes kCold = 40 * kMiB;
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Done by a thread such as the lanes of NVMe have.
+template <typename F>
+void in_prompt_thread(const F& work) {
+  std::exception_ptr error;
+  std::thread thread([&] {
+    make_thread_prompt();
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+// Drives may do without writing what is all alike, or what they have already: each page gets what no other has.
+void fill_pages(const Arena& arena, std::uint64_t& pages) {
+  for (Bytes at = 0; at + 8 <= arena.bytes(); at += kExtentAlignment) {
+    const std::uint64_t word = mix64(pages++);
+    std::memcpy(arena.at(at), &word, sizeof word);
+  }
+}
+
+Arena filled(Bytes bytes) {
+  Arena arena(bytes, "probe of NVMe");
+  for (Bytes at = 0; at + 8 <= bytes; at += 8) {
+    const std::uint64_t word = mix64(static_cast<std::uint64_t>(at));
+    std::memcpy(arena.at(at), &word, sizeof word);
+  }
+  return arena;
+}
+
+}  // namespace
+
+Products::Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out)
+    : pool_(pool),
+      engine_(pool.threads()),
+      forward_(ops::linear_forward(dtype, n, in, out)),
+      input_(ops::linear_input_gradient(dtype, n, in, out, dtype)),
+      weight_(ops::linear_weight_gradient(dtype, n, in, out, ops::Store::write)),
+      x_(round_up(n * in * size_of(dtype), 64)),
+      w_(round_up(in * out * size_of(dtype), 64)),
+      dw_(round_up(in * out * 4, 64)),
+      y_(round_up(n * out * size_of(dtype), 64)),
+      copies_(static_cast<int>((kCold + w_ + dw_ - 1) / (w_ + dw_))),
+      flops_(6.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out)) {
+  const Bytes scratch =
+      std::max({engine_.scratch_bytes(forward_), engine_.scratch_bytes(input_), engine_.scratch_bytes(weight_)});
+  arena_.emplace(x_ + y_ + copies_ * (w_ + dw_) + scratch, "probe of matrix products");
+  arena_->prefault(pool);
+  fill_with_numbers(arena_->at(0), x_ + y_ + w_, dtype);
+  for (int copy = 1; copy < copies_; ++copy)
+    std::memcpy(arena_->at(x_ + y_ + copy * w_), arena_->at(x_ + y_), static_cast<std::size_t>(w_));
+}
+
+void Products::run() {
+  std::byte *x = arena_->at(0), *y = arena_->at(x_), *w = arena_->at(x_ + y_ + next_ * w_),
+            *dw = arena_->at(x_ + y_ + copies_ * w_ + next_ * dw_), *scratch = arena_->at(x_ + y_ + copies_ * (w_ + dw_));
+  engine_.run(pool_, forward_, {.a = x, .b = w, .c = y}, scratch);
+  engine_.run(pool_, input_, {.a = y, .b = w, .c = x}, scratch);
+  engine_.run(pool_, weight_, {.a = y, .b = x, .c = dw}, scratch);
+  next_ = (next_ + 1) % copies_;
+}
+
+Update::Update(const ThreadPool& pool, std::int64_t elements)
+    : pool_(pool), elements_(elements), arena_(16 * elements, "probe of memory") {
+  arena_.prefault(pool);
+}
+
+void Update::run() {
+  const ExactState state{reinterpret_cast<BFloat16*>(arena_.at(0)), reinterpret_cast<std::int16_t*>(arena_.at(2 * elements_)),
+                         array(4), array(8)};
+  host_adamw(pool_, {.lr = 1e-4}, {.count = elements_}, source_of(state), array(12), state);
+}
+
+void Update::pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
+
+DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most)
+    : bytes_([&] {
+        constexpr Bytes least = 128 * kKiB;
+        return std::clamp<Bytes>(store_capacity(store_directories(directories)) / 2 / least * least, least, most);
+      }()),
+      segment_(std::min<Bytes>(bytes_ / 2, 16 * kMiB)),
+      store_([&] { return Store({.directories = store_directories(directories), .bytes = bytes_}); }()),
+      reads_{.channel = store_->open_channel({}), .direction = IoDirection::read},
+      writes_{.channel = store_->open_channel({}), .direction = IoDirection::write, .end = bytes_} {}
+
+SettlingRate DiskMoves::settle_writes(const SettlingRule& rule) {
+  const SettlingRate rate = settle(writes_, rule, [&](const SettlingRate& so_far) {
+    return so_far.over() && (writes_.went_round || writes_.at >= 2 * segment_);
+  });
+  reads_.end = writes_.begin = written() / segment_ / 2 * segment_;
+  if (writes_.went_round) writes_.at = writes_.begin;
+  return rate;
+}
+
+Bytes DiskMoves::written() const { return writes_.went_round ? bytes_ / segment_ * segment_ : writes_.at; }
+
+SettlingRate DiskMoves::settle_reads(const SettlingRule& rule) {
+  return settle(reads_, rule, [](const SettlingRate& so_far) { return so_far.over(); });
+}
+
+DiskMoves::Both DiskMoves::settle_both(const SettlingRule& rule) {
+  std::atomic<bool> reads_over{false}, writes_over{false};
+  const auto beside = [&](Way& way, std::atomic<bool>& mine, const std::atomic<bool>& other) {
+    const auto gone = [](std::atomic<bool>* over) { over->store(true); };
+    const std::unique_ptr<std::atomic<bool>, decltype(gone)> end(&mine, gone);  // nobody waits for one that failed
+    return settle(way, rule, [&](const SettlingRate& so_far) {
+      mine.store(so_far.over());
+      return mine.load() && other.load();
+    });
+  };
+  std::future<SettlingRate> reads = std::async(std::launch::async, [&] { return beside(reads_, reads_over, writes_over); });
+  SettlingRate writes = beside(writes_, writes_over, reads_over);
+  writes_.end = written();
+  return {.reads = reads.get(), .writes = std::move(writes)};
+}
+
+SettlingRate DiskMoves::settle(Way& way, const SettlingRule& rule, const std::function<bool(const SettlingRate&)>& over) {
+  SettlingRate rate(rule);
+  Moved before;
+  move(way, [&](const Moved& now) {
+    if (now.seconds - before.seconds < rule.window_s) return false;
+    rate.add(static_cast<double>(now.bytes - before.bytes), now.seconds - before.seconds);
+    before = now;
+    return over(rate);
+  });
+  return rate;
+}
+
+double DiskMoves::rate_of(Way& way, double seconds) {
+  const Moved moved = move(way, [&](const Moved& now) { return now.seconds >= seconds; });
+  return static_cast<double>(moved.bytes) / moved.seconds;
+}
+
+DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&)>& enough) {
+  const std::array<Arena, 2> memory = {filled(segment_), filled(segment_)};
+  const auto begin = Clock::now();
+  Moved moved;
+  in_prompt_thread([&] {
+    std::optional<IoTicket> before;
+    const auto complete = [&] {
+      if (!before) return;
+      way.channel.wait(*before);
+      moved = {.bytes = moved.bytes + segment_, .seconds = seconds_since(begin)};
+    };
+    for (std::size_t turn = 0; moved.bytes == 0 || !enough(moved); ++turn) {
+      if (way.at + segment_ > way.end) way.at = way.begin, way.went_round = true;
+      const Arena& mine = memory[turn % memory.size()];
+      if (way.direction == IoDirection::write) fill_pages(mine, pages_);
+      const IoSegment segment{way.at, mine.data(), segment_};
+      const IoTicket ticket = way.channel.start(way.direction, {&segment, 1});
+      way.at += segment_;
+      complete();
+      before = ticket;
+    }
+    complete();
+  });
+  return moved;
+}
+
+// A few hundred at a time, as a micro-batch's rows are.
+double DiskMoves::sync_s() {
+  const Arena memory = filled(kSmallRequestBytes);
+  const IoSegment segment{writes_.begin, memory.data(), kSmallRequestBytes};
+  writes_.channel.sync();  // of what the drive still has of all before
+  writes_.channel.write({&segment, 1});
+  const auto begin = Clock::now();
+  writes_.channel.sync();
+  return seconds_since(begin);
+}
+
+double DiskMoves::move_small(Way& way, double seconds) {
+  constexpr std::uint64_t together = 256;
+  const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, (way.end - way.begin) / kSmallRequestBytes));
+  std::vector<IoSegment> moves(std::min<std::uint64_t>(together, static_cast<std::uint64_t>(segment_ / kSmallRequestBytes)));
+  const Arena memory = filled(static_cast<Bytes>(moves.size()) * kSmallRequestBytes);
+  const auto begin = Clock::now();
+  std::uint64_t moved = 0;
+  in_prompt_thread([&] {
+    while (moved == 0 || seconds_since(begin) < seconds) {
+      for (std::size_t i = 0; i < moves.size(); ++i) {
+        moves[i] = {way.begin + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes,
+                    memory.data() + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};
+      }
+      way.channel.wait(way.channel.start(way.direction, moves));
+    }
+  });
+  return static_cast<double>(moved) / seconds_since(begin);
+}
+
+}  // namespace spillway

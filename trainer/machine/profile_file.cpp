@@ -1,0 +1,313 @@
+#include "trainer/machine/profile_file.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "models/strict_json.h"
+#include "trainer/host/json_place.h"
+#include "trainer/machine/disk_device.h"
+#include "trainer/machine/known_machines.h"
+
+namespace spillway {
+namespace {
+
+// Raised when figures are measured in another way: what was kept is then measured again.
+constexpr int kMeasuredBy = 12;
+
+enum class Presence : std::uint8_t { required, optional };
+
+struct NamedRate {
+  std::string_view name;
+  double MachineProfile::*rate;
+  double least, most;  // beyond these no machine is: a figure in another unit, or a slip of the hand
+  Presence presence = Presence::required;
+  bool may_be_zero = false;  // of what a machine may not have
+};
+constexpr double kLeastFlops = 1e6, kMostFlops = 1e18;
+constexpr NamedRate kRates[] = {
+    {"gemm_bf16_flops", &MachineProfile::gemm_bf16_flops, kLeastFlops, kMostFlops},
+    {"gemm_fp32_flops", &MachineProfile::gemm_fp32_flops, kLeastFlops, kMostFlops},
+    {"attention_bf16_flops", &MachineProfile::attention_bf16_flops, kLeastFlops, kMostFlops},
+    {"attention_fp32_flops", &MachineProfile::attention_fp32_flops, kLeastFlops, kMostFlops},
+    {"memory_bytes", &MachineProfile::memory_bytes, kLeastBytesPerS, kMostBytesPerS},
+    {"update_bytes", &MachineProfile::update_bytes, kLeastBytesPerS, kMostBytesPerS},
+    {"nvme_read_bytes", &MachineProfile::nvme_read_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
+    {"nvme_write_bytes", &MachineProfile::nvme_write_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
+    {"nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
+    {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required,
+     true},
+    {"operation_s", &MachineProfile::operation_s, 1e-9, 1},
+    // Of profiles that were written before these were measured: nothing is lost to them.
+    {"nvme_read_requests", &MachineProfile::nvme_read_requests, 1, 1e10, Presence::optional, true},
+    {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
+    {"nvme_sync_s", &MachineProfile::nvme_sync_s, 1e-9, 100, Presence::optional, true},
+    {"pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},
+    {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, 1e-3, 1e5, Presence::optional, true},
+    {"layers_bf16", &MachineProfile::layers_bf16, 0.001, 2, Presence::optional},
+    {"layers_fp32", &MachineProfile::layers_fp32, 0.001, 2, Presence::optional},
+    {"compute_beside_read", &MachineProfile::compute_beside_read, 0.001, 1, Presence::optional},
+    {"compute_beside_write", &MachineProfile::compute_beside_write, 0.001, 1, Presence::optional},
+    {"update_beside_read", &MachineProfile::update_beside_read, 0.001, 1, Presence::optional},
+    {"update_beside_write", &MachineProfile::update_beside_write, 0.001, 1, Presence::optional},
+    {"read_beside_compute", &MachineProfile::read_beside_compute, 0.001, 1, Presence::optional},
+    {"write_beside_compute", &MachineProfile::write_beside_compute, 0.001, 1, Presence::optional},
+    {"shared_compute", &MachineProfile::shared_compute, 0.001, 1},
+    {"shared_update", &MachineProfile::shared_update, 0.001, 1},
+    {"upload_bytes", &MachineProfile::upload_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"download_bytes", &MachineProfile::download_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
+    {"network_bytes", &MachineProfile::network_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true}};
+
+// Beside the rates.
+constexpr std::string_view kOtherKeys[] = {"name",    "threads", "instructions", "measured_by", "probed_at",           "seen",
+                                           "samples", "sources", "assumptions", "device_memory_bytes", "host_memory_bytes",
+                                           "devices"};
+
+constexpr std::string_view kHelp = "A profile is what `spillway probe --format json` writes.";
+
+bool is_key(const std::string& key) {
+  return std::ranges::find(kRates, key, &NamedRate::name) != std::end(kRates) ||
+         std::ranges::find(kOtherKeys, key) != std::end(kOtherKeys);
+}
+
+double rate_from(const JsonPlace& place, const NamedRate& rate) {
+  const double value = place.number(0, std::numeric_limits<double>::max());
+  if (value == 0 && rate.may_be_zero) return 0;
+  return place.number(rate.least, rate.most);
+}
+
+// Lanes that slow each other are no faster together than alone, and a drive that reads but does not write is none.
+void check_drives(const MachineProfile& profile, const JsonPlace& place) {
+  const bool any = profile.nvme_read_bytes > 0;
+  for (const std::string_view key : {"nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes"}) {
+    const bool has = place.at(key).number(0, std::numeric_limits<double>::max()) > 0;
+    if (has != any)
+      place.at(key).refuse(fmt::format("is {}, but nvme_read_bytes is {}: a machine has all rates of a drive or none",
+                                       has ? "above 0" : "0", any ? "above 0" : "0"));
+  }
+  if (profile.nvme_mixed_read_bytes > profile.nvme_read_bytes)
+    place.at("nvme_mixed_read_bytes")
+        .refuse(
+            fmt::format("is {}, faster than nvme_read_bytes alone, {}", profile.nvme_mixed_read_bytes, profile.nvme_read_bytes));
+  if (profile.nvme_mixed_write_bytes > profile.nvme_write_bytes)
+    place.at("nvme_mixed_write_bytes")
+        .refuse(fmt::format("is {}, faster than nvme_write_bytes alone, {}", profile.nvme_mixed_write_bytes,
+                            profile.nvme_write_bytes));
+}
+
+std::string minute_from(const JsonPlace& place) {
+  const std::string& text = place.text();
+  if (!is_utc_minute(text)) place.refuse(fmt::format("is {}, not a time as 2026-11-23T09:00Z", shown_name(text)));
+  return text;
+}
+
+SeenDrive seen_from(const JsonPlace& place, const nlohmann::json& json) {
+  SeenDrive seen;
+  int rates = 0;
+  for (const DriveRateName& figure : kDriveRates) {
+    if (!place.has(figure.name)) continue;
+    seen.rates.*figure.rate = place.at(figure.name).number(kLeastBytesPerS, kMostBytesPerS);
+    ++rates;
+  }
+  if (rates == 0) place.refuse("has no rate");
+  seen.at = minute_from(place.at("at"));
+  seen.seconds = place.at("seconds").number(0, 1e9);
+  seen.bytes = place.at("bytes").number(0, 1e18);
+  for (const auto& [key, value] : json.items()) {
+    if (std::ranges::find(kDriveRates, key, &DriveRateName::name) == kDriveRates.end() && key != "at" && key != "seconds" &&
+        key != "bytes")
+      place.at(key).refuse("is no key of what was seen of a drive");
+  }
+  return seen;
+}
+
+MeasuredProfile profile_of(const KnownMachine& machine) {
+  return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
+}
+
+// Seconds since 1970 at which the machine started; 0 where the system does not say.
+std::int64_t started_at() {
+  std::ifstream file("/proc/stat");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("btime ")) return std::atoll(line.c_str() + 6);
+  }
+  return 0;
+}
+
+}  // namespace
+
+double set_rate(MachineProfile& profile, std::string_view name, double value) {
+  const NamedRate* rate = std::ranges::find(kRates, name, &NamedRate::name);
+  SPILLWAY_CHECK(rate != std::end(kRates), "a profile has no {}", name);
+  return profile.*rate->rate = rate->may_be_zero && value == 0 ? 0 : std::clamp(value, rate->least, rate->most);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories) {
+  std::filesystem::path base;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    base = cache;
+  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    base = std::filesystem::path(home) / ".cache";
+  } else {
+    return std::nullopt;
+  }
+  std::size_t which = 0;
+  for (const NvmeDirectory& directory : directories) which = which * 31 + std::hash<std::string>()(device_of(directory.path));
+  return base / "spillway" / fmt::format("profile-{}-{}-{:x}.json", host_name(), threads, which);
+}
+
+std::optional<MeasuredProfile> cached_profile(const std::filesystem::path& cache) {
+  struct stat status = {};
+  if (::stat(cache.c_str(), &status) != 0 || status.st_mtime < started_at()) return std::nullopt;
+  try {
+    const std::string text = read_text_file(cache, kMiB);
+    const auto json = parse_strict_json(text, cache.string());
+    if (!json.is_object() || json.value("measured_by", 0) != kMeasuredBy) return std::nullopt;
+    return profile_from_json(text, cache.string());
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+void keep_profile(const std::filesystem::path& cache, const MeasuredProfile& profile) {
+  // Processes may keep one at the same time: each by way of a name of its own.
+  std::filesystem::path mine = cache;
+  mine += fmt::format(".{}", getpid());
+  try {
+    std::filesystem::create_directories(cache.parent_path());
+    write_text_file(mine, to_json_text(profile));
+    std::filesystem::rename(mine, cache);
+  } catch (const std::exception&) {
+    // The next run measures again; that is all.
+    std::error_code ignored;
+    std::filesystem::remove(mine, ignored);
+  }
+}
+
+void keep_seen(const std::filesystem::path& cache, const SeenDrive& seen) {
+  std::optional<MeasuredProfile> kept = cached_profile(cache);
+  if (!kept || kept->nvme_read_bytes <= 0) return;
+  kept->seen = seen;
+  keep_profile(cache, *kept);
+}
+
+MeasuredProfile profile_from_json(const std::string& text, const std::string& file) {
+  const auto json = parse_strict_json(text, file);
+  return profile_in(JsonPlace(json, file, kHelp), json);
+}
+
+namespace {
+
+constexpr std::pair<std::string_view, Instructions> kInstructions[] = {{"widened", Instructions::widened},
+                                                                       {"avx512_bf16", Instructions::avx512_bf16},
+                                                                       {"amx_bf16", Instructions::amx_bf16}};
+
+Instructions instructions_from(const JsonPlace& place) {
+  for (const auto& [name, instructions] : kInstructions) {
+    if (place.text() == name) return instructions;
+  }
+  place.refuse(fmt::format("is {}; widened, avx512_bf16 and amx_bf16 are known", shown_name(place.text())));
+}
+
+}  // namespace
+
+MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json) {
+  MeasuredProfile profile;
+  profile.name = place.at("name").text();
+  profile.threads = static_cast<int>(place.at("threads").integer(1, 1 << 16));
+  if (place.has("instructions")) profile.instructions = instructions_from(place.at("instructions"));
+  for (const NamedRate& rate : kRates) {
+    if (rate.presence == Presence::optional && !place.has(rate.name)) continue;
+    profile.*rate.rate = rate_from(place.at(rate.name), rate);
+  }
+  check_drives(profile, place);
+  constexpr std::int64_t most_memory = std::int64_t{1} << 50;
+  if (place.has("device_memory_bytes")) profile.device_memory_bytes = place.at("device_memory_bytes").integer(0, most_memory);
+  if (place.has("host_memory_bytes")) profile.host_memory_bytes = place.at("host_memory_bytes").integer(0, most_memory);
+  if (place.has("devices")) profile.devices = static_cast<int>(place.at("devices").integer(0, 1 << 16));
+  if (place.has("probed_at")) profile.probed_at = minute_from(place.at("probed_at"));
+  if (place.has("seen")) {
+    const JsonPlace seen = place.at("seen");
+    if (profile.nvme_read_bytes <= 0) seen.refuse("is there, but nvme_read_bytes is 0: nothing is seen of a drive that is none");
+    profile.seen = seen_from(seen, json["seen"]);
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (!is_key(key)) place.at(key).refuse("is no key of a profile");
+  }
+  return profile;
+}
+
+bool names_known_machine(const std::string& name_or_file) {
+  std::error_code ignored;
+  return std::ranges::find(known_machines(), name_or_file, &KnownMachine::name) != known_machines().end() &&
+         !std::filesystem::exists(name_or_file, ignored);
+}
+
+MeasuredProfile profile_named(const std::string& name_or_file) {
+  std::error_code ignored;
+  if (std::filesystem::exists(name_or_file, ignored)) return profile_from_json(read_text_file(name_or_file, kMiB), name_or_file);
+  for (const KnownMachine& machine : known_machines()) {
+    if (machine.name == name_or_file) return profile_of(machine);
+  }
+  throw InputError(fmt::format("--profile: found {}, allowed: a file that is there, or a machine known by name ({})",
+                               shown_name(name_or_file), names_of_known_machines()),
+                   std::string(kHelp));
+}
+
+std::string names_of_known_machines() {
+  std::string names;
+  for (const KnownMachine& machine : known_machines()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
+  }
+  return names;
+}
+
+bool has_devices(const MachineProfile& machine) {
+  return machine.devices > 0 || machine.upload_bytes > 0 || machine.download_bytes > 0 || machine.host_memory_bytes > 0;
+}
+
+nlohmann::ordered_json to_json(const SeenDrive& seen) {
+  nlohmann::ordered_json json;
+  for (const DriveRateName& figure : kDriveRates) {
+    if (seen.rates.*figure.rate > 0) json[std::string(figure.name)] = seen.rates.*figure.rate;
+  }
+  json["at"] = seen.at;
+  json["seconds"] = seen.seconds;
+  json["bytes"] = seen.bytes;
+  return json;
+}
+
+nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
+  nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasuredBy}, {"threads", profile.threads}};
+  for (const auto& [name, instructions] : kInstructions) {
+    if (profile.instructions == instructions) json["instructions"] = name;
+  }
+  if (!profile.probed_at.empty()) json["probed_at"] = profile.probed_at;
+  for (const NamedRate& rate : kRates) {
+    if (rate.presence == Presence::required || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;
+  }
+  if (profile.device_memory_bytes > 0) json["device_memory_bytes"] = profile.device_memory_bytes;
+  if (profile.host_memory_bytes > 0) json["host_memory_bytes"] = profile.host_memory_bytes;
+  if (profile.devices > 0) json["devices"] = profile.devices;
+  if (profile.seen) json["seen"] = to_json(*profile.seen);
+  return json;
+}
+
+std::string to_json_text(const MeasuredProfile& profile) { return to_json(profile).dump(1) + "\n"; }
+
+}  // namespace spillway

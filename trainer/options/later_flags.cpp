@@ -1,0 +1,38 @@
+#include "trainer/options/later_flags.h"
+
+#include <algorithm>
+
+#include "trainer/words/nearest_name.h"
+
+namespace spillway {
+namespace {
+
+constexpr LaterFlags kTable[] = {
+    {"loss-scale loss-scale-policy initial-loss-scale loss-scale-window hysteresis min-loss-scale",
+     "it is of --dtype fp16, which this version does not run",
+     "Use --dtype bf16 (the default) or fp32; neither needs a loss scale."},
+    {"lora-rank lora-alpha lora-dropout lora-targets adapter", "this version has no adapters",
+     "It trains, evaluates and exports all weights of a model: leave it out."},
+    {"packing", "this version does not pack documents so that they do not see each other",
+     "Text and token files are cut into windows of --seq-length + 1 tokens, rows of JSONL are padded without loss: leave it "
+     "out."},
+    {"template-date", "this version gives chat templates no date",
+     "Conversations are written without one, so that the same data are the same tokens tomorrow: leave it out."},
+    {"reduce-algorithm reduce-dtype rendezvous-timeout rendezvous-port",
+     "this version trains with one rank, which has nobody to talk to",
+     "spillway plan --ranks N says what several ranks would take and how fast they would be: leave it out."},
+    {"deepspeed-config", "this version does not read DeepSpeed's JSON",
+     "Say it with flags, or with their names as keys in --config FILE: --micro-batch-size, --global-batch-size, --lr, "
+     "--clip-grad, --device-memory, --nvme."},
+};
+
+}  // namespace
+
+std::span<const LaterFlags> later_flags() { return kTable; }
+
+const LaterFlags* find_later_flag(std::string_view name) {
+  const auto* found = std::ranges::find_if(kTable, [&](const LaterFlags& row) { return has_word(row.names, with_dashes(name)); });
+  return found == std::end(kTable) ? nullptr : found;
+}
+
+}  // namespace spillway

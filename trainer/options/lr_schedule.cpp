@@ -1,0 +1,44 @@
+#include "trainer/options/lr_schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+LrSchedule::LrSchedule(const ScheduleOptions& options, std::int64_t train_iters)
+    : lr_(options.lr),
+      min_lr_(options.min_lr),
+      warmup_(options.lr_warmup_iters),
+      decay_end_(options.lr_decay_iters.value_or(train_iters)),
+      wsd_(options.lr_wsd_decay_iters.value_or(std::max<std::int64_t>(1, decay_end_ / 10))),
+      style_(options.lr_decay_style) {
+  if (style_ == DecayStyle::constant) return;
+  const std::string_view decay_from =
+      options.lr_decay_iters ? "--lr-decay-iters" : "--train-iters, which --lr-decay-iters defaults to";
+  if (warmup_ > decay_end_) {
+    throw InputError(fmt::format("--lr-warmup-iters: found {}, allowed: at most {} ({})", warmup_, decay_end_, decay_from),
+                     "shorten the warm-up, lengthen the decay, or use --lr-decay-style constant");
+  }
+  if (style_ == DecayStyle::wsd && wsd_ > decay_end_ - warmup_) {
+    throw InputError(fmt::format("--lr-wsd-decay-iters: found {}, allowed: at most {} ({} steps of {} less {} of warm-up)", wsd_,
+                                 decay_end_ - warmup_, decay_end_, decay_from, warmup_));
+  }
+}
+
+double LrSchedule::lr(std::int64_t step) const {
+  if (step < warmup_) return lr_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
+  if (style_ == DecayStyle::constant) return lr_;
+  if (step >= decay_end_) return min_lr_;
+  const std::int64_t first = style_ == DecayStyle::wsd ? decay_end_ - wsd_ : warmup_;
+  if (step < first) return lr_;
+  const double p = static_cast<double>(step - first) / static_cast<double>(decay_end_ - first);
+  if (style_ == DecayStyle::cosine) return min_lr_ + (lr_ - min_lr_) * 0.5 * (1 + std::cos(std::numbers::pi * p));
+  return lr_ + (min_lr_ - lr_) * p;
+}
+
+}  // namespace spillway

@@ -1,0 +1,21 @@
+#include "trainer/options/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions) {
+  const std::int64_t asked = options.batch.seq_length;
+  if (asked == 0) return max_positions > 0 ? std::min(max_positions, kDefaultSeqLength) : kDefaultSeqLength;
+  if (max_positions > 0 && asked > max_positions) {
+    throw InputError(
+        fmt::format("--seq-length: found {}, allowed: at most {}, the positions of the model", asked, max_positions));
+  }
+  return asked;
+}
+
+}  // namespace spillway

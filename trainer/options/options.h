@@ -1,0 +1,153 @@
+// The options of plan, train and verify: one struct, which everything that a run does follows from.
+// Not here: how it is filled (resolve_options.h), which options go together (validate_options.h), and whether the model, the
+// data or the machine agree with them; those who open these say so.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+enum class DataOrder : std::uint8_t { shuffled, sequential };
+enum class DataFormat : std::uint8_t { automatic, u16 };
+enum class TrainOn : std::uint8_t { assistant, all };
+enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
+enum class OptimizerChoice : std::uint8_t { adamw };
+enum class StateChoice : std::uint8_t { exact, compact };
+enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
+enum class TierChoice : std::uint8_t { automatic, device, host, nvme };
+enum class ActivationChoice : std::uint8_t { automatic, device, recompute, host, nvme };
+enum class UpdateOnChoice : std::uint8_t { automatic, host, device };
+enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
+enum class UpdateChoice : std::uint8_t { automatic, after, in_backward, in_next_forward };
+enum class DurabilityChoice : std::uint8_t { automatic, step, checkpoint };
+enum class CollectivesChoice : std::uint8_t { automatic, threads, mpi, nccl };
+enum class OutputFormat : std::uint8_t { table, json, html };
+
+struct ModelOptions {
+  std::string model;  // a directory, a config.json or a catalogue name
+  std::uint64_t seed = 1234;
+};
+
+struct DataOptions {
+  std::vector<std::string> data;       // files and directories
+  std::vector<std::string> eval_data;  // the same
+  std::string tokenizer;               // empty: the model's own; "bytes"; or a path
+  DataFormat format = DataFormat::automatic;
+  DataOrder order = DataOrder::shuffled;
+  bool truncate = false;
+  bool skip_bad_lines = false;
+  bool drop_last = false;           // the last sequences of an epoch that do not fill a step
+  TrainOn train_on = TrainOn::all;  // turns of a conversation that have loss
+};
+
+struct BatchOptions {
+  std::int64_t micro_batch_size = 1;
+  std::int64_t global_batch_size = 0;  // 0 until resolved: then micro_batch_size × ranks where not given
+  std::int64_t seq_length = 0;         // 0: the model's longest, at most kDefaultSeqLength (see seq_length_for)
+  std::int64_t train_iters = 100;
+};
+
+struct OptimizerOptions {
+  OptimizerChoice optimizer = OptimizerChoice::adamw;
+  double weight_decay = 0.01;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  double clip_grad = 1.0;           // 0: off
+  double expected_clip_rate = 1.0;  // share of steps in which clipping is expected to act
+};
+
+struct ScheduleOptions {
+  double lr = 3e-4;
+  double min_lr = 0;
+  std::int64_t lr_warmup_iters = 0;
+  std::optional<std::int64_t> lr_decay_iters;      // train_iters where not given
+  std::optional<std::int64_t> lr_wsd_decay_iters;  // a tenth of the decay steps where not given
+  DecayStyle lr_decay_style = DecayStyle::linear;
+};
+
+struct PrecisionOptions {
+  DType dtype = DType::bfloat16;
+  StateChoice state = StateChoice::exact;
+};
+
+struct NvmeDirectory {
+  std::string path;
+  std::optional<Bytes> size;  // what is free where not given
+};
+
+struct MemoryOptions {
+  DeviceChoice device = DeviceChoice::automatic;
+  int device_index = 0;  // of cuda:N
+  std::optional<Bytes> device_memory;
+  std::optional<Bytes> host_memory;
+  std::vector<NvmeDirectory> nvme;
+  TierChoice parameter_tier = TierChoice::automatic;
+  TierChoice optimizer_tier = TierChoice::automatic;
+  ActivationChoice activation_tier = ActivationChoice::automatic;
+  UpdateOnChoice update_on = UpdateOnChoice::automatic;
+  OrderChoice order = OrderChoice::automatic;
+  std::int64_t order_group = 0;  // of OrderChoice::groups: micro-batches of each
+  UpdateChoice update = UpdateChoice::automatic;
+  DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
+  std::int64_t durability_interval = 0;                       // steps from one durable one to the next; 0: found from the plan
+  std::string plan;                                           // a saved plan to run
+  std::string profile;                                        // a machine profile to plan for: a file, or a shipped one's name
+};
+
+struct ParallelOptions {
+  std::int64_t ranks = 1;
+  int zero_stage = 0;
+  std::int64_t zero_group_size = 0;  // 0: all ranks
+  CollectivesChoice collectives = CollectivesChoice::automatic;
+  std::int64_t sum_groups = 1;  // of micro-batches, over which gradients are summed along a tree
+};
+
+struct CheckpointOptions {
+  std::string save;
+  std::string load;
+  std::int64_t save_interval = 0;  // 0: at the end only
+  std::int64_t keep_last = 0;      // 0: all
+};
+
+struct LogOptions {
+  std::int64_t log_interval = 1;
+  std::int64_t eval_interval = 1000;
+  std::string tensorboard;           // a directory for event files; empty: none
+  std::string csv;                   // a file; empty: none
+  std::int64_t sample_interval = 0;  // steps between samples of text; 0: none
+  std::string sample_prompt;
+  std::int64_t sample_tokens = 32;
+  OutputFormat format = OutputFormat::table;  // of plan and of --print-config
+  std::string out;                            // of plan
+  double drift_threshold = 0.25;              // share by which steps may be longer than planned before the log says why; 0: off
+  std::optional<Bytes> nvme_tbw;              // what a drive is rated to have written to it
+};
+
+struct RunOptions {
+  ModelOptions model;
+  DataOptions data;
+  BatchOptions batch;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  PrecisionOptions precision;
+  MemoryOptions memory;
+  ParallelOptions parallel;
+  CheckpointOptions checkpoint;
+  LogOptions log;
+
+  std::int64_t micro_batches() const { return batch.global_batch_size / (batch.micro_batch_size * parallel.ranks); }
+};
+
+inline bool is_apart(const RunOptions& options) { return options.memory.device == DeviceChoice::cpu_apart; }
+
+inline constexpr std::int64_t kDefaultSeqLength = 1024;
+// --seq-length against the model's longest (0: no limit): the default, or an InputError where it is longer.
+std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions);
+
+}  // namespace spillway

@@ -1,0 +1,143 @@
+#include "trainer/options/resolve_options.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "memory/error.h"
+#include "models/strict_json.h"
+#include "trainer/options/config_file.h"
+#include "trainer/options/flag_table.h"
+#include "trainer/options/validate_options.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+using Given = std::map<std::string, std::vector<std::string>>;
+
+// Options go into run.json, and JSON is UTF-8: a path that is not could not be read back.
+void refuse_what_json_cannot_hold(const std::vector<std::string>& texts, const std::string& where) {
+  for (const std::string& text : texts) {
+    try {
+      (void)json(text).dump();
+    } catch (const json::exception&) {
+      throw InputError(fmt::format("{}: found {}, which is not UTF-8, allowed: UTF-8", where, shown_name(text)));
+    }
+  }
+}
+
+void apply(const Given& given, OptionSource source, std::string_view origin, ResolvedOptions& resolved) {
+  for (const auto& [name, texts] : given) {
+    const Flag* flag = find_flag(name);
+    SPILLWAY_CHECK(flag != nullptr, "no row for the flag {}", name);
+    const std::string where = source == OptionSource::flag ? "--" + name : fmt::format("{}: {}", origin, name);
+    refuse_what_json_cannot_hold(texts, where);
+    flag->set(resolved.options, FlagValue(where, texts));
+    resolved.sources[name] = source;
+  }
+}
+
+std::string_view name_of(OptionSource source) {
+  switch (source) {
+    case OptionSource::by_default:
+      return "default";
+    case OptionSource::loaded_run:
+      return "loaded run";
+    case OptionSource::config_file:
+      return "config file";
+    case OptionSource::flag:
+      return "flag";
+  }
+  return "";
+}
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+}  // namespace
+
+ResolvedOptions resolve_options(const RawFlags& flags) {
+  Given typed = flags.given;
+  Given filed;
+  std::string config_path;
+  if (const auto config = typed.find("config"); config != typed.end()) {
+    config_path = FlagValue("--config", config->second).text();
+    filed = read_config_file(config_path, "--config");
+    typed.erase(config);
+  }
+
+  ResolvedOptions resolved;
+  const Given& load_from = typed.contains("load") ? typed : filed;
+  if (const auto load = load_from.find("load"); load != load_from.end()) {
+    const std::string directory = FlagValue("--load", load->second).text();
+    Given loaded = read_config_file(directory + "/run.json", "--load");
+    loaded.erase("load");  // where that run came from is not where this one does
+    loaded["save"] = {directory};
+    apply(loaded, OptionSource::loaded_run, directory + "/run.json", resolved);
+  }
+  apply(filed, OptionSource::config_file, config_path, resolved);
+  apply(typed, OptionSource::flag, "", resolved);
+  validate(resolved.options);
+  return resolved;
+}
+
+json to_json(const RunOptions& options) {
+  json object = json::object();
+  for (const Flag& flag : flag_table()) {
+    json value = flag.get(options);
+    if (!value.is_null()) object[flag.name] = std::move(value);
+  }
+  return object;
+}
+
+RunOptions options_from_json_text(std::string_view text, const std::string& origin) {
+  ResolvedOptions resolved;
+  apply(parse_config_text(text, origin), OptionSource::config_file, origin, resolved);
+  validate(resolved.options);
+  return resolved.options;
+}
+
+std::string print_config(const ResolvedOptions& resolved) {
+  const auto source_of = [&](const std::string& name) {
+    const auto found = resolved.sources.find(name);
+    return name_of(found == resolved.sources.end() ? OptionSource::by_default : found->second);
+  };
+  if (resolved.options.log.format == OutputFormat::json) {
+    nlohmann::ordered_json object;
+    for (const Flag& flag : flag_table()) {
+      object[flag.name] = {{"value", flag.get(resolved.options)}, {"from", source_of(flag.name)}};
+    }
+    return object.dump(2) + "\n";
+  }
+  std::string table;
+  std::string group;
+  for (const Flag& flag : flag_table()) {
+    if (flag.group != group) {
+      group = flag.group;
+      table += fmt::format("{}{}\n", table.empty() ? "" : "\n", group);
+    }
+    const json value = flag.get(resolved.options);
+    const std::string text = value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : value.dump();
+    table += fmt::format("  {:<20} {:<40} {}\n", flag.name, text, source_of(flag.name));
+  }
+  return table;
+}
+
+RunOptions with_absolute_paths(const RunOptions& options) {
+  RunOptions result = options;
+  std::error_code ignored;
+  if (std::filesystem::exists(result.model.model, ignored)) result.model.model = absolute(result.model.model);
+  for (std::string& path : result.data.data) path = absolute(path);
+  for (std::string& path : result.data.eval_data) path = absolute(path);
+  if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
+  for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
+  if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);
+  for (std::string* path :
+       {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load, &result.log.tensorboard, &result.log.csv})
+    *path = absolute(*path);
+  return result;
+}
+
+}  // namespace spillway

@@ -1,0 +1,51 @@
+#include "trainer/options/unknown_flag.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trainer/options/foreign_flags.h"
+#include "trainer/options/later_flags.h"
+#include "trainer/words/nearest_name.h"
+
+namespace spillway {
+namespace {
+
+// Of the flags that are ours, at least one could have stood there; or there is none, and the answer says why.
+bool is_of_use(const ForeignFlags& foreign, std::span<const std::string> known) {
+  return foreign.ours.empty() ||
+         std::ranges::any_of(known, [&](const std::string& name) { return has_word(foreign.ours, "--" + name); });
+}
+
+// "--a", "--a and --b", "--a, --b and --c"
+std::string listed(std::string_view names) {
+  std::string text;
+  while (!names.empty()) {
+    const std::size_t end = std::min(names.find(' '), names.size());
+    const std::string_view name = names.substr(0, end);
+    names.remove_prefix(std::min(end + 1, names.size()));
+    text += fmt::format("{}{}", text.empty() ? "" : names.empty() ? " and " : ", ", name);
+  }
+  return text;
+}
+
+}  // namespace
+
+InputError refusal_of(const UnknownFlag& unknown, std::string_view where) {
+  const std::string dashed = with_dashes(unknown.name);
+  if (const LaterFlags* later = find_later_flag(dashed))
+    return InputError(fmt::format("{}--{}: {}", where, dashed, later->lacks), std::string(later->instead));
+  const std::string message = fmt::format("{}found {}", where, unknown.said);
+  if (dashed != unknown.name && std::ranges::find(unknown.known, dashed) != unknown.known.end())
+    return InputError(fmt::format("{}; here it is written --{}", message, dashed));
+  const ForeignFlags* foreign = find_foreign_flag(dashed);
+  if (foreign != nullptr && is_of_use(*foreign, unknown.known)) {
+    return InputError(foreign->ours.empty() ? message : fmt::format("{}; here it is {}", message, listed(foreign->ours)),
+                      std::string(foreign->how));
+  }
+  // Of one letter nothing is near.
+  const std::string nearest = unknown.name.starts_with('-') ? "" : nearest_name(unknown.name, unknown.known);
+  return InputError(message, nearest.empty() ? unknown.help : fmt::format("did you mean --{}?", nearest));
+}
+
+}  // namespace spillway

@@ -1,0 +1,136 @@
+#include "trainer/options/validate_options.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "memory/error.h"
+#include "trainer/options/flag_table.h"
+#include "trainer/options/lr_schedule.h"
+#include "trainer/words/quantity.h"
+#include "trainer/words/size.h"
+
+namespace spillway {
+namespace {
+
+[[noreturn]] void refuse_this_version(std::string_view flag, std::string_view found, std::string_view allowed) {
+  throw InputError(fmt::format("{}: found {}, allowed in this version: {}", flag, found, allowed));
+}
+
+// What this version does not run, and what would have no effect until there are devices of their own and ranks that talk.
+void refuse_what_is_not_there_yet(const RunOptions& options) {
+  if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
+  if (options.data.train_on == TrainOn::assistant)
+    refuse_this_version("--train-on", "assistant", "all, every token of a conversation");
+  if (options.parallel.sum_groups > 1) {
+    refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
+                        "1, gradients summed over micro-batches in their order");
+  }
+  // Another machine's profile may have devices; what this version runs on has none.
+  if (options.memory.profile.empty()) refuse_what_needs_a_device(options.memory);
+  if (options.parallel.collectives != CollectivesChoice::automatic) {
+    refuse_this_version("--collectives", find_flag("collectives")->get(options).get<std::string>(),
+                        "auto: several ranks are planned and not run");
+  }
+}
+
+void validate_ranks(const ParallelOptions& parallel) {
+  if (parallel.zero_group_size > 0 && parallel.ranks % parallel.zero_group_size != 0) {
+    throw InputError(fmt::format("--zero-group-size: found {} with --ranks {}, allowed: a divisor of the ranks",
+                                 parallel.zero_group_size, parallel.ranks));
+  }
+}
+
+void validate_batch(BatchOptions& batch, std::int64_t ranks) {
+  const std::int64_t at_once = batch.micro_batch_size * ranks;
+  if (batch.global_batch_size == 0) batch.global_batch_size = at_once;
+  // Data positions count sequences over all steps, in 63 bits.
+  if (batch.train_iters > std::numeric_limits<std::int64_t>::max() / 2 / batch.global_batch_size) {
+    throw InputError(fmt::format("--train-iters: found {} with --global-batch-size {}, allowed: below 2^62 sequences in all",
+                                 batch.train_iters, batch.global_batch_size));
+  }
+  if (batch.global_batch_size % at_once == 0) return;
+  const std::int64_t below = batch.global_batch_size / at_once * at_once;
+  throw InputError(
+      fmt::format("--global-batch-size: found {}, allowed: a multiple of {} (--micro-batch-size {} x {})",
+                  batch.global_batch_size, at_once, batch.micro_batch_size, counted(ranks, "rank")),
+      below == 0 ? fmt::format("the nearest is {}", at_once) : fmt::format("the nearest are {} and {}", below, below + at_once));
+}
+
+void validate_memory(const MemoryOptions& memory) {
+  std::set<std::string> seen;
+  for (const NvmeDirectory& directory : memory.nvme) {
+    const std::string name = std::filesystem::path(directory.path).lexically_normal().string();
+    if (!seen.insert(name.ends_with('/') && name.size() > 1 ? name.substr(0, name.size() - 1) : name).second) {
+      throw InputError(fmt::format("--nvme: found \"{}\" twice, allowed: each directory once", directory.path));
+    }
+  }
+  if (!memory.nvme.empty()) return;
+  const auto needs_nvme = [](std::string_view flag) {
+    throw InputError(fmt::format("{}: found nvme without --nvme, allowed: nvme together with --nvme DIR", flag));
+  };
+  if (memory.parameter_tier == TierChoice::nvme) needs_nvme("--parameter-tier");
+  if (memory.optimizer_tier == TierChoice::nvme) needs_nvme("--optimizer-tier");
+  if (memory.activation_tier == ActivationChoice::nvme) needs_nvme("--activation-tier");
+}
+
+}  // namespace
+
+void refuse_what_needs_a_device(const MemoryOptions& memory) {
+  if (memory.device == DeviceChoice::cpu_apart) return;
+  if (memory.device == DeviceChoice::cuda)
+    refuse_this_version("--device", "cuda",
+                        "cpu and cpu-apart, whose kernels are the ones there are; plans for cuda with --profile");
+  if (memory.host_memory) {
+    refuse_this_version("--host-memory", exact_size(*memory.host_memory),
+                        "--device-memory alone, as the CPU is the device and its memory the host's");
+  }
+  constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
+  if (memory.parameter_tier == TierChoice::host) refuse_this_version("--parameter-tier", "host", tiers);
+  if (memory.optimizer_tier == TierChoice::host) refuse_this_version("--optimizer-tier", "host", tiers);
+  if (memory.activation_tier == ActivationChoice::host)
+    refuse_this_version("--activation-tier", "host",
+                        "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
+  if (memory.update_on == UpdateOnChoice::host)
+    refuse_this_version("--update-on", "host", "auto, device (the CPU, whose memory is the device's)");
+}
+
+void validate(RunOptions& options) {
+  refuse_what_is_not_there_yet(options);
+  validate_ranks(options.parallel);
+  validate_batch(options.batch, options.parallel.ranks);
+  validate_memory(options.memory);
+  if (options.schedule.min_lr > options.schedule.lr) {
+    throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
+  }
+  (void)LrSchedule(options.schedule, options.batch.train_iters);  // it refuses spans that do not fit one another
+  if (options.precision.dtype == DType::float32 && options.precision.state == StateChoice::compact) {
+    throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
+  }
+  const CheckpointOptions& checkpoint = options.checkpoint;
+  if ((options.log.sample_interval > 0) == options.log.sample_prompt.empty()) {
+    throw InputError(options.log.sample_prompt.empty()
+                         ? "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT"
+                         : "--sample-prompt: found without --sample-interval, allowed: together with --sample-interval N");
+  }
+  if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
+    throw InputError(
+        fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));
+  }
+}
+
+void require_model(const RunOptions& options) {
+  if (options.model.model.empty()) {
+    throw InputError("--model: not given",
+                     "allowed: a Hugging Face directory, a config.json, or a name from the built-in catalogue");
+  }
+}
+
+void require_data(const RunOptions& options) {
+  if (options.data.data.empty())
+    throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+}
+
+}  // namespace spillway

@@ -1,0 +1,57 @@
+#include "trainer/plan/bound_words.h"
+
+#include <fmt/format.h>
+
+#include "trainer/words/quantity.h"
+
+namespace spillway {
+namespace {
+
+constexpr LaneSet kDrive = set_of(Lane::nvme_read) | set_of(Lane::nvme_write);
+
+bool is_one(LaneSet lanes) { return (lanes & (lanes - 1)) == 0; }
+
+// "compute", "nvme_read and nvme_write", "compute, update and nvme_read": the one that weighs most first.
+std::string names_of(const LanesBound& bound) {
+  std::string names(name_of(bound.lane));
+  LaneSet left = bound.lanes & ~set_of(bound.lane);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (!(left >> lane & 1)) continue;
+    left &= ~(1U << lane);
+    names += fmt::format("{}{}", left == 0 ? " and " : ", ", name_of(static_cast<Lane>(lane)));
+  }
+  return names;
+}
+
+std::string words_of(const LanesBound& bound) {
+  if (is_one(bound.lanes)) return fmt::format("{} alone has work for so long", names_of(bound));
+  if (bound.lanes == kDrive) return "the drive's reads and writes together take so long";
+  return fmt::format("{}, which slow each other, have work for so long together", names_of(bound));
+}
+
+std::string why_updates_wait(const Choices& choices) {
+  if (choices.update == UpdateTime::in_backward) return "updates wait for their gradients";
+  const std::string_view when = choices.update == UpdateTime::after ? "after the backward" : "in the next forward";
+  return choices.clip ? fmt::format("updates run {}, since clipping has them wait for the norm", when)
+                      : fmt::format("updates run {}", when);
+}
+
+}  // namespace
+
+std::string bound_name(const Bound& bound, const Choices& choices) {
+  if (bound.kind == BoundKind::phases) return choices.update == UpdateTime::in_backward ? "gradients" : "norm";
+  if (is_one(bound.within.lanes)) return std::string(name_of(bound.within.lane));
+  return bound.within.lanes == kDrive ? "drive" : "lanes";
+}
+
+std::string bound_words(const Bound& bound, const Choices& choices) {
+  if (bound.kind == BoundKind::lanes) return words_of(bound.within);
+  return fmt::format(
+      "{}: with what they move they then have {} of compute to hide behind, where {} {} {}; the rest of the step "
+      "takes {} ({}). Device memory can hold {} of what they move, read before or written after that",
+      why_updates_wait(choices), rounded_seconds(bound.compute_within_s), names_of(bound.within),
+      is_one(bound.within.lanes) ? "takes" : "take", rounded_seconds(bound.within.seconds), rounded_seconds(bound.apart.seconds),
+      names_of(bound.apart), rounded_size(bound.held_bytes));
+}
+
+}  // namespace spillway

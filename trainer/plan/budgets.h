@@ -1,0 +1,22 @@
+// How many bytes a run may take of each tier: as flags say, or of what its machine has.
+// Not here: what is done with them (memory/planner.h).
+#pragma once
+
+#include "memory/machine.h"
+#include "memory/planner.h"
+#include "trainer/options/options.h"
+#include "trainer/plan/prepared_model.h"
+
+namespace spillway {
+
+// Budgets from flags, or from what the machine has to give. Directories are looked at, nothing is created; not where the run is
+// only planned and every directory is given with its size.
+Budgets budgets_for(const RunOptions& options, Where where = Where::here);
+
+// Of a known machine that is not this one: its own device memory, and the sizes of --nvme, whose directories need not be there.
+Budgets budgets_of(const MachineProfile& machine, const RunOptions& options);
+
+// What one rank has: of a known machine by its profile, else of this one. Ranks of a host share its memory and its directories.
+Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where);
+
+}  // namespace spillway

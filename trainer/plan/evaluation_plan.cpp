@@ -1,0 +1,58 @@
+#include "trainer/plan/evaluation_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.h"
+#include "memory/packing.h"
+#include "memory/schedule.h"
+#include "memory/waits.h"
+#include "trainer/words/quantity.h"
+
+namespace spillway {
+namespace {
+
+Plan with_weights_on_device(const UnitGraph& graph, StateForm form, int blocks_on_device) {
+  Choices choices;
+  choices.form = form;
+  choices.clip = false;
+  choices.weight_tier.assign(graph.blocks.size(), Tier::nvme);
+  std::fill_n(choices.weight_tier.begin(), blocks_on_device, Tier::device);
+  Plan plan = build_inference(graph, choices);
+  pack(plan);
+  return plan;
+}
+
+}  // namespace
+
+Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets, PlanPurpose purpose) {
+  const auto device_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::device)]; };
+  const auto nvme_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::nvme)]; };
+  const auto build = [&](int blocks) { return with_weights_on_device(graph, form, blocks); };
+  const auto fits = [&](const Plan& plan) { return device_of(plan) <= budgets.device && nvme_of(plan) <= budgets.nvme; };
+  const int blocks = static_cast<int>(graph.blocks.size());
+  Plan plan = build(blocks);
+  if (!fits(plan) && budgets.nvme > 0) {
+    // More blocks on the device: more of it, less of NVMe. The largest number that the device holds.
+    int low = 0, high = blocks;
+    while (low + 1 < high) {
+      const int middle = (low + high) / 2;
+      (device_of(build(middle)) <= budgets.device ? low : high) = middle;
+    }
+    plan = build(low);
+  }
+  if (!fits(plan)) {
+    const bool device = device_of(plan) > budgets.device;
+    const Bytes needed = device ? device_of(plan) : nvme_of(plan), budget = device ? budgets.device : budgets.nvme;
+    throw BudgetError(fmt::format("{} does not fit: the {} tier needs {} bytes ({}) and has {} ({})", purpose.name,
+                                  device ? "device" : "nvme", needed, rounded_size(needed), budget, rounded_size(budget)),
+                      budgets.nvme == 0 ? fmt::format("Give more --device-memory, a --nvme directory, {}.", purpose.smaller)
+                                        : fmt::format("Give more of it, {}.", purpose.smaller));
+  }
+  derive_waits(plan);
+  validate(plan, graph);
+  return plan;
+}
+
+}  // namespace spillway

@@ -1,0 +1,208 @@
+#include "trainer/plan/plan_choices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "memory/error.h"
+#include "trainer/host/json_place.h"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kMakeOne = "Make the file with `spillway plan --format json --out FILE`.";
+
+// What a choice is called, for those who write it and those who read it.
+template <typename T>
+struct Named {
+  std::string_view name;
+  T value;
+};
+constexpr Named<int> kGraphs[] = {{"tiled", 0}, {"fused", 1}};
+constexpr Named<StateForm> kForms[] = {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}};
+constexpr Named<UpdateTime> kUpdates[] = {
+    {"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}};
+constexpr Named<Tier> kUpdateTiers[] = {{"device", Tier::device}, {"host", Tier::host}};
+
+template <typename T, std::size_t kNames>
+std::string_view name_in(const Named<T> (&names)[kNames], T value) {
+  return std::ranges::find(names, value, &Named<T>::value)->name;
+}
+
+template <typename T, std::size_t kNames>
+T named(const JsonPlace& place, const Named<T> (&names)[kNames]) {
+  for (const auto& [name, value] : names) {
+    if (place.is_text(name)) return value;
+  }
+  place.refuse(fmt::format("is {}", place.as_said()));
+}
+
+template <typename T>
+Json runs_of(const std::vector<T>& values) {  // [[value, count], ...]
+  Json runs = Json::array();
+  for (std::size_t i = 0; i < values.size();) {
+    std::size_t end = i;
+    while (end < values.size() && values[end] == values[i]) ++end;
+    runs.push_back({static_cast<int>(values[i]), end - i});
+    i = end;
+  }
+  return runs;
+}
+
+template <typename T>
+std::vector<T> values_in(const JsonPlace& place, std::size_t size, std::initializer_list<int> allowed) {
+  std::vector<T> values;
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    const JsonPlace run = place.at(i);
+    if (run.size() != 2) run.refuse(fmt::format("is {}, not a value and how often it comes", run.as_said()));
+    const auto value = static_cast<int>(run.at(0).integer(0, 255));
+    const std::int64_t count = run.at(1).integer(1, static_cast<std::int64_t>(size));
+    if (std::ranges::find(allowed, value) == allowed.end() || count > static_cast<std::int64_t>(size - values.size()))
+      run.refuse(fmt::format("is {}, which cannot be here", run.as_said()));
+    values.insert(values.end(), static_cast<std::size_t>(count), static_cast<T>(value));
+  }
+  if (values.size() != size)
+    place.refuse(fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
+  return values;
+}
+
+Json names_of(std::span<const Tier> tiers) {
+  Json names = Json::array();
+  for (const Tier tier : tiers) names.push_back(name_of(tier));
+  return names;
+}
+
+// Of a device of its own: the tiers, and what follows from there being three.
+void add_chain(Json& json, const Choices& choices) {
+  if (!has_host(choices.chain)) return;
+  json["tiers"] = names_of(tiers_of(choices.chain));
+  json["update_on"] = name_of(choices.update_tier);
+  json["spill"] = runs_of(choices.spill);
+}
+
+// Updates that may have to be taken back leave the state that they begin with as it is.
+void refuse_what_cannot_be_taken_back(const Choices& choices, const JsonPlace& fields) {
+  const auto all_on_nvme = [](const std::vector<Tier>& tiers) {
+    return std::ranges::all_of(tiers, [](Tier tier) { return tier == Tier::nvme; });
+  };
+  if (!speculates(choices) || (choices.slots == 2 && all_on_nvme(choices.weight_tier) && all_on_nvme(choices.optimizer_tier)))
+    return;
+  fields.at("update").refuse("is in-backward with clipping, which takes two slots and all state on nvme");
+}
+
+void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
+  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
+    if (choices.deferred[block] == Deferred::no) continue;
+    if (!may_defer_blocks(choices.update, choices.clip, choices.slots))
+      fields.at("deferred").refuse("has blocks whose update waits for the next forward, which the other choices do not let them");
+    if (graph.blocks[block].looked_up)
+      fields.at("deferred").refuse(fmt::format("has {}, whose weights are wanted first", graph.blocks[block].name));
+  }
+}
+
+void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
+  if (fields.has("tiers")) {
+    if (const std::string all = names_of(tiers_of(Chain::device_host_nvme)).dump(); fields.at("tiers").as_said() != all)
+      fields.at("tiers").refuse(fmt::format("is {}, not {}", fields.at("tiers").as_said(), all));
+    choices.chain = Chain::device_host_nvme;
+  }
+  const bool host = has_host(choices.chain);
+  const std::initializer_list<int> with_host = {0, 1, 2}, without = {0, 2}, below = {1, 2};
+  choices.weight_tier = values_in<Tier>(fields.at("weight_tier"), graph.blocks.size(), host ? with_host : without);
+  choices.optimizer_tier = values_in<Tier>(fields.at("optimizer_tier"), graph.blocks.size(), host ? with_host : without);
+  choices.gradient_tier = values_in<Tier>(fields.at("gradient_tier"), graph.blocks.size(), host ? with_host : without);
+  if (!host) return;
+  choices.update_tier = named(fields.at("update_on"), kUpdateTiers);
+  choices.spill = values_in<Tier>(fields.at("spill"), graph.units.size(), below);
+}
+
+}  // namespace
+
+std::string_view name_of(StateForm form) { return name_in(kForms, form); }
+
+Json choices_json(const Choices& choices) {
+  Json json = {{"graph", name_in(kGraphs, choices.graph)},
+               {"order", order_words(choices)},
+               {"update", name_in(kUpdates, choices.update)},
+               {"micro_batches", choices.micro_batches},
+               {"group", choices.group},
+               {"strip", choices.strip},
+               {"clip", choices.clip},
+               {"state", name_of(choices.form)},
+               {"slots", choices.slots},
+               {"durable_every", choices.durable_every},
+               {"lookahead", choices.lookahead},
+               {"early_room", choices.early_room},
+               {"fetches_rows", choices.fetches_rows},
+               {"ranks", choices.sharding.ranks},
+               {"zero_group_size", choices.sharding.group},
+               {"zero_stage", choices.sharding.stage},
+               {"update_chunk", choices.update_chunk},
+               {"weight_tier", runs_of(choices.weight_tier)},
+               {"optimizer_tier", runs_of(choices.optimizer_tier)},
+               {"gradient_tier", runs_of(choices.gradient_tier)},
+               {"deferred", runs_of(choices.deferred)},
+               {"saved", runs_of(choices.saved)},
+               {"boundary", runs_of(choices.boundary)}};
+  add_chain(json, choices);
+  return json;
+}
+
+Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs) {
+  if (!json.is_object() || !json.contains("choices") || !json["choices"].is_object() || !json.contains("tiers")) {
+    throw InputError(fmt::format("{}: not a plan that fits: it has no choices", file), std::string(kMakeOne));
+  }
+  const JsonPlace fields = JsonPlace(json, file, kMakeOne).at("choices");
+  Choices choices;
+  choices.graph = named(fields.at("graph"), kGraphs);
+  const UnitGraph& graph = choices.graph == 0 ? *graphs.tiled : *graphs.fused;
+  const JsonPlace parameters = JsonPlace(json, file, kPlanWasEdited).at("model").at("parameters");
+  if (parameters.integer(1, INT64_MAX) != graph.parameters) {
+    parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX),
+                                  graph.parameters));
+  }
+  choices.update = named(fields.at("update"), kUpdates);
+  choices.form = named(fields.at("state"), kForms);
+  choices.micro_batches = static_cast<int>(fields.at("micro_batches").integer(1, kMostMicroBatches));
+  choices.group = static_cast<int>(fields.at("group").integer(1, choices.micro_batches));
+  if (choices.micro_batches % choices.group != 0)
+    fields.at("group").refuse(fmt::format("is no divisor of {}", choices.micro_batches));
+  choices.strip = static_cast<int>(fields.at("strip").integer(1, choices.group));
+  if (strips_of(choices) > kMostStrips)
+    fields.at("strip").refuse(fmt::format("makes {} strips, more than {}", strips_of(choices), kMostStrips));
+  choices.clip = fields.at("clip").boolean();
+  choices.slots = static_cast<int>(fields.at("slots").integer(1, 2));
+  choices.durable_every = fields.at("durable_every").integer(0, std::numeric_limits<std::int64_t>::max());
+  choices.lookahead = static_cast<int>(fields.at("lookahead").integer(0, 1 << 20));
+  choices.early_room = fields.at("early_room").integer(0, std::numeric_limits<Bytes>::max());
+  choices.update_chunk = fields.at("update_chunk").integer(kBlockElements, std::int64_t{1} << 40);
+  if (choices.update_chunk % kBlockElements != 0)
+    fields.at("update_chunk").refuse(fmt::format("is no multiple of {}", kBlockElements));
+  read_tiers(choices, graph, fields);
+  choices.deferred = values_in<Deferred>(fields.at("deferred"), graph.blocks.size(), {0, 1});
+  choices.saved = values_in<Saved>(fields.at("saved"), graph.units.size(), {0, 1, 2});
+  choices.boundary = values_in<Boundary>(fields.at("boundary"), graph.units.size(), {0, 1});
+  choices.sharding = {.ranks = static_cast<int>(fields.at("ranks").integer(1, 1 << 20)),
+                      .group = static_cast<int>(fields.at("zero_group_size").integer(1, 1 << 20)),
+                      .stage = static_cast<int>(fields.at("zero_stage").integer(0, 3))};
+  if (choices.sharding.ranks % choices.sharding.group != 0) fields.at("zero_group_size").refuse("is no divisor of the ranks");
+  choices.fetches_rows = fields.at("fetches_rows").boolean();
+  if (choices.fetches_rows && !may_fetch_rows(graph, choices))
+    fields.at("fetches_rows").refuse("is true, but the other choices do not let rows be fetched");
+  if (!fields.at("order").is_text(order_words(choices))) {
+    fields.at("order").refuse(fmt::format("is {}, which is not what group {} is called: {}", fields.at("order").as_said(),
+                                          choices.group, order_words(choices)));
+  }
+  refuse_what_cannot_wait(choices, graph, fields);
+  refuse_what_cannot_be_taken_back(choices, fields);
+  return choices;
+}
+
+}  // namespace spillway

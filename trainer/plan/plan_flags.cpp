@@ -1,0 +1,76 @@
+#include "trainer/plan/plan_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trainer/options/flag_table.h"
+
+namespace spillway {
+namespace {
+
+// The run as it was planned; what belongs to one invocation alone is left out. What was searched for is left to the search, which
+// finds it again: forced to it, the search would have more time for the rest, and might find another plan.
+RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOptions options) {
+  options.batch.seq_length = model.seq_length();
+  const bool has_device = run.request.budgets.host > 0;
+  if (!is_apart(options)) options.memory.device = has_device ? DeviceChoice::cuda : DeviceChoice::cpu;
+  options.memory.device_memory = run.request.budgets.device;
+  if (has_device) options.memory.host_memory = run.request.budgets.host * run.request.sharding.ranks;
+  options.memory.plan.clear();
+  options.checkpoint = {};
+  options.log = {};
+  if (!run.outcome.plan) return options;
+  const Choices& choices = run.outcome.plan->choices;
+  // Two slots with no room for records are had by not asking for more.
+  if (choices.slots == 1) options.memory.durability = DurabilityChoice::checkpoint;
+  if (run.durability) options.memory.durability = DurabilityChoice::step;
+  return options;
+}
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string shell_word(std::string_view text) {
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return std::string(text);
+  const bool has_controls = std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; });
+  std::string word = has_controls ? "$'" : "'";
+  for (const char c : text) {
+    if (has_controls && (static_cast<unsigned char>(c) < 32 || c == 127)) {
+      word += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else if (has_controls && (c == '\'' || c == '\\')) {
+      word += fmt::format("\\{}", c);
+    } else if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
+}
+
+std::vector<std::string> plan_flags(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  const RunOptions planned = as_planned(run, model, options), defaults;
+  std::vector<std::string> flags;
+  for (const Flag& flag : flag_table()) {
+    const nlohmann::json value = flag.get(planned);
+    if (value.is_null() || value == flag.get(defaults)) continue;
+    const auto add = [&](const nlohmann::json& one) {
+      flags.push_back(fmt::format("--{} {}", flag.name, shell_word(one.is_string() ? one.get<std::string>() : one.dump())));
+    };
+    if (flag.kind == FlagKind::boolean) {
+      flags.push_back("--" + flag.name);
+    } else if (value.is_array()) {
+      for (const nlohmann::json& one : value) add(one);
+    } else {
+      add(value);
+    }
+  }
+  return flags;
+}
+
+}  // namespace spillway

@@ -1,0 +1,112 @@
+#include "trainer/plan/plan_lifts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "memory/freed_memory.h"
+#include "trainer/host/at_once.h"
+#include "trainer/words/size.h"
+
+namespace spillway {
+namespace {
+
+constexpr double kGains = 1.03;   // what is less is not worth a line
+constexpr double kHidden = 1.05;  // of compute's own time: nothing but compute is left to lift
+
+// A plan with so many operations takes a while to make: how much of a search each alternative is given, and how many there are.
+struct Patience {
+  std::size_t operations;
+  double effort;  // of what the plan's own search may cost
+  std::size_t alternatives;
+};
+constexpr Patience kPatience[] = {{5'000, 0.25, 4}, {40'000, 0.1, 4}, {std::numeric_limits<std::size_t>::max(), 0.04, 2}};
+
+struct Alternative {
+  Lift lift;
+  PlanRequest request;
+  MachineProfile machine;
+};
+
+void double_drive(MachineProfile& machine) {
+  for (double* rate : {&machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes,
+                       &machine.nvme_mixed_write_bytes, &machine.nvme_read_requests, &machine.nvme_write_requests})
+    *rate *= 2;
+}
+
+std::vector<Alternative> alternatives_to(const PlannedRun& run) {
+  const Choices& choices = run.outcome.plan->choices;
+  // What is best for the plan as it is is near enough to the best of the others, and leaves a short search little to weigh.
+  PlanRequest asked = run.request;
+  const Patience& patience = *std::ranges::lower_bound(kPatience, run.outcome.plan->step.ops.size(), {}, &Patience::operations);
+  asked.effort = patience.effort;
+  asked.group = choices.group;
+  asked.update = choices.update;
+  std::vector<Alternative> alternatives;
+  const auto add = [&](Lift lift) -> Alternative& {
+    alternatives.push_back({std::move(lift), asked, run.machine});
+    return alternatives.back();
+  };
+  const std::string_view no_clipping = "no clipping, which changes the training",
+                         from_checkpoints = "a kill loses what was done since the last checkpoint";
+  const bool waits = choices.clip && choices.update != UpdateTime::in_backward && !run.request.update,
+             durable = choices.slots == 2;
+  const auto stop_clipping = [](PlanRequest& request) { request.clip = false, request.update = UpdateTime::in_backward; };
+  if (waits) stop_clipping(add({.flags = {"--clip-grad 0"}, .costs = std::string(no_clipping)}).request);
+  if (run.request.budgets.nvme > 0) {
+    Alternative& other = add({.flags = {"--nvme DIR"}, .costs = "a further directory, on another drive as fast"});
+    other.request.budgets.nvme *= 2;
+    double_drive(other.machine);
+  }
+  if (durable) {
+    Alternative& other = add({.flags = {"--durability checkpoint"}, .costs = std::string(from_checkpoints)});
+    other.request.durability = Durability::checkpoint;
+    if (waits) {
+      other.lift.flags.insert(other.lift.flags.begin(), "--clip-grad 0");
+      other.lift.costs = fmt::format("{}; {}", no_clipping, from_checkpoints);
+      stop_clipping(other.request);
+    }
+  }
+  const bool has_host = run.request.budgets.host > 0;  // a device of its own has the memory that it has
+  const Bytes twice = 2 * (has_host ? run.request.budgets.host : run.request.budgets.device);
+  Budgets& roomy = add({.flags = {fmt::format("--{}-memory {}", has_host ? "host" : "device", exact_size(twice))},
+                        .costs = has_host ? "twice the host's memory" : "twice the memory"})
+                       .request.budgets;
+  (has_host ? roomy.host : roomy.device) = twice;
+  alternatives.resize(std::min(alternatives.size(), patience.alternatives));
+  return alternatives;
+}
+
+// The planned times, where there are any.
+void plan(Alternative& alternative, const PreparedModel& model) {
+  const PlanOutcome outcome = make_plan(model.graphs(), alternative.machine, alternative.request);
+  if (!outcome.plan) return;
+  alternative.lift.step_s = outcome.prediction.step_s;
+  alternative.lift.bound_s = outcome.prediction.bound.of_step().seconds;
+}
+
+}  // namespace
+
+std::vector<Lift> lifts_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  if (!run.outcome.plan || !options.memory.plan.empty()) return {};
+  const Prediction& prediction = run.outcome.prediction;
+  if (prediction.step_s <= kHidden * prediction.busy_s[static_cast<int>(Lane::compute)]) return {};
+  std::vector<Alternative> alternatives = alternatives_to(run);
+  const FreedMemoryKept freed_memory;
+  const auto plan_every_other = [&](std::size_t first) {
+    for (std::size_t i = first; i < alternatives.size(); i += 2) plan(alternatives[i], model);
+  };
+  at_once([&] { plan_every_other(0); }, [&] { plan_every_other(1); });
+  std::vector<Lift> lifts;
+  for (Alternative& alternative : alternatives) {
+    if (alternative.lift.step_s > 0 && kGains * alternative.lift.step_s <= prediction.step_s)
+      lifts.push_back(std::move(alternative.lift));
+  }
+  std::ranges::stable_sort(lifts, {}, &Lift::step_s);
+  return lifts;
+}
+
+}  // namespace spillway

@@ -1,0 +1,117 @@
+#include "trainer/plan/planned_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.h"
+#include "memory/freed_memory.h"
+#include "models/strict_json.h"
+#include "trainer/host/at_once.h"
+#include "trainer/machine/copy_rate.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/plan/plan_request.h"
+#include "trainer/plan/saved_plan.h"
+#include "trainer/words/quantity.h"
+
+namespace spillway {
+namespace {
+
+// Machines with devices of their own are planned for; what this version runs on is the CPU.
+void refuse_other_devices(const MachineProfile& machine, const RunOptions& options, Where where) {
+  const MemoryOptions& memory = options.memory;
+  if (!has_devices(machine)) return refuse_what_needs_a_device(memory);
+  if (where == Where::here) {
+    throw InputError(fmt::format("--profile {}: found a machine with devices of its own ({}), allowed in this version: one whose "
+                                 "device is the CPU",
+                                 shown_name(memory.profile), shown_name(machine.name)),
+                     "`spillway plan` plans for it; a run takes the profile that `spillway probe --format json` wrote here.");
+  }
+  if (memory.device == DeviceChoice::cpu || memory.device == DeviceChoice::cpu_apart) {
+    throw InputError(fmt::format("--device: found {} with the profile of {}, allowed: cuda, the device that it is of",
+                                 memory.device == DeviceChoice::cpu ? "cpu" : "cpu-apart", shown_name(machine.name)));
+  }
+  for (const auto& [key, value] : {std::pair{"device_memory_bytes", static_cast<double>(machine.device_memory_bytes)},
+                                   {"host_memory_bytes", static_cast<double>(machine.host_memory_bytes)},
+                                   {"upload_bytes", machine.upload_bytes},
+                                   {"download_bytes", machine.download_bytes}}) {
+    if (value > 0) continue;
+    throw InputError(
+        fmt::format("--profile {}: has no {}, which a plan for a device of its own needs", shown_name(memory.profile), key));
+  }
+  if (options.parallel.ranks > std::max(machine.devices, 1)) {
+    throw InputError(fmt::format("--ranks: found {} on {} with {}, allowed: at most one a device", options.parallel.ranks,
+                                 shown_name(machine.name), counted(std::max(machine.devices, 1), "device")));
+  }
+}
+
+// Copies between two mappings of one memory, by a core that computes otherwise.
+void add_copies(MachineProfile& machine) {
+  machine.upload_bytes = machine.download_bytes = measured_copy_bytes_per_s();
+  machine.compute_beside_copy = 1 - 1.0 / std::max(2, machine.threads);
+}
+
+// What one rank has: ranks of a host share what is the host's.
+MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
+  if (ranks == 1) return machine;
+  for (double* rate : {&machine.update_bytes, &machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes,
+                       &machine.nvme_mixed_write_bytes, &machine.nvme_read_requests, &machine.nvme_write_requests}) {
+    *rate /= ranks;
+  }
+  if (has_devices(machine)) return machine;
+  for (double* rate :
+       {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops, &machine.attention_fp32_flops,
+        &machine.memory_bytes, &machine.pointwise_bf16_bytes, &machine.pointwise_fp32_bytes, &machine.network_bytes}) {
+    *rate /= ranks;
+  }
+  // They talk through its memory.
+  if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
+  return machine;
+}
+
+}  // namespace
+
+PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& options, const PreparedModel& model, Where where) {
+  if (options.micro_batches() > kMostMicroBatches) {
+    throw InputError(
+        fmt::format("--global-batch-size {} with --micro-batch-size {} makes {} micro-batches a step; at most {} can be planned",
+                    options.batch.global_batch_size, options.batch.micro_batch_size, options.micro_batches(), kMostMicroBatches),
+        "Use a larger --micro-batch-size.");
+  }
+  PlannedRun run;
+  run.measured = measured;
+  refuse_other_devices(run.measured, options, where);
+  run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
+  if (is_apart(options)) add_copies(run.machine);
+  run.request = plan_request(options, budgets_of_run(options, run.machine, where));
+  if ((has_devices(run.measured) || is_apart(options)) && run.request.budgets.host <= 0) {
+    throw InputError(
+        "--host-memory: found 0, allowed: more than 0, as what moves between NVMe and a device of its own goes "
+        "through the host's memory");
+  }
+  if (run.request.budgets.nvme > 0 && run.machine.nvme_read_bytes <= 0) {
+    throw InputError(
+        fmt::format("--profile {}: has no rates of a drive, which a plan with --nvme needs", shown_name(options.memory.profile)),
+        "Make it with `spillway probe --nvme DIR --format json --out FILE`.");
+  }
+  const FreedMemoryKept freed_memory;
+  if (!options.memory.plan.empty()) {
+    run.outcome = outcome_from_file(options.memory.plan, model.graphs(), run.machine, run.request);
+  } else {
+    run.outcome = make_plan(model.graphs(), run.machine, run.request, at_once);
+  }
+  if (!run.outcome.refusal.empty()) {
+    if (run.request.budgets.nvme == 0 && !options.memory.nvme.empty()) {
+      throw BudgetError(fmt::format("--nvme {}: there is no room for a block of state", options.memory.nvme.front().path),
+                        "Free space on that disk, or name a directory on another.");
+    }
+    throw InputError(run.outcome.refusal);
+  }
+  run.durability = durability_of(options, run.request, run.outcome,
+                                 run.outcome.plan ? model.of(*run.outcome.plan).graph : model.tiled().graph, run.machine);
+  return run;
+}
+
+}  // namespace spillway

@@ -1,0 +1,96 @@
+#include "trainer/plan/prepared_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.h"
+#include "models/build.h"
+#include "trainer/host/host.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/plan/saved_plan.h"
+
+namespace spillway {
+namespace {
+
+BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head,
+                           const CpuTraits& machine) {
+  return {.dtype = options.precision.dtype,
+          .micro_batch = options.batch.micro_batch_size,
+          .sequence = sequence,
+          .head = head,
+          .scratch = cpu_scratch_bound(machine),
+          .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
+}
+
+void refuse_ranks(const ParallelOptions& parallel) {
+  if (parallel.ranks == 1) return;
+  throw InputError(fmt::format("--ranks {}: this version plans for several ranks but trains with one", parallel.ranks),
+                   "`spillway plan` says what they take and how fast they would be; run with --ranks 1.");
+}
+
+// The machine that a plan is, or was, made for, where that is not simply this one.
+std::optional<MachineProfile> machine_planned_for(const MemoryOptions& memory) {
+  if (memory.plan.empty()) return memory.profile.empty() ? std::nullopt : std::optional(profile_named(memory.profile));
+  try {
+    return machine_of_plan(memory.plan);
+  } catch (const InputError&) {
+    return std::nullopt;  // who takes the plan says what is wrong with it
+  }
+}
+
+// Of the machine that is planned for, so that a plan for it is the same wherever it is made, and where it is run; if what its
+// kernels may use is as much as this one's do.
+CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
+  const CpuTraits here = traits_of_this_cpu(threads);
+  const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
+  if (!machine) return here;
+  const bool covers = machine->threads >= here.threads &&
+                      (machine->instructions == Instructions::unknown || machine->instructions == here.instructions);
+  return where == Where::here && !covers ? here : CpuTraits{machine->threads, machine->instructions};
+}
+
+ResolvedModel resolved(const RunOptions& options, Where where) {
+  if (where == Where::here) refuse_ranks(options.parallel);
+  return resolve_model(options.model.model);
+}
+
+// Layers on which the planner weighs outlines: few where a layer has many units.
+std::int64_t layers_to_weigh(const ModelConfig& config) {
+  constexpr std::int64_t units = 96, fewest = 3, most = 8;
+  const std::int64_t tile = canonical_cuts(config).mlp_columns;
+  const std::int64_t of_mlp = config.experts > 0 ? 1 + config.experts : (config.mlp_width + tile - 1) / tile;
+  return std::clamp(units / (1 + of_mlp), fewest, most);
+}
+
+}  // namespace
+
+PreparedModel::PreparedModel(const RunOptions& options, Where where)
+    : model_(resolved(options, where)),
+      seq_length_(seq_length_for(options, model_.config.max_positions)),
+      pool_(usable_threads()),
+      machine_(traits_for(options, where, pool_.threads())),
+      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, machine_))),
+      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, machine_))) {
+  const std::int64_t thin_layers = layers_to_weigh(model_.config);
+  if (model_.config.layers <= 2 * thin_layers) return;
+  ModelConfig thin = model_.config;
+  thin.layers = thin_layers;
+  thin.windows.resize(std::min<std::size_t>(thin.windows.size(), thin_layers));
+  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, machine_));
+  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, machine_));
+}
+
+GraphCandidates PreparedModel::graphs() const noexcept {
+  GraphCandidates graphs{&tiled_.graph, &fused_.graph};
+  if (thin_tiled_) graphs.thin_tiled = &thin_tiled_->graph, graphs.thin_fused = &thin_fused_->graph;
+  return graphs;
+}
+
+void refuse_known_machine(const RunOptions& options) {
+  if (!names_known_machine(options.memory.profile)) return;
+  throw InputError(fmt::format("--profile {}: a run needs the profile of the machine that it runs on", options.memory.profile),
+                   "spillway plan takes the names of machines; without --profile this machine is measured.");
+}
+
+}  // namespace spillway

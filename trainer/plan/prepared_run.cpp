@@ -1,0 +1,39 @@
+#include "trainer/plan/prepared_run.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "memory/error.h"
+#include "trainer/machine/probe.h"
+#include "trainer/plan/saved_plan.h"
+#include "trainer/plan/would_fit.h"
+#include "trainer/words/quantity.h"
+
+namespace spillway {
+namespace {
+
+MeasuredProfile measured_machine(const RunOptions& options, const PreparedModel& model, const LogSink& say) {
+  if (options.memory.plan.empty()) return profile_for(options, model.pool(), say);
+  if (auto profile = profile_at_hand(options, model.pool().threads())) return *std::move(profile);
+  if (auto profile = machine_of_plan(options.memory.plan)) return *std::move(profile);
+  return profile_for(options, model.pool(), say);  // a plan of before plans said what they were made for
+}
+
+}  // namespace
+
+PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where, const LogSink& say) {
+  PlannedRun run = plan_run_on(measured_machine(options, model, say), options, model, where);
+  if (!run.outcome.plan) run.would_fit = flags_that_fit(run, model, options);
+  return run;
+}
+
+void throw_does_not_fit(const PlannedRun& run) {
+  const PlanOutcome& outcome = run.outcome;
+  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few",
+                                name_of(outcome.short_tier), outcome.needed, rounded_size(outcome.needed), outcome.budget,
+                                rounded_size(outcome.budget), outcome.needed - outcome.budget),
+                    words_of(run.would_fit));
+}
+
+}  // namespace spillway

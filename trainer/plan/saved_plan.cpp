@@ -1,0 +1,114 @@
+#include "trainer/plan/saved_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "memory/error.h"
+#include "memory/packing.h"
+#include "memory/schedule.h"
+#include "memory/waits.h"
+#include "models/posix_file.h"
+#include "models/strict_json.h"
+#include "trainer/host/json_place.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/plan/plan_choices.h"
+#include "trainer/plan/plan_columns.h"
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kMostPlanBytes = Bytes{1} << 28;
+constexpr int kMostPlanKeys = 1 << 27;
+
+std::string_view kind_of(Chain chain) { return has_host(chain) ? "with memory of its own" : "that shares the host's memory"; }
+
+// A plan runs as it is compiled, whatever a file says of its operations; a file that says otherwise is not run at all.
+void refuse_other_operations(const nlohmann::json& json, const std::string& file, const Plan& plan, const UnitGraph& graph) {
+  const JsonPlace ops = JsonPlace(json, file, kPlanWasEdited).at("ops");
+  const auto columns = nlohmann::ordered_json::parse(operations_text(plan, graph, nullptr));
+  for (const auto& [key, made] : columns.items()) {
+    if (key == "digest") continue;  // it says less than any of the others
+    const JsonPlace column = ops.at(key);
+    const nlohmann::json& found = json["ops"][key];
+    if (!made.is_array() && found != made)
+      column.refuse(fmt::format("is {}, but these choices make it {}", shown(found), made.dump()));
+    if (!made.is_array()) continue;
+    const std::size_t entries = column.size();
+    for (std::size_t i = 0; i < std::min(entries, made.size()); ++i) {
+      if (found[i] == nlohmann::json(made[i])) continue;
+      column.at(i).refuse(fmt::format("is {}, but these choices make it {}", shown(found[i]), made[i].dump()));
+    }
+    if (entries != made.size()) column.refuse(fmt::format("has {} entries, but these choices make {}", entries, made.size()));
+  }
+  const JsonPlace digest = ops.at("digest");
+  if (const std::string made = columns["digest"].get<std::string>(); digest.text() != made)
+    digest.refuse(fmt::format("is {}, but that of these choices is {}: places of buffers, or what operations touch, differ",
+                              shown(json["ops"]["digest"]), made));
+}
+
+}  // namespace
+
+std::optional<MeasuredProfile> machine_of_plan(const std::string& file) {
+  const nlohmann::json json = parse_strict_json(read_text_file(file, kMostPlanBytes), file, kMostPlanKeys);
+  const JsonPlace place(json, file, kPlanWasEdited);
+  if (!place.has("machine")) return std::nullopt;
+  return profile_in(place.at("machine").at("profile"), json["machine"]["profile"]);
+}
+
+PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine,
+                              const PlanRequest& request) {
+  const nlohmann::json json = parse_strict_json(read_text_file(file, kMostPlanBytes), file, kMostPlanKeys);
+  Choices choices = choices_of(json, file, graphs);
+  const UnitGraph& graph = graph_of(graphs, choices);
+  if (choices.sharding != request.sharding) {
+    throw InputError(fmt::format("{}: the plan is for {} ranks, stage {} in groups of {}; the flags say {}, {}, {}", file,
+                                 choices.sharding.ranks, choices.sharding.stage, choices.sharding.group, request.sharding.ranks,
+                                 request.sharding.stage, request.sharding.group),
+                     "Give the flags that the plan was made with.");
+  }
+  if (choices.chain != request.chain) {
+    throw InputError(fmt::format("{}: the plan is for a device {}; the flags say one {}", file, kind_of(choices.chain),
+                                 kind_of(request.chain)),
+                     "Give the --device and the --profile that the plan was made with.");
+  }
+  if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
+    throw InputError(fmt::format("{}: the plan is for {} micro-batches, state {}, clipping {}; the flags say {}, {}, {}", file,
+                                 choices.micro_batches, name_of(choices.form), choices.clip ? "on" : "off", request.micro_batches,
+                                 name_of(request.form), request.clip ? "on" : "off"),
+                     "Give train the flags that the plan was made with.");
+  }
+  PlanOutcome outcome;
+  choices.gives_logits = request.gives_logits;
+  Plan plan = build_schedule(graph, choices);
+  if (request.evaluates) plan.evaluate = build_evaluation(*graphs.tiled, plan);
+  pack(plan);
+  derive_waits(plan);
+  for (int t = 0; t < kTiers; ++t) {
+    const std::string tier(name_of(static_cast<Tier>(t)));
+    const nlohmann::json::json_pointer place("/tiers/" + tier + "/peak_bytes");
+    const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
+    if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
+      throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch",
+                                   file, tier, peak.dump(), plan.peak[t]),
+                       std::string(kPlanWasEdited));
+    }
+  }
+  refuse_other_operations(json, file, plan, graph);
+  const std::array<Bytes, kTiers> budget = {request.budgets.device, request.budgets.host, request.budgets.nvme};
+  for (int t = 0; t < kTiers; ++t) {
+    if (plan.peak[t] <= budget[t]) continue;
+    outcome.short_tier = static_cast<Tier>(t);
+    outcome.needed = plan.peak[t];
+    outcome.budget = budget[t];
+    return outcome;
+  }
+  outcome.prediction = predict(plan, graph, machine);
+  outcome.plan = std::move(plan);
+  return outcome;
+}
+
+}  // namespace spillway

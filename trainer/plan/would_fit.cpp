@@ -1,0 +1,242 @@
+#include "trainer/plan/would_fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "memory/error.h"
+#include "memory/freed_memory.h"
+#include "nvme/store.h"
+#include "trainer/host/host.h"
+#include "trainer/machine/nvme_directories.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/plan/plan_flags.h"
+#include "trainer/plan/plan_request.h"
+#include "trainer/plan/saved_plan.h"
+#include "trainer/words/size.h"
+
+namespace spillway {
+namespace {
+
+struct Offer {
+  RunOptions options;
+  FlagList flags;
+};
+
+// To be read: whole MiB, and of much whole GiB.
+Bytes rounded_up(Bytes bytes) { return round_up(bytes, bytes < 16 * kGiB ? kMiB : bytes < 1024 * kGiB ? kGiB : 16 * kGiB); }
+
+void give_device_memory(Offer& offer, Bytes bytes) {
+  offer.options.memory.device_memory = bytes;
+  offer.flags.push_back("--device-memory " + exact_size(bytes));
+}
+
+void give_host_memory(Offer& offer, Bytes bytes) {
+  offer.options.memory.host_memory = bytes;
+  offer.flags.push_back("--host-memory " + exact_size(bytes));
+}
+
+// The directories of --nvme with `bytes` of room in all, none with less than it was given.
+void give_nvme(Offer& offer, Bytes bytes) {
+  std::vector<NvmeDirectory>& directories = offer.options.memory.nvme;
+  const auto count = static_cast<Bytes>(directories.size());
+  // Several directories are filled by whole stripes.
+  const Bytes share = round_up((bytes + count - 1) / count, count > 1 ? StoreOptions{}.stripe_bytes : kMiB);
+  for (NvmeDirectory& directory : directories) {
+    directory.size = std::max(directory.size.value_or(0), share);
+    offer.flags.push_back("--nvme " + shell_word(fmt::format("{}={}", directory.path, exact_size(*directory.size))));
+  }
+}
+
+// A directory that is there and likely to have room: what --save lies in, else the one that the user is in.
+std::string directory_near(const std::string& save) {
+  std::error_code ignored;
+  for (std::filesystem::path place = save; !place.empty() && place.has_relative_path(); place = place.parent_path()) {
+    const std::filesystem::path parent = place.parent_path();
+    if (!parent.empty() && std::filesystem::is_directory(parent, ignored)) return parent.string();
+  }
+  return ".";
+}
+
+class Offers {
+ public:
+  Offers(const PlannedRun& run, const PreparedModel& model, const RunOptions& options)
+      : run_(run), model_(model), options_(options), known_(names_known_machine(options.memory.profile)) {}
+
+  void add_larger_device() {
+    const std::optional<Offer> offer = grown({options_, {}}, run_.outcome.needed, give_device_memory, run_.machine);
+    if (offer) add(offer->flags, where_is_memory(*offer->options.memory.device_memory));
+  }
+
+  void add_larger_host() {
+    const Bytes needed = run_.outcome.needed * run_.request.sharding.ranks;
+    const std::optional<Offer> offer = grown({options_, {}}, needed, give_host_memory, run_.machine);
+    if (!offer) return;
+    add(offer->flags, *offer->options.memory.host_memory <= run_.machine.host_memory_bytes ? Where::here : Where::anywhere);
+  }
+
+  // With as much of the device's memory as it takes where all else rests on the disk.
+  void add_disk() {
+    MachineProfile machine = run_.machine;
+    if (machine.nvme_read_bytes == 0) {  // of a disk that is not there yet only the room matters
+      machine.nvme_read_bytes = machine.nvme_write_bytes = 2e9;
+      machine.nvme_mixed_read_bytes = machine.nvme_mixed_write_bytes = 1e9;
+    }
+    Offer spilling{options_, {}};
+    if (options_.memory.nvme.empty()) spilling.options.memory.nvme = {{directory_near(options_.checkpoint.save), std::nullopt}};
+    Bytes taken = run_.outcome.needed;
+    if (run_.outcome.short_tier != Tier::nvme) {
+      taken = taken_without_limit(spilling, machine);
+    }
+    if (taken <= run_.request.budgets.nvme) return;
+    const std::optional<Offer> offer = grown(spilling, taken * run_.request.sharding.ranks, give_nvme, machine);
+    if (!offer) return;
+    const bool has_memory = where_is_memory(offer->options.memory.device_memory.value_or(0)) == Where::here ||
+                            offer->options.memory.device_memory == options_.memory.device_memory;
+    add(offer->flags, has_memory ? where_is_disk(offer->options.memory.nvme) : Where::anywhere);
+  }
+
+  void add_compact() {
+    if (run_.request.form != StateForm::exact) return;
+    RunOptions compact = options_;
+    compact.precision.state = StateChoice::compact;
+    if (fits(compact, model_, run_.machine)) add({"--state compact"}, Where::here);
+  }
+
+  void add_smaller_micro_batches() {
+    if (options_.batch.micro_batch_size == 1) return;
+    RunOptions smaller = options_;
+    smaller.batch.micro_batch_size = 1;
+    if (smaller.micro_batches() > kMostMicroBatches) return;
+    const PreparedModel model(smaller, Where::anywhere);
+    if (!fits(smaller, model, run_.machine)) return;
+    // The batch of a step stays as it is, which follows from the other where it is not given.
+    add({"--micro-batch-size 1", fmt::format("--global-batch-size {}", smaller.batch.global_batch_size)}, Where::here);
+  }
+
+  bool has_any_here() const { return !here_.empty(); }
+  WouldFit take() && {
+    return has_any_here() ? WouldFit{std::move(here_), Where::here} : WouldFit{std::move(elsewhere_), Where::anywhere};
+  }
+
+ private:
+  struct Planned {
+    PlanOutcome outcome;
+    Bytes store_bytes = 0;  // on NVMe, with durable steps where they are to be had; where there is a plan
+  };
+  Planned planned(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
+    const PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
+    Planned planned{outcome_of(options, request, model, machine)};
+    if (!planned.outcome.plan) return planned;
+    const Plan& plan = *planned.outcome.plan;
+    const auto durable = durability_of(options, request, planned.outcome, model.of(plan).graph, machine);
+    planned.store_bytes = std::max(plan.peak[static_cast<int>(Tier::nvme)], durable ? durable->layout.store_bytes : 0);
+    return planned;
+  }
+  PlanOutcome outcome_of(const RunOptions& options, PlanRequest request, const PreparedModel& model,
+                         const MachineProfile& machine) const {
+    if (!options.memory.plan.empty()) return outcome_from_file(options.memory.plan, model.graphs(), machine, request);
+    // The fastest plan decides how much of the state is copied to make steps durable; without that, any plan will do.
+    if (options.memory.durability != DurabilityChoice::step) request.goal = Goal::any;
+    PlanOutcome outcome = make_plan(model.graphs(), machine, request);
+    if (!outcome.plan && request.budgets.nvme > 0 && request.goal == Goal::any) {
+      // That goal looks at what spills alone where something can; what is all on the device is a plan, too.
+      PlanRequest in_core = request;
+      in_core.budgets.nvme = 0;
+      if (PlanOutcome found = make_plan(model.graphs(), machine, in_core); found.plan) outcome = std::move(found);
+    }
+    return outcome;
+  }
+
+  // What does not go together, or asks for durable steps without the room, does not fit either.
+  bool fits(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
+    try {
+      return planned(options, model, machine).outcome.plan.has_value();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  // Bytes on NVMe of a plan that has all the room there that it wants, with durable steps where they are to be had; `offer` is
+  // given the device memory that this takes. 0 where there is no such plan.
+  Bytes taken_without_limit(Offer& offer, const MachineProfile& machine) const {
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      Offer unlimited = offer;
+      give_nvme(unlimited, Bytes{1} << 50);
+      try {
+        const auto [outcome, store_bytes] = planned(unlimited.options, model_, machine);
+        if (outcome.plan) return store_bytes;
+        if (outcome.short_tier != Tier::device) return 0;
+        offer.flags.clear();
+        give_device_memory(offer, rounded_up(outcome.needed + outcome.needed / 4 * attempt));
+      } catch (const Error&) {
+        return 0;
+      }
+    }
+    return 0;
+  }
+
+  // `offer` with the least of growing sizes that a plan fits into.
+  std::optional<Offer> grown(const Offer& offer, Bytes bytes, void (*give)(Offer&, Bytes), const MachineProfile& machine) const {
+    for (int attempt = 0; attempt < 4; ++attempt, bytes += bytes / 4) {
+      Offer larger = offer;
+      give(larger, rounded_up(bytes));
+      if (fits(larger.options, model_, machine)) return larger;
+    }
+    return std::nullopt;
+  }
+
+  void add(FlagList flags, Where where) { (where == Where::here ? here_ : elsewhere_).push_back(std::move(flags)); }
+
+  Where where_is_memory(Bytes device) const {
+    const Bytes there = known_ ? run_.machine.device_memory_bytes : available_memory() / run_.request.sharding.ranks;
+    return device <= there ? Where::here : Where::anywhere;
+  }
+
+  // Directories of another machine cannot be looked at.
+  Where where_is_disk(const std::vector<NvmeDirectory>& directories) const {
+    if (known_) return Where::here;
+    Bytes wanted = 0;
+    for (const NvmeDirectory& directory : directories) wanted += *directory.size;
+    try {
+      return store_capacity(store_directories(directories)) >= wanted ? Where::here : Where::anywhere;
+    } catch (const Error&) {
+      return Where::anywhere;  // not there, or not to be written to
+    }
+  }
+
+  const PlannedRun& run_;
+  const PreparedModel& model_;
+  const RunOptions& options_;
+  bool known_;
+  std::vector<FlagList> here_, elsewhere_;
+};
+
+}  // namespace
+
+WouldFit flags_that_fit(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
+  const FreedMemoryKept freed_memory;
+  Offers offers(run, model, options);
+  if (run.outcome.short_tier == Tier::device) offers.add_larger_device();
+  if (run.outcome.short_tier == Tier::host) offers.add_larger_host();
+  offers.add_disk();
+  offers.add_compact();
+  // A model is compiled again for it.
+  if (!offers.has_any_here()) offers.add_smaller_micro_batches();
+  return std::move(offers).take();
+}
+
+std::string words_of(const WouldFit& would_fit) {
+  if (would_fit.lists.empty()) return "Use shorter sequences, smaller micro-batches or --state compact.";
+  std::string words =
+      would_fit.where == Where::here ? "Each of these fits:" : "On a machine that has as much, each of these fits:";
+  for (const FlagList& flags : would_fit.lists) words += fmt::format("\n  {}", fmt::join(flags, " "));
+  return words;
+}
+
+}  // namespace spillway

@@ -1,0 +1,110 @@
+#include "trainer/run/evaluation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "memory/error.h"
+#include "trainer/host/interrupt.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/plan/evaluation_plan.h"
+#include "trainer/plan/prepared_model.h"
+#include "trainer/run/forward_run.h"
+#include "trainer/run/missing_weights.h"
+#include "trainer/words/quantity.h"
+
+namespace spillway {
+namespace {
+
+DataRequest data_of(const ResolvedOptions& resolved, const PreparedModel& model) {
+  const auto typed = [&](const char* flag) {
+    return resolved.sources.contains(flag) && resolved.sources.at(flag) == OptionSource::flag;
+  };
+  RunOptions options = resolved.options;
+  const bool training = options.data.eval_data.empty() || (typed("data") && !typed("eval-data"));
+  if (training) options.data.eval_data = options.data.data;
+  if (options.data.eval_data.empty())
+    throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+  DataRequest request = evaluation_data(options, model.seq_length(), model.model().config.vocab);
+  if (training) request.flag = "--data";
+  request.micro_batches = 1;
+  return request;
+}
+
+}  // namespace
+
+LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size,
+                  const std::function<void()>& keep_going) {
+  LossSum loss;
+  const std::int64_t sequences = data.sequences();
+  for (std::int64_t first = 0, batch = 0; first < sequences; first += micro_batch_size, ++batch) {
+    if (keep_going) keep_going();
+    const std::int64_t rows = std::min(micro_batch_size, sequences - first);
+    loss.sum += executor.evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+      data.fill(batch, 0, tokens, targets);
+      // The data starts over at its end: what comes twice is left out.
+      const auto kept = targets.size() / static_cast<std::size_t>(micro_batch_size) * static_cast<std::size_t>(rows);
+      std::ranges::fill(targets.subspan(kept), kNoLoss);
+      loss.tokens += static_cast<std::int64_t>(targets.size()) - std::ranges::count(targets, kNoLoss);
+    });
+  }
+  if (loss.tokens == 0) throw InputError("the data to evaluate on has no position with a loss");
+  return loss;
+}
+
+EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::int64_t> step) {
+  const RunOptions& options = resolved.options;
+  require_model(options);
+  refuse_catalogue_name(options);
+  if (is_apart(options) && resolved.sources.contains("device") && resolved.sources.at("device") != OptionSource::loaded_run)
+    throw InputError("--device: found cpu-apart, allowed in eval: cpu");
+  const PreparedModel model(options);
+  const UnitGraph& graph = model.tiled().graph;
+  const DataRequest request = data_of(resolved, model);
+  BatchSampler data(request);
+
+  const NamedWeights weights = open_weights(options, model.model(), graph, step);
+  EvaluationResult result;
+  result.model = weights.name;
+  const StateForm form = options.precision.dtype == DType::float32 ? StateForm::fp32 : StateForm::exact;
+  const Plan plan =
+      evaluation_plan(graph, form, budgets_for(options), {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
+  ForwardRun run(options, {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .pool = &model.pool()},
+                 weights.read);
+
+  const InterruptHandler interrupt;
+  const auto begin = std::chrono::steady_clock::now();
+  result.loss = loss_over(run.executor(), data, options.batch.micro_batch_size, [&] {
+    if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: the data was not evaluated to its end", "");
+  });
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!std::isfinite(result.loss.mean()))
+    throw NotFiniteError(
+        fmt::format("the loss is {}: the weights of {} overflow on this data", result.loss.mean(), result.model));
+  result.perplexity = std::exp(result.loss.mean());
+  result.sequences = data.sequences();
+  result.paths = request.paths;
+  result.data = data.summary();
+  return result;
+}
+
+std::string evaluation_text(const EvaluationResult& result) {
+  return fmt::format("{}\n{}\nloss {:.6f}  perplexity {:.4f}  ({} in {}, {:.0f} tokens/s)\n", result.model, result.data,
+                     result.loss.mean(), result.perplexity, counted(result.loss.tokens, "token"),
+                     counted(result.sequences, "sequence"), static_cast<double>(result.loss.tokens) / result.seconds);
+}
+
+std::string evaluation_json(const EvaluationResult& result) {
+  const nlohmann::ordered_json json = {{"model", result.model},           {"data", result.paths},
+                                       {"summary", result.data},          {"loss", result.loss.mean()},
+                                       {"perplexity", result.perplexity}, {"tokens", result.loss.tokens},
+                                       {"sequences", result.sequences},   {"seconds", result.seconds}};
+  return json.dump(1) + "\n";
+}
+
+}  // namespace spillway

@@ -1,0 +1,45 @@
+#include "trainer/run/forward_run.h"
+
+#include <fmt/format.h>
+
+#include "memory/error.h"
+#include "trainer/keep/checkpoint.h"
+#include "trainer/keep/checkpoint_weights.h"
+#include "trainer/keep/state_io.h"
+#include "trainer/machine/nvme_directories.h"
+
+namespace spillway {
+namespace {
+
+std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan) {
+  const Bytes bytes = plan.peak[static_cast<int>(Tier::nvme)];
+  if (bytes == 0) return nullptr;
+  return std::make_unique<Store>(StoreOptions{.directories = store_directories(options.memory.nvme), .bytes = bytes});
+}
+
+}  // namespace
+
+NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph,
+                          std::optional<std::int64_t> step) {
+  const std::string& run = options.checkpoint.load;
+  if (step && run.empty()) throw InputError("--step: found without --load, allowed: together with --load DIR");
+  if (!run.empty()) {
+    const LoadedCheckpoint found = step ? checkpoint_of_step(run, *step) : newest_checkpoint(run);
+    const auto checkpoint = std::make_shared<const CheckpointWeights>(found.path, graph);
+    return {fmt::format("{}, step {}", run, found.step),
+            [checkpoint](int block, std::int64_t begin, std::span<float> out) { checkpoint->read_master(block, begin, out); }};
+  }
+  const std::string drawn = model.directory.empty() ? ", weights drawn from --seed" : "";
+  return {options.model.model + drawn, weights_of_model(model, graph, options.model.seed)};
+}
+
+ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights)
+    : store_(open_store(options, *programs.plan)), backend_(*programs.pool) {
+  programs.store = store_.get();
+  programs.backend = &backend_;
+  programs.seed = options.model.seed;
+  executor_ = std::make_unique<Executor>(programs);
+  write_weights(*executor_, programs.model->graph, programs.plan->choices.form, WeightParts::forward, weights);
+}
+
+}  // namespace spillway

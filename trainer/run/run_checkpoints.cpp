@@ -1,0 +1,55 @@
+#include "trainer/run/run_checkpoints.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "trainer/keep/checkpoint.h"
+
+namespace spillway {
+
+RunCheckpoints::RunCheckpoints(const CheckpointOptions& options, const RunDirectory& directory, StepLoop& loop, const Plan& plan,
+                               const UnitGraph& graph, std::int64_t saved_step)
+    : options_(options), directory_(directory), loop_(loop), plan_(plan), graph_(graph), saved_step_(saved_step) {}
+
+void RunCheckpoints::note_step(const StepOutcome& outcome) {
+  timeline_ = outcome.timeline;
+  timeline_step_ = outcome.step;
+}
+
+// What the last step did, beside plan.json's prediction: operation i of the plan ran from spans[i][0] to spans[i][1].
+void RunCheckpoints::write_timeline() const {
+  if (timeline_step_ == 0) return;
+  nlohmann::ordered_json json = {{"step", timeline_step_}, {"spans", nlohmann::ordered_json::array()}};
+  for (const Span& span : timeline_.spans) json["spans"].push_back({span.begin_s, span.end_s});
+  directory_.write("timeline.json", json.dump() + "\n");
+}
+
+void RunCheckpoints::save(std::int64_t step) {
+  if (step == saved_step_) return;
+  write_timeline();
+  save_checkpoint(directory_, step, loop_.executor(), plan_, graph_);
+  directory_.prune_checkpoints(options_.keep_last);
+  saved_step_ = step;
+}
+
+void RunCheckpoints::save_beside(std::int64_t step) {
+  finish_copy();
+  if (step == saved_step_) return;
+  copy_ = loop_.begin_copy(directory_, step);
+  if (!copy_) return save(step);
+  write_timeline();
+}
+
+void RunCheckpoints::take_complete_copy() {
+  if (copy_ && copy_->complete()) finish_copy();
+}
+
+void RunCheckpoints::finish_copy() {
+  if (!copy_) return;
+  const std::unique_ptr<CheckpointCopy> copy = std::move(copy_);
+  copy->finish();
+  directory_.prune_checkpoints(options_.keep_last);
+  saved_step_ = copy->step();
+}
+
+}  // namespace spillway

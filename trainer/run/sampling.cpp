@@ -1,0 +1,47 @@
+#include "trainer/run/sampling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.h"
+#include "trainer/data/data.h"
+
+namespace spillway {
+
+TrainingSamples::TrainingSamples(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary)
+    : codec_(tokenizer_of(options), vocabulary),
+      prompt_(options.log.sample_prompt),
+      tokens_(codec_.prompt(prompt_)),
+      seq_length_(seq_length),
+      most_tokens_(options.log.sample_tokens) {
+  const auto length = static_cast<std::int64_t>(tokens_.size());
+  if (length == 0) throw InputError("--sample-prompt: has no tokens");
+  if (length >= seq_length) {
+    throw InputError(
+        fmt::format("--sample-prompt: has {} tokens, allowed: at most {}, one less than --seq-length", length, seq_length - 1));
+  }
+}
+
+std::string TrainingSamples::sample(Executor& executor) const {
+  std::vector<std::int32_t> tokens = tokens_;
+  Utf8Stream characters;
+  std::string text = prompt_;
+  const auto most = std::min(static_cast<std::size_t>(seq_length_), tokens_.size() + static_cast<std::size_t>(most_tokens_));
+  while (tokens.size() < most) {
+    const std::span<const float> logits =
+        executor.logits({.row = static_cast<std::int64_t>(tokens.size()) - 1},
+                        [&](int, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+                          std::ranges::fill(inputs, 0);
+                          std::ranges::copy(tokens, inputs.begin());
+                          std::ranges::fill(targets, kNoLoss);
+                        });
+    const auto next = static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+    if (codec_.end_of_text() == next) break;
+    tokens.push_back(next);
+    text += characters.add(codec_.bytes_of(next));
+  }
+  return text + characters.finish();
+}
+
+}  // namespace spillway

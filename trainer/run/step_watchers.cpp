@@ -1,0 +1,168 @@
+#include "trainer/run/step_watchers.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "memory/error.h"
+#include "memory/simulate.h"
+#include "trainer/machine/drive_fit.h"
+#include "trainer/machine/drive_watch.h"
+#include "trainer/machine/profile_file.h"
+#include "trainer/run/evaluation.h"
+#include "trainer/run/sampling.h"
+#include "trainer/show/csv_log.h"
+#include "trainer/show/plan_drift.h"
+#include "trainer/show/tensorboard.h"
+
+namespace spillway {
+namespace {
+
+class EvaluationWatcher final : public StepWatcher {
+ public:
+  EvaluationWatcher(const RunOptions& options, const DataRequest& request) : options_(options), data_(request) {}
+  bool pauses_after(std::int64_t step) const override {
+    return step % options_.log.eval_interval == 0 || step == options_.batch.train_iters;
+  }
+  void watch(StepRecord& record, const StepOutcome& outcome, Executor& executor) override {
+    if (pauses_after(outcome.step)) record.eval_loss = loss_over(executor, data_, options_.batch.micro_batch_size).mean();
+  }
+
+ private:
+  const RunOptions& options_;
+  BatchSampler data_;
+};
+
+class SampleWatcher final : public StepWatcher {
+ public:
+  SampleWatcher(const RunOptions& options, const PreparedModel& model)
+      : interval_(options.log.sample_interval), samples_(options, model.seq_length(), model.model().config.vocab) {}
+  bool pauses_after(std::int64_t step) const override { return step % interval_ == 0; }
+  void watch(StepRecord& record, const StepOutcome& outcome, Executor& executor) override {
+    if (pauses_after(outcome.step)) record.sample = samples_.sample(executor);
+  }
+
+ private:
+  std::int64_t interval_;
+  TrainingSamples samples_;
+};
+
+class DriveWatcher final : public StepWatcher {
+ public:
+  DriveWatcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model)
+      : options_(options), planned_(planned), model_(model), drive_(*planned.outcome.plan, planned.machine) {}
+  void watch(StepRecord& record, const StepOutcome& outcome, Executor&) override {
+    lengths_.add(record.step_s);
+    keep(drive_.observe(outcome.timeline, outcome.nvme_read_bytes, outcome.nvme_written_bytes));
+  }
+  void finish() override { keep(drive_.finish()); }
+
+ private:
+  // Where no profile of this drive is kept, nobody would look for it.
+  void keep(const std::optional<SeenDrive>& seen) const {
+    if (!seen) return;
+    const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme);
+    if (!cache) return;
+    const Plan& plan = *planned_.outcome.plan;
+    keep_seen(*cache, fitted(*seen, planned_.measured, lengths_.median(), [&](const MachineProfile& machine) {
+      return simulate(plan, model_.of(plan).graph, machine).step_s;
+    }));
+  }
+
+  const RunOptions& options_;
+  const PlannedRun& planned_;
+  const PreparedModel& model_;
+  DriveWatch drive_;
+  StepLengths lengths_;
+};
+
+class LogWatcher final : public StepWatcher {
+ public:
+  LogWatcher(const std::string& path, std::int64_t step) : log_(path, step) {}
+  void watch(StepRecord& record, const StepOutcome&, Executor&) override { log_.append(record); }
+
+ private:
+  LogWriter log_;
+};
+
+template <typename Log>
+class CurveWatcher final : public StepWatcher {
+ public:
+  CurveWatcher(const std::string& path, std::int64_t step, LogSink say) : log_(std::in_place, path, step), say_(std::move(say)) {}
+  void watch(StepRecord& record, const StepOutcome&, Executor&) override {
+    if (!log_) return;
+    try {
+      log_->append(record);
+    } catch (const IoError& error) {
+      log_.reset();
+      say_(fmt::format("note: {}: no more steps are written there; the run goes on", error.what()));
+    }
+  }
+
+ private:
+  std::optional<Log> log_;
+  LogSink say_;
+};
+
+class ProgressWatcher final : public StepWatcher {
+ public:
+  explicit ProgressWatcher(Progress& progress) : progress_(progress) {}
+  void watch(StepRecord& record, const StepOutcome&, Executor&) override { progress_.step(record); }
+
+ private:
+  Progress& progress_;
+};
+
+class DriftWatcher final : public StepWatcher {
+ public:
+  DriftWatcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model, Progress& progress)
+      : progress_(progress),
+        drift_(*planned.outcome.plan, model.of(*planned.outcome.plan).graph, planned.outcome.prediction,
+               options.log.drift_threshold) {}
+  void watch(StepRecord& record, const StepOutcome& outcome, Executor&) override {
+    if (const auto drift = drift_.observe(record.step_s, outcome.timeline)) progress_.message("note: " + *drift);
+    if (record.sample) progress_.message("sample: " + *record.sample);
+  }
+
+ private:
+  Progress& progress_;
+  PlanDrift drift_;
+};
+
+}  // namespace
+
+StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedModel& model) {
+  StepWatchers watchers;
+  if (!options.data.eval_data.empty()) {
+    DataRequest request = evaluation_data(options, model.seq_length(), model.model().config.vocab);
+    request.micro_batches = 1;  // evaluation takes one at a time
+    watchers.push_back(std::make_unique<EvaluationWatcher>(options, request));
+  }
+  if (options.log.sample_interval > 0) watchers.push_back(std::make_unique<SampleWatcher>(options, model));
+  return watchers;
+}
+
+std::unique_ptr<StepWatcher> drive_watcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model) {
+  return std::make_unique<DriveWatcher>(options, planned, model);
+}
+
+StepWatchers watchers_that_write(const RunOptions& options, const std::optional<std::string>& log_path, std::int64_t step,
+                                 const LogSink& say) {
+  StepWatchers watchers;
+  if (log_path) watchers.push_back(std::make_unique<LogWatcher>(*log_path, step));
+  if (const std::string& csv = options.log.csv; !csv.empty())
+    watchers.push_back(std::make_unique<CurveWatcher<CsvLog>>(csv, step, say));
+  if (const std::string& directory = options.log.tensorboard; !directory.empty())
+    watchers.push_back(std::make_unique<CurveWatcher<TensorboardLog>>(directory, step, say));
+  return watchers;
+}
+
+StepWatchers watchers_that_show(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model,
+                                Progress& progress) {
+  StepWatchers watchers;
+  watchers.push_back(std::make_unique<ProgressWatcher>(progress));
+  watchers.push_back(std::make_unique<DriftWatcher>(options, planned, model, progress));
+  return watchers;
+}
+
+}  // namespace spillway

@@ -1,0 +1,316 @@
+#include "trainer/run/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "memory/error.h"
+#include "models/posix_file.h"
+#include "trainer/data/data.h"
+#include "trainer/host/interrupt.h"
+#include "trainer/keep/checkpoint.h"
+#include "trainer/keep/durable_store.h"
+#include "trainer/keep/run_directory.h"
+#include "trainer/keep/starting_point.h"
+#include "trainer/keep/state_conversion.h"
+#include "trainer/machine/nvme_directories.h"
+#include "trainer/options/validate_options.h"
+#include "trainer/plan/plan_file.h"
+#include "trainer/plan/prepared_run.h"
+#include "trainer/run/missing_weights.h"
+#include "trainer/run/run_checkpoints.h"
+#include "trainer/run/step_loop.h"
+#include "trainer/run/step_watchers.h"
+#include "trainer/show/log.h"
+#include "trainer/show/plan_report.h"
+#include "trainer/show/progress.h"
+
+namespace spillway {
+namespace {
+
+class TrainingRun {
+ public:
+  explicit TrainingRun(const ResolvedOptions& resolved)
+      : options_(resolved.options),
+        stored_(stored_state(options_)),
+        model_(options_),
+        planned_(planned(options_, model_)),
+        plan_(*planned_.outcome.plan),
+        compiled_(model_.of(plan_)),
+        data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
+        progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
+    validate(plan_, compiled_.graph);
+    const std::vector<std::string> changes = changes_of_loaded_run();
+    start_ = starting_point(remains(), {.goes_on = goes_on(), .train_iters = options_.batch.train_iters});
+    add(watchers_of_the_model(options_, model_));
+    open_directory();
+    watchers_.push_back(drive_watcher(options_, planned_, model_));
+    add(watchers_that_write(options_, directory_ ? std::optional(directory_->log_path()) : std::nullopt, start_.step, say_));
+    add(watchers_that_show(options_, planned_, model_, progress_));
+    tell_plan(changes);
+    begin();
+  }
+
+  int run() {
+    const std::int64_t last = options_.batch.train_iters;
+    const bool pipelines = loop_->steps_overlap();
+    std::int64_t submitted = start_.step;
+    for (std::int64_t step = start_.step; step < last; ++step) {  // from 0
+      if (submitted == step) loop_->submit(submitted++);
+      if (pipelines && submitted < last && !pauses_after(step + 1) && !interrupt_.requested()) loop_->submit(submitted++);
+      const StepOutcome outcome = loop_->wait();
+      if (checkpoints_) checkpoints_->take_complete_copy();
+      if (!outcome.stopped.empty()) stop(outcome, submitted > step + 1);
+      watch(outcome);
+      // A step that is under way is finished before the run pauses.
+      if (submitted > step + 1) continue;
+      if (interrupt_.requested()) {
+        if (checkpoints_) checkpoints_->drop_copy();  // of a step before
+        end(step + 1);
+        progress_.message(
+            fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
+        return kExitInterrupted;
+      }
+      if (checkpoints_ && checkpoints_->saves_after(step + 1)) checkpoints_->save_beside(step + 1);
+    }
+    end(last);
+    return 0;
+  }
+
+ private:
+  static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
+    PlannedRun run = plan_run(options, model, Where::here, [](std::string_view note) {
+      Progress(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), 0, 1).message(fmt::format("note: {}", note));
+    });
+    if (!run.outcome.plan) throw_does_not_fit(run);
+    return run;
+  }
+
+  // Looked at first: without its store's directories the run cannot even be planned.
+  static std::optional<DurableState> stored_state(const RunOptions& options) {
+    return options.checkpoint.load.empty() ? std::nullopt
+                                           : durable_state_of(options.checkpoint.load, paths_of(options.memory.nvme));
+  }
+
+  bool goes_on() const { return !options_.checkpoint.load.empty() && options_.checkpoint.save == options_.checkpoint.load; }
+
+  // Without --save nothing outlives the process.
+  const DurabilityPlan* durability() const {
+    return !options_.checkpoint.save.empty() && planned_.durability ? &*planned_.durability : nullptr;
+  }
+
+  // Where it goes on otherwise than it began.
+  std::vector<std::string> changes_of_loaded_run() const {
+    if (options_.checkpoint.load.empty()) return {};
+    const std::string settings = options_.checkpoint.load + "/run.json";
+    return changes_of_bits(options_from_json_text(read_text_file(settings, kMiB), settings), options_);
+  }
+
+  RunRemains remains() const {
+    const std::string& run = options_.checkpoint.load;
+    if (run.empty()) return {};
+    RunRemains remains{.run = run};
+    if (const std::vector<std::int64_t> steps = checkpoint_steps(run); !steps.empty()) remains.checkpoint = steps.back();
+    if (!stored_) {
+      const std::string log = run + "/log.jsonl";
+      remains.has_log = remains.checkpoint || (std::filesystem::exists(log) && !read_log(log).empty());
+      return remains;
+    }
+    remains.stored =
+        StoredStep{.step = stored_->record.step,
+                   .place = stored_->link.directories.front(),
+                   .is_of_this_model = stored_->record.model == model_hash(compiled_.graph),
+                   .lies_as_planned = durability() != nullptr && paths_of(options_.memory.nvme) == stored_->link.directories &&
+                                      lies_as(stored_->record, durability()->layout, stored_->identity),
+                   .rival = goes_on() ? rival_of(*stored_, run) : std::nullopt};
+    return remains;
+  }
+
+  void add(StepWatchers watchers) {
+    watchers_.insert(watchers_.end(), std::move_iterator(watchers.begin()), std::move_iterator(watchers.end()));
+  }
+
+  void open_directory() {
+    if (options_.checkpoint.save.empty()) return;
+    directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
+    directory_->write("run.json", to_json(with_absolute_paths(options_)).dump(1) + "\n");
+    directory_->write("plan.json", plan_json(planned_, model_, options_));
+  }
+
+  void tell_plan(const std::vector<std::string>& changes) {
+    std::vector<std::string> notes = model_.model().config.notes;
+    if (const std::string note = note_of_drawn_weights(options_, model_.model()); !note.empty())
+      notes.insert(notes.begin(), note);
+    notes.insert(notes.end(), changes.begin(), changes.end());
+    for (const std::string& note : notes) progress_.message("note: " + note);
+    progress_.message(plan_summary(planned_, model_));
+    progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, planned_.durability)
+                                                   : "nothing is kept without --save"));
+    progress_.message(data_.summary());
+    const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, planned_.request.budgets.host,
+                                               planned_.request.budgets.nvme};
+    std::array<TierUse, kTiers> tiers;
+    for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
+    progress_.set_tiers(tiers);
+  }
+
+  // The state is where the plan has it when this returns.
+  void begin() {
+    const std::optional<LoadedCheckpoint> loaded = checkpoint_to_load();
+    if (start_.discards_store) {
+      remove_store_link(directory_->path());
+      discard_store(*stored_);
+    }
+    loop_.emplace(options_, model_, plan_, data_, say_, durable_steps());
+    loop_->begin(loaded);
+    if (store_id_ != 0)
+      write_store_link(directory_->path(), {.store_id = store_id_, .directories = paths_of(options_.memory.nvme)});
+    if (directory_) {
+      directory_->keep();
+      checkpoints_.emplace(options_.checkpoint, *directory_, *loop_, plan_, compiled_.graph, start_.saved_step);
+    }
+    if (loaded) progress_.message(fmt::format("loaded {} (step {})", loaded->path, loaded->step));
+    if (start_.kind == StartKind::in_place)
+      progress_.message(fmt::format("goes on with the state on nvme (step {})", start_.step));
+  }
+
+  std::optional<LoadedCheckpoint> checkpoint_to_load() {
+    if (start_.kind == StartKind::at_checkpoint) return checkpoint_of_step(options_.checkpoint.load, start_.step);
+    if (start_.kind != StartKind::take_over) return std::nullopt;
+    progress_.message(
+        fmt::format("the plan has the state elsewhere than the run's store: step {} becomes a checkpoint first", start_.step));
+    write_checkpoint(*directory_, start_.step, [&](const std::string& file) { return save_durable_state(*stored_, file); });
+    return checkpoint_of_step(directory_->path(), start_.step);
+  }
+
+  // The store that the loop is to have, where steps are durable.
+  std::optional<DurableSteps> durable_steps() {
+    if (durability() == nullptr) return std::nullopt;
+    const bool in_place = start_.kind == StartKind::in_place;
+    store_id_ = in_place ? stored_->identity.store_id : new_store_id();
+    return DurableSteps{.store_id = store_id_,
+                        .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
+                        .yields = options_.memory.durability != DurabilityChoice::step,
+                        .layout = durability()->layout,
+                        .interval = durability()->interval,
+                        .from = in_place ? std::optional(stored_->record) : std::nullopt};
+  }
+
+  static std::uint64_t new_store_id() {
+    std::random_device random;
+    return (std::uint64_t{random()} << 32 | random()) | 1;
+  }
+
+  // A checkpoint has all that the store has.
+  void give_up_store() {
+    if (store_id_ == 0) return;
+    remove_store_link(directory_->path());
+    loop_->give_up_store();
+  }
+
+  bool pauses_after(std::int64_t step) const {
+    return (checkpoints_ && checkpoints_->saves_after(step)) ||
+           std::ranges::any_of(watchers_, [step](const auto& watcher) { return watcher->pauses_after(step); });
+  }
+
+  void watch(const StepOutcome& outcome) {
+    StepRecord record;
+    record.step = outcome.step;
+    record.loss = outcome.loss;
+    record.grad_norm = outcome.grad_norm;
+    record.lr = loop_->lr(outcome.step - 1);
+    record.tokens = data_.counted_tokens(outcome.step - 1);
+    record.step_s = outcome.seconds;
+    record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
+    record.device_peak_bytes = outcome.peak[static_cast<int>(Tier::device)];
+    record.host_peak_bytes = outcome.peak[static_cast<int>(Tier::host)];
+    record.nvme_read_bytes = outcome.nvme_read_bytes;
+    record.nvme_written_bytes = outcome.nvme_written_bytes;
+    record.bound_s = bound_.seconds;
+    record.binding_lane = name_of(bound_.lane());
+    record.overlap_efficiency = record.bound_s / record.step_s;
+    for (const auto& watcher : watchers_) watcher->watch(record, outcome, loop_->executor());
+    if (checkpoints_) checkpoints_->note_step(outcome);
+  }
+
+  // The state after `step` is kept, and no store is needed any more.
+  void end(std::int64_t step) {
+    for (const auto& watcher : watchers_) watcher->finish();
+    if (!checkpoints_) return;
+    checkpoints_->finish_copy();
+    checkpoints_->save(step);
+    give_up_store();
+  }
+
+  // The numbers are gone: nothing of this step was applied, so what there is now is the last good state.
+  [[noreturn]] void stop(const StepOutcome& outcome, bool another_under_way) {
+    if (another_under_way) loop_->wait();
+    if (checkpoints_) checkpoints_->finish_copy();
+    throw NotFiniteError(
+        fmt::format("step {}: {}; training stopped", outcome.step, outcome.stopped),
+        what_is_kept(outcome) +
+            " A lower --lr, a longer --lr-warmup-iters or --clip-grad may help; look at the data of this step, too.");
+  }
+
+  std::string what_is_kept(const StepOutcome& outcome) {
+    if (!directory_) return "Without --save nothing is kept.";
+    const std::int64_t good = outcome.step - 1;
+    const std::string& path = directory_->path();
+    if (outcome.state_intact && !weights_are_finite(loop_->executor(), plan_, compiled_.graph)) {
+      give_up_store();
+      return fmt::format(
+          "The update of step {} had already made weights that are not finite; the last state kept is that of step {} in "
+          "{}/checkpoints.",
+          good, checkpoints_->saved_step(), path);
+    }
+    if (outcome.state_intact) {
+      checkpoints_->save(good);
+      give_up_store();
+      return fmt::format("The state after step {} is kept in {}/checkpoints.", good, path);
+    }
+    if (store_id_ != 0) {
+      return fmt::format(
+          "Some updates of the step had been made already; the store on nvme has the last durable step, from which --load {} "
+          "goes on.",
+          path);
+    }
+    return fmt::format(
+        "Some updates of the step had been made already; the last good state is that of step {} in {}/checkpoints.",
+        checkpoints_->saved_step(), path);
+  }
+
+  const RunOptions& options_;
+  const std::optional<DurableState> stored_;  // what the store of the run in --load holds
+  PreparedModel model_;
+  PlannedRun planned_;
+  const Plan& plan_;
+  const CompiledModel& compiled_;
+  BatchSampler data_;
+  InterruptHandler interrupt_;
+  StartingPoint start_;
+  std::optional<RunDirectory> directory_;
+  Progress progress_;
+  const LogSink say_ = [this](std::string_view message) { progress_.message(message); };
+  StepWatchers watchers_;
+  std::optional<StepLoop> loop_;
+  std::optional<RunCheckpoints> checkpoints_;  // where there is a directory
+  const Bound bound_ = planned_.outcome.prediction.bound.of_step();
+  std::uint64_t store_id_ = 0;  // of the store that outlives the process; 0: none does
+};
+
+}  // namespace
+
+int train(const ResolvedOptions& resolved) {
+  require_model(resolved.options);
+  require_data(resolved.options);
+  refuse_known_machine(resolved.options);
+  return TrainingRun(resolved).run();
+}
+
+}  // namespace spillway

@@ -1,0 +1,51 @@
+// A run as its directory tells it: the plan that it followed, the log of its steps, the recorded timeline of its last one.
+// Not here: what is made of it (run_report.h, trace_file.h), writing the directory (trainer/keep/run_directory.h), going on with
+// it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/plan.h"
+#include "memory/timeline.h"
+#include "trainer/options/options.h"
+#include "trainer/plan/tier_picture.h"
+#include "trainer/show/log.h"
+
+namespace spillway {
+
+// An operation of the plan, in one turn.
+struct RecordedOperation {
+  int id = 0;            // in the plan
+  std::string kind, of;  // `of`: its unit or block; may be empty
+  Lane lane = Lane::compute;
+  int micro_batch = -1;
+  Bytes bytes = 0;
+  std::vector<Wait> waits;  // `op` is the place in RunRecord::operations
+  Span planned;
+  Span recorded;  // of a run that was timed
+};
+
+struct RunRecord {
+  std::string directory;
+  RunOptions options;
+  std::int64_t parameters = 0;
+  double tokens_per_step = 0;
+  double planned_step_s = 0, bound_s = 0;
+  Lane binding_lane = Lane::compute;
+  std::array<Bytes, kTiers> budget{}, planned_peak{};
+  Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // a step
+  int turns = 1;                                            // of a step
+  std::vector<RecordedOperation> operations;                // of each turn whose times are kept
+  std::optional<StepUse> use;              // nothing where the plan is of a version that did not say it
+  std::optional<std::int64_t> timed_step;  // nothing where the run has not saved a timeline yet
+  std::vector<StepRecord> log;             // at least one step
+};
+
+// InputError, with the file and the entry, where a file is missing, damaged or does not go with the others.
+RunRecord read_run(const std::string& directory);
+
+}  // namespace spillway

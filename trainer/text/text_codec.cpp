@@ -1,0 +1,114 @@
+#include "trainer/text/text_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "memory/error.h"
+#include "trainer/text/utf8.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+constexpr std::size_t kLongestCharacter = 4;
+
+// Bytes that a character has by its first one; 0 where no character begins so.
+std::size_t length_by(unsigned char first) {
+  return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+}
+
+}  // namespace
+
+std::string tokenizer_of(const RunOptions& options) {
+  if (!options.data.tokenizer.empty()) return options.data.tokenizer;
+  std::error_code ignored;
+  const fs::path model = options.model.model;
+  const fs::path directory = fs::is_directory(model, ignored) ? model : model.parent_path();
+  const bool is_file = fs::exists(model, ignored);
+  const fs::path own = directory / "tokenizer.json";
+  return is_file && fs::is_regular_file(own, ignored) ? own.string() : "";
+}
+
+TextCodec::TextCodec(const std::string& tokenizer, std::int64_t vocabulary) {
+  constexpr const char* allowed = "allowed: bytes, a tokenizer.json, a directory that has one";
+  if (tokenizer.empty())
+    throw InputError(fmt::format("--tokenizer: not given, and the model has no tokenizer.json; {}", allowed));
+  if (tokenizer == "bytes") {
+    if (vocabulary < 256)
+      throw InputError(fmt::format("--tokenizer bytes: the model has a vocabulary of {}, allowed: 256 or more", vocabulary));
+    return;
+  }
+  std::error_code ignored;
+  if (!fs::exists(tokenizer, ignored))
+    throw InputError(fmt::format("--tokenizer: found {}, {}", tokenizer, allowed), "there is no such file or directory");
+  tokenizer_.emplace(Tokenizer::load(tokenizer));
+  if (tokenizer_->vocab_size() > vocabulary) {
+    throw InputError(fmt::format("--tokenizer: {} has tokens up to {}, allowed: below {}, the vocabulary of the model",
+                                 tokenizer_->path(), tokenizer_->vocab_size() - 1, vocabulary),
+                     "the tokenizer must be that of the model");
+  }
+}
+
+std::vector<std::int32_t> TextCodec::prompt(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  if (!tokenizer_) {
+    for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+    return ids;
+  }
+  const std::span<const std::int32_t> leading = tokenizer_->leading_tokens();
+  ids.assign(leading.begin(), leading.end());
+  tokenizer_->encode(text, ids);
+  // A prompt that has them already, as chat templates give it, does not get them twice.
+  const std::size_t twice = 2 * leading.size();
+  if (ids.size() >= twice &&
+      std::equal(leading.begin(), leading.end(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()))) {
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()));
+  }
+  return ids;
+}
+
+std::string TextCodec::bytes_of(std::int32_t token) const {
+  if (tokenizer_) return tokenizer_->decode({&token, 1}, SpecialTokens::skip);
+  return token >= 0 && token < 256 ? std::string(1, static_cast<char>(token)) : std::string();
+}
+
+std::optional<std::int32_t> TextCodec::end_of_text() const { return tokenizer_ ? tokenizer_->end_of_text() : std::nullopt; }
+
+std::string Utf8Stream::add(std::string_view bytes) {
+  pending_ += bytes;
+  std::string whole;
+  std::string_view rest = pending_;
+  while (!rest.empty()) {
+    const std::size_t invalid = find_invalid_utf8(rest);
+    if (invalid == kValidUtf8) {
+      whole += rest;
+      rest = {};
+      break;
+    }
+    whole += rest.substr(0, invalid);
+    rest.remove_prefix(invalid);
+    // A character that may still be completed waits; it must look right so far.
+    const std::size_t length = length_by(static_cast<unsigned char>(rest[0]));
+    const bool begins_well =
+        std::all_of(rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(std::min(rest.size(), kLongestCharacter)),
+                    [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; });
+    if (length > rest.size() && begins_well) break;
+    whole += kReplacement;
+    rest.remove_prefix(1);
+  }
+  pending_ = std::string(rest);
+  return whole;
+}
+
+std::string Utf8Stream::finish() {
+  const bool has_rest = !pending_.empty();
+  pending_.clear();
+  return has_rest ? std::string(kReplacement) : std::string();
+}
+
+}  // namespace spillway

@@ -1,0 +1,120 @@
+#include "trainer/text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "memory/error.h"
+#include "trainer/text/tokenizer_tables.h"
+#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
+
+namespace spillway {
+
+struct Tokenizer::Impl {
+  TokenizerTables tables;
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Tokenizer Tokenizer::load(const std::filesystem::path& path) {
+  return Tokenizer(std::make_unique<const Impl>(Impl{load_tokenizer_tables(path)}));
+}
+
+void Tokenizer::encode(std::string_view text, std::vector<std::int32_t>& out) const { TokenEncoder(*this).encode(text, out); }
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens special) const {
+  const TokenizerTables& tables = impl_->tables;
+  std::string text;
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= vocab_size()) continue;
+    const auto i = static_cast<std::size_t>(id);
+    if (special == SpecialTokens::skip && tables.is_special[i]) continue;
+    text.append(tables.bytes, tables.begin[i], tables.begin[i + 1] - tables.begin[i]);
+  }
+  return text;
+}
+
+std::int64_t Tokenizer::vocab_size() const { return static_cast<std::int64_t>(impl_->tables.is_special.size()); }
+
+std::optional<std::int32_t> Tokenizer::token_id(std::string_view content) const {
+  const TokenizerTables& tables = impl_->tables;
+  const auto added = std::ranges::find(tables.added, content, &AddedToken::content);
+  if (added != tables.added.end()) return added->id;
+  for (std::size_t i = 0; i + 1 < tables.begin.size(); ++i) {
+    if (std::string_view(tables.bytes).substr(tables.begin[i], tables.begin[i + 1] - tables.begin[i]) == content &&
+        !content.empty())
+      return static_cast<std::int32_t>(i);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int32_t> Tokenizer::end_of_text() const {
+  constexpr std::array<std::string_view, 6> kNames = {"<|endoftext|>",
+                                                      "<|end_of_text|>",
+                                                      "</s>",
+                                                      "<eos>",
+                                                      "<|eos|>",
+                                                      "<\xef\xbd\x9c"
+                                                      "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+  for (const std::string_view name : kNames) {
+    const auto& added = impl_->tables.added;
+    const auto found = std::ranges::find(added, name, &AddedToken::content);
+    if (found != added.end()) return found->id;
+  }
+  return std::nullopt;
+}
+
+std::size_t Tokenizer::last_cut(std::string_view text) const {
+  return impl_->tables.has_safe_cuts ? last_safe_cut(text) : text.npos;
+}
+
+std::span<const std::int32_t> Tokenizer::leading_tokens() const { return impl_->tables.leading; }
+
+const std::string& Tokenizer::path() const { return impl_->tables.path; }
+
+struct TokenEncoder::Impl {
+  explicit Impl(const TokenizerTables& t) : tables(t), split(t.splitter.scratch()), bpe(t.model) {}
+
+  void encode_words(std::string_view text, std::vector<std::int32_t>& out) {
+    tables.splitter.split(text, split, [&](std::string_view word) { bpe.encode(word, out); });
+  }
+  void encode_piece(std::string_view piece, std::vector<std::int32_t>& out) {
+    const std::string_view text = tables.normalization == Normalization::nfc ? to_nfc(piece, normalized) : piece;
+    if (tables.normalized_finder.is_empty()) {
+      encode_words(text, out);
+    } else {
+      tables.normalized_finder.split(
+          text, [&](std::string_view part) { encode_words(part, out); }, [&](std::int32_t id) { out.push_back(id); });
+    }
+  }
+
+  const TokenizerTables& tables;
+  SplitScratch split;
+  BpeEncoder bpe;
+  std::string normalized;
+};
+
+TokenEncoder::TokenEncoder(const Tokenizer& tokenizer) : impl_(std::make_unique<Impl>(tokenizer.impl_->tables)) {}
+TokenEncoder::~TokenEncoder() = default;
+TokenEncoder::TokenEncoder(TokenEncoder&&) noexcept = default;
+TokenEncoder& TokenEncoder::operator=(TokenEncoder&&) noexcept = default;
+
+void TokenEncoder::encode(std::string_view text, std::vector<std::int32_t>& out) {
+  const std::size_t invalid = find_invalid_utf8(text);
+  if (invalid != kValidUtf8) throw InputError(fmt::format("text: {}", invalid_utf8_message(text, invalid, 0)));
+  impl_->tables.raw_finder.split(
+      text, [&](std::string_view piece) { impl_->encode_piece(piece, out); }, [&](std::int32_t id) { out.push_back(id); });
+}
+
+std::string invalid_utf8_message(std::string_view text, std::size_t offset, std::int64_t first_byte) {
+  return fmt::format("found byte 0x{:02x} at byte {}, which is not UTF-8", static_cast<unsigned char>(text[offset]),
+                     first_byte + static_cast<std::int64_t>(offset));
+}
+
+}  // namespace spillway

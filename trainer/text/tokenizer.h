@@ -1,0 +1,73 @@
+// Text to tokens and back, by a model's tokenizer.json: byte-level byte-pair encoding (GPT-2, Llama 3, Qwen, SmolLM and kin),
+// token for token as the `tokenizers` library without special tokens added. Not here: files of text and of tokens
+// (trainer/data/text_documents.h, trainer/data/token_file.h), chat templates, other kinds of models (unigram, word-piece), which
+// are refused by name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+enum class SpecialTokens : std::uint8_t { keep, skip };
+
+// Immutable once loaded: may be used from several threads at once.
+class Tokenizer {
+ public:
+  // A tokenizer.json, or a directory that has one.
+  static Tokenizer load(const std::filesystem::path& path);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Appends the ids of `text`. For more than a prompt a TokenEncoder is faster: it keeps what it has learnt.
+  void encode(std::string_view text, std::vector<std::int32_t>& out) const;
+  // The bytes of the tokens. They may end within a character, whose rest the next token has. Ids without a token are nothing.
+  std::string decode(std::span<const std::int32_t> ids, SpecialTokens special = SpecialTokens::keep) const;
+
+  std::int64_t vocab_size() const;  // the largest id + 1
+  std::optional<std::int32_t> token_id(std::string_view content) const;
+  // What stands between documents: the token of one of the usual names, where there is one.
+  std::optional<std::int32_t> end_of_text() const;
+
+  // What the file's post-processor puts before a text that a model is asked to go on with: Llama's <|begin_of_text|>, say.
+  std::span<const std::int32_t> leading_tokens() const;
+
+  // The last offset at which `text` may be cut so that its parts have the tokens of the whole; npos where none is known.
+  std::size_t last_cut(std::string_view text) const;
+
+  const std::string& path() const;  // of the file
+
+ private:
+  friend class TokenEncoder;
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+// What one caller at a time encodes with: caches and scratch memory. The tokenizer must outlive it.
+class TokenEncoder {
+ public:
+  explicit TokenEncoder(const Tokenizer& tokenizer);
+  ~TokenEncoder();
+  TokenEncoder(TokenEncoder&&) noexcept;
+  TokenEncoder& operator=(TokenEncoder&&) noexcept;
+
+  // Appends the ids of `text`. An InputError where it is not UTF-8.
+  void encode(std::string_view text, std::vector<std::int32_t>& out);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// "found byte 0xff at byte 17, which is not UTF-8": for messages that go on from a file's name.
+std::string invalid_utf8_message(std::string_view text, std::size_t offset, std::int64_t first_byte);
+
+}  // namespace spillway

@@ -1,0 +1,418 @@
+#include "trainer/text/tokenizer_split.h"
+
+#include <oniguruma.h>
+
+#include <array>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "memory/error.h"
+#include "trainer/text/tokenizer_json.h"
+#include "trainer/text/tokenizer_newer.h"
+#include "trainer/text/tokenizer_unicode.h"
+#include "trainer/text/utf8.h"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+
+// GPT-2's, which a ByteLevel stage applies where "use_regex" is on.
+constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+const OnigUChar* onig_text(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
+
+constexpr unsigned int kLongestRun = 8 << 20;  // entries of the matcher's stack
+
+// The reference's "Digits" knows them, its regular expressions do not.
+bool is_number_of_unicode_17(std::int32_t c) { return (c >= 0x11de0 && c <= 0x11de9) || (c >= 0x16ff4 && c <= 0x16ff6); }
+
+struct RegionDeleter {
+  void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
+};
+using Region = std::unique_ptr<OnigRegion, RegionDeleter>;
+
+struct MatchParamDeleter {
+  void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
+};
+using MatchParam = std::unique_ptr<OnigMatchParam, MatchParamDeleter>;
+
+class Regex {
+ public:
+  Regex(std::string_view pattern, const std::string& origin) {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
+      onig_initialize(encodings, 1);
+    });
+    OnigErrorInfo info;
+    const int result = onig_new(&regex_, onig_text(pattern.data()), onig_text(pattern.data() + pattern.size()), ONIG_OPTION_NONE,
+                                ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
+    if (result != ONIG_NORMAL) {
+      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
+      onig_error_code_to_str(message.data(), result, &info);
+      throw InputError(fmt::format("{}: the regular expression {} of the pre-tokenizer is not valid: {}", origin,
+                                   json(std::string(pattern)).dump(), reinterpret_cast<const char*>(message.data())));
+    }
+  }
+  ~Regex() { onig_free(regex_); }
+  Regex(const Regex&) = delete;
+  Regex& operator=(const Regex&) = delete;
+
+  struct Match {
+    std::size_t begin;
+    std::size_t end;
+  };
+  // The first match at or after `from`.
+  bool search(std::string_view text, std::size_t from, OnigRegion* region, OnigMatchParam* param, Match& match) const {
+    const OnigUChar* begin = onig_text(text.data());
+    const OnigUChar* end = begin + text.size();
+    const int result = onig_search_with_param(regex_, begin, end, begin + from, end, region, ONIG_OPTION_NONE, param);
+    if (result == ONIG_MISMATCH) return false;
+    if (result == ONIGERR_MATCH_STACK_LIMIT_OVER) {
+      throw InputError(fmt::format(
+          "a run of characters of one kind is too long for the tokenizer's regular expression, allowed: about {}", kLongestRun));
+    }
+    if (result < 0) {
+      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
+      onig_error_code_to_str(message.data(), result);
+      throw InputError(fmt::format("a regular expression of the tokenizer fails on text of {} bytes: {}", text.size(),
+                                   reinterpret_cast<const char*>(message.data())));
+    }
+    match = {static_cast<std::size_t>(region->beg[0]), static_cast<std::size_t>(region->end[0])};
+    return true;
+  }
+
+ private:
+  regex_t* regex_ = nullptr;
+};
+
+enum class Behavior : std::uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
+Behavior behavior_of(const std::string& name, const std::string& where) {
+  if (name == "Isolated") return Behavior::isolated;
+  if (name == "Removed") return Behavior::removed;
+  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+  if (name == "MergedWithNext") return Behavior::merged_with_next;
+  if (name == "Contiguous") return Behavior::contiguous;
+  throw InputError(
+      fmt::format("{}: found behavior {}, allowed: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous", where,
+                  json(name).dump()));
+}
+
+// Puts matches and what lies between them together as the behavior says; words come out as soon as they are known.
+class Joiner {
+ public:
+  Joiner(Behavior behavior, FunctionRef<void(std::size_t begin, std::size_t end)> word) : behavior_(behavior), word_(word) {}
+
+  void add(std::size_t begin, std::size_t end, bool is_match) {
+    switch (behavior_) {
+      case Behavior::isolated:
+        emit(begin, end);
+        break;
+      case Behavior::removed:
+        if (!is_match) emit(begin, end);
+        break;
+      case Behavior::contiguous:
+        if (has_held_ && is_match == held_is_match_) {
+          held_end_ = end;
+        } else {
+          flush();
+          hold(begin, end, is_match);
+        }
+        break;
+      case Behavior::merged_with_previous:
+        if (is_match && has_held_) {
+          held_end_ = end;
+          flush();
+        } else {
+          flush();
+          if (is_match)
+            emit(begin, end);
+          else
+            hold(begin, end, is_match);
+        }
+        break;
+      case Behavior::merged_with_next:
+        if (!is_match && has_held_) {
+          held_end_ = end;
+          flush();
+        } else {
+          flush();
+          if (is_match)
+            hold(begin, end, is_match);
+          else
+            emit(begin, end);
+        }
+        break;
+    }
+  }
+  void flush() {
+    if (has_held_) emit(held_begin_, held_end_);
+    has_held_ = false;
+  }
+
+ private:
+  void emit(std::size_t begin, std::size_t end) const {
+    if (begin != end) word_(begin, end);
+  }
+  void hold(std::size_t begin, std::size_t end, bool is_match) {
+    held_begin_ = begin;
+    held_end_ = end;
+    held_is_match_ = is_match;
+    has_held_ = true;
+  }
+
+  Behavior behavior_;
+  FunctionRef<void(std::size_t, std::size_t)> word_;
+  std::size_t held_begin_ = 0;
+  std::size_t held_end_ = 0;
+  bool held_is_match_ = false;
+  bool has_held_ = false;
+};
+
+}  // namespace
+
+struct Splitter::Stage {
+  enum class Kind : std::uint8_t { regex, literal, digits, prefix_space };
+  Kind kind = Kind::regex;
+  Behavior behavior = Behavior::isolated;
+  bool is_inverted = false;
+  std::unique_ptr<Regex> regex;
+  std::string literal;
+  bool looks_behind = false;
+
+  template <typename Visit>
+  void for_each_match(std::string_view text, OnigRegion* region, OnigMatchParam* param, const Visit& visit) const {
+    if (kind == Kind::digits) {
+      for (std::size_t i = 0; i < text.size();) {
+        const CodePoint c = decode_utf8(text.data() + i);
+        const auto end = i + static_cast<std::size_t>(c.bytes);
+        if (c.value < 0x80 ? c.value >= '0' && c.value <= '9' : is_number(c.value) || is_number_of_unicode_17(c.value))
+          visit(i, end);
+        i = end;
+      }
+      return;
+    }
+    if (kind == Kind::literal) {
+      for (std::size_t i = text.find(literal); i != text.npos; i = text.find(literal, i + literal.size()))
+        visit(i, i + literal.size());
+      return;
+    }
+    // An empty match right after the last match is passed over: the iteration of the reference implementation.
+    std::size_t from = 0;
+    std::size_t last_match_end = text.npos;
+    Regex::Match match{};
+    while (from <= text.size() && regex->search(text, from, region, param, match)) {
+      if (match.begin == match.end && match.end == last_match_end) {
+        from += from < text.size() ? static_cast<std::size_t>(decode_utf8(text.data() + from).bytes) : 1;
+        continue;
+      }
+      from = last_match_end = match.end;
+      visit(match.begin, match.end);
+    }
+  }
+};
+
+struct SplitScratch::Impl {
+  std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
+  MatchParam param;
+  std::string older;  // the text with characters that the expressions know
+  std::string prefixed;
+  std::string prefixed_older;
+};
+
+SplitScratch::SplitScratch(std::size_t stages) : impl_(std::make_unique<Impl>()) {
+  for (std::size_t i = 0; i < stages; ++i) impl_->regions.emplace_back(onig_region_new());
+  impl_->param.reset(onig_new_match_param());
+  onig_initialize_match_param(impl_->param.get());
+  // A long run of white space is backtracked over once a character: the library's limit of ten million would refuse it.
+  onig_set_retry_limit_in_match_of_match_param(impl_->param.get(), std::numeric_limits<unsigned long>::max());
+  // But its stack, an entry a character of such a run, is not to take the machine's memory.
+  onig_set_match_stack_limit_size_of_match_param(impl_->param.get(), kLongestRun);
+  onig_set_retry_limit_in_search_of_match_param(impl_->param.get(), 0);  // 0: none
+}
+SplitScratch::~SplitScratch() = default;
+SplitScratch::SplitScratch(SplitScratch&&) noexcept = default;
+SplitScratch& SplitScratch::operator=(SplitScratch&&) noexcept = default;
+
+Splitter::~Splitter() = default;
+Splitter::Splitter(Splitter&&) noexcept = default;
+Splitter& Splitter::operator=(Splitter&&) noexcept = default;
+
+namespace {
+
+// Of a Sequence its members, else the one that it is.
+std::vector<const json*> parts_of(const json& pre_tokenizer, const std::string& where) {
+  if (!pre_tokenizer.is_object() || pre_tokenizer.value("type", "") != "Sequence") return {&pre_tokenizer};
+  const json& list = tokenizer_json::member(pre_tokenizer, "pretokenizers", where);
+  if (!list.is_array()) throw InputError(fmt::format("{}: \"pretokenizers\" is not a list", where));
+  std::vector<const json*> parts;
+  for (const json& part : list) parts.push_back(&part);
+  return parts;
+}
+
+}  // namespace
+
+Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
+  const std::string where = origin + ": pre_tokenizer";
+  bool is_byte_level = false;
+  const auto add_regex = [&](std::string_view pattern, Behavior behavior, bool is_inverted) {
+    auto stage = std::make_unique<Stage>();
+    stage->regex = std::make_unique<Regex>(pattern, origin);
+    stage->behavior = behavior;
+    stage->is_inverted = is_inverted;
+    for (const std::string_view mark : {"(?<", "\\A", "\\G", "\\B", "\\K", "\\b", "^"}) {
+      // A caret at the head of a class looks at nothing.
+      for (std::size_t at = pattern.find(mark); at != pattern.npos; at = pattern.find(mark, at + 1))
+        stage->looks_behind = stage->looks_behind || mark != "^" || at == 0 || pattern[at - 1] != '[';
+    }
+    stages_.push_back(std::move(stage));
+  };
+  for (const json* part : parts_of(pre_tokenizer, where)) {
+    if (!part->is_object())
+      throw InputError(fmt::format("{}: found {}, allowed: a byte-level pre-tokenizer", where, part->dump()));
+    const std::string type = tokenizer_json::text(*part, "type", where);
+    if (is_byte_level) throw InputError(fmt::format("{}: found {} after ByteLevel, allowed: ByteLevel as the last", where, type));
+    if (type == "Split") {
+      const json pattern = tokenizer_json::member(*part, "pattern", where);
+      const Behavior behavior = behavior_of(tokenizer_json::text(*part, "behavior", where), where);
+      const bool is_inverted = tokenizer_json::boolean(*part, "invert", false, where);
+      if (pattern.is_object() && pattern.contains("Regex")) {
+        add_regex(tokenizer_json::text(pattern, "Regex", where), behavior, is_inverted);
+      } else if (pattern.is_object() && pattern.contains("String")) {
+        auto stage = std::make_unique<Stage>();
+        stage->kind = Stage::Kind::literal;
+        stage->literal = tokenizer_json::text(pattern, "String", where);
+        if (stage->literal.empty()) throw InputError(fmt::format("{}: found a Split by the empty string", where));
+        stage->behavior = behavior;
+        stage->is_inverted = is_inverted;
+        stages_.push_back(std::move(stage));
+      } else {
+        throw InputError(fmt::format("{}: found the pattern {} in Split, allowed: Regex, String", where, pattern.dump()));
+      }
+    } else if (type == "Digits") {
+      auto stage = std::make_unique<Stage>();
+      stage->kind = Stage::Kind::digits;
+      stage->behavior =
+          tokenizer_json::boolean(*part, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous;
+      stages_.push_back(std::move(stage));
+    } else if (type == "ByteLevel") {
+      is_byte_level = true;
+      if (tokenizer_json::boolean(*part, "add_prefix_space", true, where)) {
+        auto stage = std::make_unique<Stage>();
+        stage->kind = Stage::Kind::prefix_space;
+        stages_.push_back(std::move(stage));
+      }
+      if (tokenizer_json::boolean(*part, "use_regex", true, where)) add_regex(kByteLevelPattern, Behavior::isolated, false);
+    } else {
+      throw InputError(fmt::format("{}: found {}, allowed: Split, Digits, ByteLevel, and a Sequence of them", where, type),
+                       "only byte-level tokenizers are read");
+    }
+  }
+  if (!is_byte_level) throw InputError(fmt::format("{}: found no ByteLevel, allowed: byte-level tokenizers", where));
+  has_safe_cuts_ = finds_safe_cuts();
+}
+
+void Splitter::split(std::string_view text, SplitScratch& scratch, FunctionRef<void(std::string_view word)> word) const {
+  if (text.size() > kLongestText)
+    throw InputError(fmt::format("text of {} bytes without a place to cut it, allowed: at most {}", text.size(), kLongestText));
+  if (text.empty()) return;
+  std::string& older = scratch.impl_->older;
+  run(0, text, replace_newer_characters(text, older) ? std::string_view(older) : text, scratch, word);
+}
+
+void Splitter::run(std::size_t index, std::string_view text, std::string_view older, SplitScratch& scratch,
+                   FunctionRef<void(std::string_view word)> word) const {
+  if (index == stages_.size()) {
+    word(text);
+    return;
+  }
+  const Stage& stage = *stages_[index];
+  if (stage.kind == Stage::Kind::prefix_space) {
+    if (text.starts_with(' ')) {
+      run(index + 1, text, older, scratch, word);
+    } else {
+      const auto prefix = [](std::string& prefixed, std::string_view rest) {
+        prefixed.assign(1, ' ');
+        prefixed.append(rest);
+        return std::string_view(prefixed);
+      };
+      const std::string_view prefixed = prefix(scratch.impl_->prefixed, text);
+      run(index + 1, prefixed, older.data() == text.data() ? prefixed : prefix(scratch.impl_->prefixed_older, older), scratch,
+          word);
+    }
+    return;
+  }
+  const bool is_last = index + 1 == stages_.size();
+  const auto next = [&](std::size_t begin, std::size_t end) {
+    const std::string_view part = text.substr(begin, end - begin);
+    if (is_last)
+      word(part);
+    else
+      run(index + 1, part, older.substr(begin, end - begin), scratch, word);
+  };
+  Joiner joiner(stage.behavior, next);
+  std::size_t done = 0;
+  stage.for_each_match(older, scratch.impl_->regions[index].get(), scratch.impl_->param.get(),
+                       [&](std::size_t begin, std::size_t end) {
+                         if (begin != done) joiner.add(done, begin, stage.is_inverted);
+                         joiner.add(begin, end, !stage.is_inverted);
+                         done = end;
+                       });
+  if (done != text.size()) joiner.add(done, text.size(), stage.is_inverted);
+  joiner.flush();
+}
+
+bool Splitter::finds_safe_cuts() const {
+  for (const auto& stage : stages_) {
+    if (stage->looks_behind || stage->kind == Stage::Kind::prefix_space) return false;
+  }
+  // Joining across a cut, or a class that spans it, shows in one of these.
+  constexpr std::array<std::string_view, 14> kBefore = {
+      "a",    "ab", "B1",    "7",   "x.",  "x .",          "\xc3\xa9",
+      "say'", "(",  " - )]", "\t{", "$ =", "\xe4\xbd\xa0", "\xe4\xbd\xa0\xe3\x80\x82"};
+  constexpr std::array<std::string_view, 6> kAfter = {"a", "Bc d", "s", "ll be", "\xc3\xa9t", "\xe4\xbd\xa0"};
+  SplitScratch own = scratch();
+  const auto words_of = [&](const std::string& text, std::vector<std::string>& words) {
+    split(text, own, [&](std::string_view word) { words.emplace_back(word); });
+  };
+  for (const std::string_view before : kBefore) {
+    for (const std::string_view after : kAfter) {
+      for (const char separator : {'\n', ' '}) {
+        std::string first(before);
+        std::string second(after);
+        if (separator == '\n')
+          first += '\n';
+        else if (is_letter(decode_last_utf8(before).value))
+          second.insert(0, 1, ' ');
+        else
+          continue;
+        std::vector<std::string> whole;
+        std::vector<std::string> parts;
+        words_of(first + second, whole);
+        words_of(first, parts);
+        words_of(second, parts);
+        if (whole != parts) return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::size_t last_safe_cut(std::string_view text) {
+  for (std::size_t i = text.size(); i-- > 1;) {
+    const std::string_view before = text.substr(0, i);
+    if (text[i] == '\n' && i + 1 < text.size()) {
+      if (is_letter(decode_utf8(text.data() + i + 1).value) && is_graphic(decode_last_utf8(before).value)) return i + 1;
+    } else if (text[i] == ' ' && i + 1 < text.size()) {
+      if (is_letter(decode_utf8(text.data() + i + 1).value) && is_letter(decode_last_utf8(before).value)) return i;
+    }
+  }
+  return text.npos;
+}
+
+}  // namespace spillway
