@@ -403,9 +403,4 @@ inline OpInTurn op_of_span(const Plan& plan, std::size_t span) {
   return {plan.step.ops[span % ops], shown_turn(static_cast<int>(span / ops), turns_of(plan.choices))};
 }
 
-// Recomputes every invariant that the executor relies on and throws Error (exit 1 for a plan of ours, used with InputError's exit
-// code for a plan from a file by the caller): operands inside buffers, buffers inside tiers, live buffers disjoint, waits
-// acyclic and covering every conflict.
-void validate(const Plan& plan, const UnitGraph& graph);
-
 }  // namespace spillway

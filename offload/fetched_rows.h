@@ -1,6 +1,6 @@
 // Rows of looked-up blocks that are fetched from NVMe ahead of the forward that takes them: where the row of a token rests, and
 // where it lies in what was read of it.
-// Not here: when rows are fetched (memory/task_list.h), the moves themselves (nvme_lane.h), their update (row_ops.h).
+// Not here: when rows are fetched (memory/passes/task_list.h), the moves themselves (nvme_lane.h), their update (row_ops.h).
 //
 // Legend: n rows (tokens) of a micro-batch.
 #pragma once

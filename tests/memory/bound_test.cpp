@@ -1,5 +1,5 @@
 // Lower bounds: no schedule is faster, and where updates have little to hide in, hardly any is slower than the bound says.
-#include "memory/bound.h"
+#include "memory/search/bound.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/toy_graph.h"
 

@@ -7,7 +7,8 @@
 #include <array>
 #include <random>
 
-#include "memory/residency.h"
+#include "memory/passes/residency.h"
+#include "memory/passes/validate.h"
 #include "tests/memory/byte_order.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/every_choice.h"

@@ -1,9 +1,9 @@
 // Choices as they are -> a plan, without a search.
 #pragma once
 
-#include "memory/packing.h"
-#include "memory/schedule.h"
-#include "memory/waits.h"
+#include "memory/passes/packing.h"
+#include "memory/passes/schedule.h"
+#include "memory/passes/waits.h"
 
 namespace spillway {
 

@@ -1,8 +1,9 @@
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 
 #include <gtest/gtest.h>
 
 #include "memory/error.h"
+#include "memory/passes/validate.h"
 #include "tests/memory/toy_graph.h"
 
 namespace spillway {

@@ -1,9 +1,10 @@
 // Every combination of choices gives a program whose buffers are disjoint while they live and whose waits cover every conflict.
-#include "memory/schedule.h"
+#include "memory/passes/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include "memory/error.h"
+#include "memory/passes/validate.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/every_choice.h"
 #include "tests/memory/toy_graph.h"

@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/peer_layout.h"
-#include "memory/planner.h"
+#include "memory/passes/validate.h"
+#include "memory/search/peer_layout.h"
+#include "memory/search/planner.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/toy_graph.h"
 

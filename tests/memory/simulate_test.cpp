@@ -1,5 +1,5 @@
 // The simulator on programs of a few operations, whose times are known by hand.
-#include "memory/simulate.h"
+#include "memory/search/simulate.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,8 @@
 // there are between the first and the last.
 #include <gtest/gtest.h>
 
-#include "memory/simulate.h"
+#include "memory/passes/validate.h"
+#include "memory/search/simulate.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/toy_graph.h"
 

@@ -1,12 +1,13 @@
 // Waits order what must be in order, found out byte by byte (byte_order.h), in every program of a plan; and none of them is idle.
-#include "memory/waits.h"
+#include "memory/passes/waits.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "memory/error.h"
-#include "memory/planner.h"
+#include "memory/passes/validate.h"
+#include "memory/search/planner.h"
 #include "tests/memory/byte_order.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/every_choice.h"

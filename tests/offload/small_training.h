@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "memory/arena.h"
-#include "memory/packing.h"
-#include "memory/planner.h"
-#include "memory/schedule.h"
-#include "memory/waits.h"
+#include "memory/passes/packing.h"
+#include "memory/passes/schedule.h"
+#include "memory/passes/validate.h"
+#include "memory/passes/waits.h"
+#include "memory/search/planner.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/cpu_backend.h"

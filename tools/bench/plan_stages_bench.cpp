@@ -14,11 +14,12 @@
 #include <vector>
 
 #include "memory/freed_memory.h"
-#include "memory/packing.h"
 #include "memory/parallel.h"
-#include "memory/schedule.h"
-#include "memory/simulate.h"
-#include "memory/waits.h"
+#include "memory/passes/packing.h"
+#include "memory/passes/schedule.h"
+#include "memory/passes/validate.h"
+#include "memory/passes/waits.h"
+#include "memory/search/simulate.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "trainer/machine/profile_file.h"

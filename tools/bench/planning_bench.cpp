@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "memory/freed_memory.h"
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "tools/bench/cpu_seconds.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/options/command_line.h"

@@ -1,5 +1,5 @@
 // Rates of a drive that explain how long steps took: lanes show what was moved in which time, but not what each waited for.
-// Not here: what a run sees of its drive (drive_watch.h), what a plan would take with it (memory/simulate.h).
+// Not here: what a run sees of its drive (drive_watch.h), what a plan would take with it (memory/search/simulate.h).
 #pragma once
 
 #include <functional>

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "memory/arena.h"
-#include "memory/simulate.h"
+#include "memory/search/simulate.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/attention_ops.h"
 #include "models/units_alone.h"

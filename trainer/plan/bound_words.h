@@ -1,10 +1,10 @@
 // What bounds a step, in words: which bound binds, what it is made of, and which choice it comes from.
-// Not here: the bounds themselves (memory/bound.h), what other choices would make of them (plan_lifts.h).
+// Not here: the bounds themselves (memory/search/bound.h), what other choices would make of them (plan_lifts.h).
 #pragma once
 
 #include <string>
 
-#include "memory/bound.h"
+#include "memory/search/bound.h"
 
 namespace spillway {
 

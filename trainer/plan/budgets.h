@@ -1,9 +1,9 @@
 // How many bytes a run may take of each tier: as flags say, or of what its machine has.
-// Not here: what is done with them (memory/planner.h).
+// Not here: what is done with them (memory/search/planner.h).
 #pragma once
 
 #include "memory/machine.h"
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "trainer/options/options.h"
 #include "trainer/plan/prepared_model.h"
 

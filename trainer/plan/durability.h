@@ -7,7 +7,7 @@
 #include <string>
 
 #include "memory/machine.h"
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "offload/durable_layout.h"
 #include "trainer/options/options.h"
 

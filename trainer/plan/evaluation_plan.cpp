@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "memory/error.h"
-#include "memory/packing.h"
-#include "memory/schedule.h"
-#include "memory/waits.h"
+#include "memory/passes/packing.h"
+#include "memory/passes/schedule.h"
+#include "memory/passes/validate.h"
+#include "memory/passes/waits.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {

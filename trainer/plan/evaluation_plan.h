@@ -1,10 +1,10 @@
 // A plan that only evaluates: the weights, one forward, and nothing of what training needs beside them.
-// Not here: the evaluation program itself (memory/schedule.h), plans that train (memory/planner.h).
+// Not here: the evaluation program itself (memory/passes/schedule.h), plans that train (memory/search/planner.h).
 #pragma once
 
 #include <string_view>
 
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 
 namespace spillway {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "memory/plan.h"
-#include "memory/simulate.h"
+#include "memory/search/simulate.h"
 #include "trainer/plan/tier_picture.h"
 
 namespace spillway {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "memory/peer_layout.h"
+#include "memory/search/peer_layout.h"
 
 namespace spillway {
 namespace {

@@ -1,6 +1,6 @@
 // What a plan comes to, in the figures that people ask for: the table, plan.json and the pages print these.
 // Not here: how they are printed (trainer/show/plan_report.h, plan_file.h, trainer/show/plan_page.h), the prediction itself
-// (memory/simulate.h).
+// (memory/search/simulate.h).
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct PlanFigures {
 // Of a run whose plan fits.
 PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model);
 
-// What a rank takes in the layout of other trainers, with the same batch and sharding (memory/peer_layout.h).
+// What a rank takes in the layout of other trainers, with the same batch and sharding (memory/search/peer_layout.h).
 struct PeerFigures {
   double state_bytes = 0;                        // weights, gradients, fp32 master and moments
   std::array<double, 4> state_bytes_of_stage{};  // the same under each ZeRO stage, with as many ranks

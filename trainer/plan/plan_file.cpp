@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "memory/schedule.h"
+#include "memory/passes/schedule.h"
 #include "trainer/host/host.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/plan/bound_words.h"

@@ -1,5 +1,5 @@
 // What would make the steps of a plan faster: the same run planned again with one choice made otherwise.
-// Not here: what bounds it as it is (memory/bound.h), what would make a run fit that does not (prepared_run.h).
+// Not here: what bounds it as it is (memory/search/bound.h), what would make a run fit that does not (prepared_run.h).
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
 // What the planner is asked, as the flags say it. Not here: what it answers (planned_run.h).
 #pragma once
 
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "trainer/options/options.h"
 
 namespace spillway {

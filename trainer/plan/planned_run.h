@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "trainer/machine/drive_rates.h"
 #include "trainer/options/options.h"
 #include "trainer/plan/durability.h"

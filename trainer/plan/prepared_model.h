@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "memory/parallel.h"
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/cpu_scratch.h"
 #include "models/unit_code.h"

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "memory/error.h"
-#include "memory/packing.h"
-#include "memory/schedule.h"
-#include "memory/waits.h"
+#include "memory/passes/packing.h"
+#include "memory/passes/schedule.h"
+#include "memory/passes/waits.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
 #include "trainer/host/json_place.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "memory/planner.h"
+#include "memory/search/planner.h"
 #include "trainer/machine/drive_rates.h"
 
 namespace spillway {

@@ -1,5 +1,5 @@
 // Where a run does not fit: flags with which it does. What is offered has been planned, and is typed as it stands.
-// Not here: what lacks (memory/planner.h).
+// Not here: what lacks (memory/search/planner.h).
 #pragma once
 
 #include <string>

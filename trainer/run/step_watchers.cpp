@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "memory/error.h"
-#include "memory/simulate.h"
+#include "memory/search/simulate.h"
 #include "trainer/machine/drive_fit.h"
 #include "trainer/machine/drive_watch.h"
 #include "trainer/machine/profile_file.h"

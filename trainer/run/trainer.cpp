@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "memory/error.h"
+#include "memory/passes/validate.h"
 #include "models/posix_file.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"

@@ -10,7 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
-#include "memory/planner.h"
+#include "memory/passes/validate.h"
+#include "memory/search/planner.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/options/validate_options.h"

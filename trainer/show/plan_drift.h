@@ -7,7 +7,7 @@
 #include <string>
 
 #include "memory/plan.h"
-#include "memory/simulate.h"
+#include "memory/search/simulate.h"
 
 namespace spillway {
 

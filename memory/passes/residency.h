@@ -1,0 +1,62 @@
+// The pass that says where each object of a task list is, and when: it rests at its home, and is held on the tiers where tasks
+// use it for stretches of the program. Each stretch has a buffer; before it the object is fetched from the next tier towards its
+// home, and after it, where it was changed, saved there. What is fetched or saved is itself a use of the object on that tier, and
+// so on, link by link, to the home.
+//
+//   home ──fetch──► staging ──fetch──► where it is used
+//        ◄──save──          ◄──save──
+//
+// A stretch ends before the object changes where the stretch would not see it, so that no two tiers are read that differ.
+// Not here: the operations that move bytes (moves.h), what tasks there are (task_list.h).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "memory/passes/tasks.h"
+
+namespace spillway {
+
+// At a task, or among what is moved right before or after it.
+struct Moment {
+  enum class Side : std::uint8_t { before, at, after };
+  int task = -1;
+  Side side = Side::at;
+  friend constexpr auto operator<=>(const Moment&, const Moment&) = default;
+};
+
+// Uses of an object that are served by one buffer of a tier.
+struct Residency {
+  int object = 0;
+  Tier tier = Tier::device;
+  Moment first, last;          // uses
+  int last_change = -1;        // the last task at which, or after which, it was changed here; -1: never
+  TurnSet used_in = 0;         // the turns of all uses
+  TurnSet fetched_in = 0;      // turns in which uses want contents, which come from the next tier towards its home
+  TurnSet saved_in = 0;        // turns in which it is saved to that tier, after the last change
+  bool is_early = false;       // is fetched earlier than it would have to be
+  int fetch_at = 0;            // the fetch is issued before this task
+  int earliest = 0;            // and not before this one
+  int free_after = 0;          // the buffer stays reserved through this task
+  bool is_fetched() const { return fetched_in != 0; }
+  bool is_saved() const { return saved_in != 0; }
+};
+
+class Residencies {
+ public:
+  Residencies(const TaskList& list, const Choices& choices);
+
+  // Object after object, within one by their last use.
+  std::vector<Residency>& all() { return all_; }
+  const std::vector<Residency>& all() const { return all_; }
+  int first_of(int object) const { return first_[static_cast<std::size_t>(object)]; }
+  int end_of(int object) const { return first_[static_cast<std::size_t>(object) + 1]; }
+
+ private:
+  std::vector<Residency> all_;
+  std::vector<int> first_;  // an object: its first; and the end of the last one's
+};
+
+}  // namespace spillway

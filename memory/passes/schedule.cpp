@@ -1,0 +1,46 @@
+#include "memory/passes/schedule.h"
+
+#include "memory/error.h"
+#include "memory/passes/moves.h"
+#include "memory/passes/resident_buffers.h"
+#include "memory/passes/task_list.h"
+
+// The compilation goes in passes. First the tasks: everything that computes, in an order that alone fixes the numbers
+// (task_list.h). Then where each object is and when (residency.h), and the operations that move them there (moves.h).
+
+namespace spillway {
+namespace {
+
+Program compile(const Plan& plan, const TaskList& list, Bytes early_room = 0) {
+  Residencies residencies(list, plan.choices);
+  Issued issued = issue(plan, list, residencies);
+  if (early_room > 0) {
+    fetch_early(residencies, plan, list, issued, early_room);
+    issued = {};  // two at once would be the most that planning a large model needs memory for
+    issued = issue(plan, list, residencies);
+  }
+  return std::move(issued.program);
+}
+
+}  // namespace
+
+Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
+  SPILLWAY_CHECK(!choices.fetches_rows || may_fetch_rows(graph, choices), "rows of lookups cannot be fetched in this plan");
+  Plan plan;
+  plan.choices = choices;
+  add_resident_buffers(graph, plan);
+  plan.step = compile(plan, step_tasks(graph, plan), choices.early_room);
+  return plan;
+}
+
+Plan build_inference(const UnitGraph& graph, const Choices& choices) {
+  Plan plan;
+  plan.choices = choices;
+  add_inference_buffers(graph, plan);
+  plan.evaluate = build_evaluation(graph, plan);
+  return plan;
+}
+
+Program build_evaluation(const UnitGraph& graph, const Plan& plan) { return compile(plan, evaluation_tasks(graph, plan)); }
+
+}  // namespace spillway

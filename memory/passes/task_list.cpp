@@ -1,0 +1,242 @@
+#include "memory/passes/task_list.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/passes/network_tasks.h"
+#include "memory/passes/row_tasks.h"
+#include "memory/passes/task_writer.h"
+#include "memory/passes/update_tasks.h"
+
+namespace spillway {
+namespace {
+
+// The tasks of compute, strip after strip through unit after unit, and among them what the others add.
+class Builder {
+ public:
+  Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : to_(graph, plan, purpose) {}
+
+  TaskList step() {
+    if (defers_any(to_.choices)) updates_.queue_pending();
+    if (!defers_all(to_.choices)) commit();
+    if (rows_.are_fetched()) {
+      for (const Strip& strip : to_.strips) rows_.fetch(strip);
+    }
+    for (int unit = 0; unit < to_.units(); ++unit) forward(unit);
+    if (defers_all(to_.choices)) commit();
+    for (int unit = to_.units() - 1; unit >= 0; --unit) {
+      backward(unit);
+      after_backward(unit);
+    }
+    updates_.issue_all();
+    updates_.norm();
+    if (to_.choices.update == UpdateTime::after) {
+      for (int block = 0; block < to_.blocks(); ++block) updates_.queue(block, to_.last_turn, to_.phase);
+      updates_.issue_all();
+    }
+    return to_.take_list();
+  }
+
+  TaskList evaluation() {
+    for (int unit = 0; unit < to_.units(); ++unit) {
+      ++to_.phase;  // a unit's weights are read a few units ahead, not all at the beginning
+      network_.gather_ahead(unit, 1);
+      forward_task(unit, {});
+    }
+    Task& task = to_.add(OpKind::loss, Lane::compute);
+    to_.words(task, Role::losses, Access::update, to_.plan.loss_buffer, 0, loss_bytes(1));
+    return to_.take_list();
+  }
+
+ private:
+  const Unit& unit_of(int index) const { return to_.graph.units[static_cast<std::size_t>(index)]; }
+  bool keeps(int index) const { return keeps_saved(to_.choices, index, to_.purpose == Purpose::evaluation); }
+  // The backward makes the unit's saved values itself, a piece at a time.
+  bool makes_pieces(int index) const { return !keeps(index) && unit_of(index).saved_piece > 0; }
+
+  // Of the state after the step before: with all its updates, and before any of this one's.
+  void commit() {
+    if (!makes_durable(to_.choices)) return;
+    Task& task = to_.add(OpKind::commit, Lane::commit);
+    task.op.when = kFirstTurn | kCommitAlone;
+    for (const BlockBuffers& block : to_.plan.blocks) {
+      for (const RestingArray& array : block.state) {
+        const Buffer& buffer = to_.plan.resident[array.buffer];
+        if (buffer.tier != Tier::nvme) task.op.bytes += buffer.bytes;
+        to_.at_rest(task, Role::state, Access::read, array.buffer);
+      }
+    }
+  }
+
+  Task& add_pass(OpKind kind, int index, const Strip& strip, Work work) {
+    Task& task = to_.add(kind, Lane::compute);
+    task.op.unit = index;
+    task.op.strip = strip;
+    task.op.work = scaled(work, strip.count);
+    return task;
+  }
+
+  void weights(Task& task, const Unit& unit, const Strip& strip) {
+    for (std::size_t place = 0; place < unit.blocks.size(); ++place) {
+      if (unit.lookup.rows == 0 || place > 0) {
+        to_.use(task, Role::weights, Access::read, network_.whole_weight(unit.blocks[place]));
+      } else if (task.op.kind == OpKind::backward) {  // has no use for them
+        to_.take(task, {.role = Role::weights});
+      } else if (!rows_.are_fetched()) {
+        to_.use(task, Role::weights, Access::read, network_.whole_weight(unit.blocks[place]));
+      } else if (const int rows = rows_.take(strip); rows >= 0) {
+        to_.use(task, Role::rows, Access::read, rows);  // all of them: the units of other tiles have nothing to do
+      } else {
+        to_.take(task, {.role = Role::rows});
+      }
+    }
+  }
+
+  // The last unit completes the losses of micro-batches; which of them depends on the turn.
+  void losses(Task& task) {
+    to_.words(task, Role::losses, Access::write, to_.plan.loss_buffer, 0, to_.choices.micro_batches * kMicroBatchWordsBytes);
+  }
+
+  void forward_task(int index, const Strip& strip) {
+    const Unit& unit = unit_of(index);
+    Task& task = add_pass(OpKind::forward, index, strip, unit.forward_work);
+    for (const ValueUse& wanted : unit.forward) {
+      if (unit.saves(wanted.value) && !keeps(index)) {  // no use beyond the call
+        const Bytes bytes = unit.saved_piece > 0 ? unit.saved_piece : to_.graph.values[wanted.value].bytes;
+        to_.take(task, {.role = Role::value, .access = Access::write, .bytes = bytes});
+      } else {
+        to_.use(task, Role::value, wanted.access, to_.objects().value(wanted.value, strip));
+      }
+    }
+    weights(task, unit, strip);
+    to_.scratch(task, unit.forward_workspace);
+    if (index == to_.units() - 1) losses(task);
+  }
+
+  // Saved values that are made again have room for one micro-batch.
+  int made_again(int index, int value, const Strip& strip) {
+    const auto found = std::ranges::find(made_again_, value, &std::pair<int, int>::first);
+    if (found != made_again_.end()) return found->second;
+    const Value& of = to_.graph.values[static_cast<std::size_t>(value)];
+    const int object = to_.objects().add({.name = {of.name},
+                                          .category = Category::activations,
+                                          .staged_category = Category::activations,
+                                          .bytes = of.bytes,
+                                          .unit = index,
+                                          .micro_batch = strip.first});
+    made_again_.emplace_back(value, object);
+    return object;
+  }
+
+  void backward_task(int index, const Strip& strip) {
+    const Unit& unit = unit_of(index);
+    const bool again = recomputes(to_.graph, to_.choices, index), in_pieces = makes_pieces(index);
+    Work work = unit.backward_work;
+    if (again || in_pieces) work += unit.forward_work;
+    Task& task = add_pass(OpKind::backward, index, strip, work);
+    made_again_.clear();
+    for (const ValueUse& wanted : again ? unit.forward : std::vector<ValueUse>()) {
+      if (unit.saves(wanted.value)) {
+        to_.use(task, Role::value, wanted.access, made_again(index, wanted.value, strip));
+      } else if (wanted.access != Access::read) {  // the first forward has written it
+        to_.take(task, {.role = Role::value, .access = wanted.access});
+      } else {
+        to_.use(task, Role::value, wanted.access, to_.objects().value(wanted.value, strip));
+      }
+    }
+    for (const ValueUse& wanted : unit.backward) {
+      if (in_pieces && unit.saves(wanted.value)) {
+        to_.take(task, {.role = Role::value, .access = Access::write, .bytes = unit.saved_piece});
+      } else {
+        const bool is_made = again && unit.saves(wanted.value);
+        to_.use(task, Role::value, wanted.access,
+                is_made ? made_again(index, wanted.value, strip) : to_.objects().value(wanted.value, strip));
+      }
+    }
+    weights(task, unit, strip);
+    for (const int block : unit.gradient_blocks) gradient(task, index, block, strip);
+    to_.scratch(task, std::max(unit.backward_workspace, again ? unit.forward_workspace : 0));
+    if (index == to_.units() - 1 && unit.role == ForwardRole::merged_into_backward) losses(task);
+  }
+
+  void gradient(Task& task, int index, int block, const Strip& strip) {
+    if (rows_.are_fetched() && unit_of(index).lookup.rows > 0 && rows_.is_apart(block)) {
+      to_.take(task, {.role = Role::gradient});
+      return;
+    }
+    const auto& users = to_.gradient_users(block);
+    const int object = to_.objects().gradient(block, static_cast<int>(std::ranges::find(users, index) - users.begin()));
+    const bool begins = strip.first == 0, goes_on = turns_of(to_.choices) > 1;
+    TaskOperand& sum = to_.use(task, Role::gradient, begins && !goes_on ? Access::write : Access::update, object);
+    if (begins && goes_on) sum.wants = kAfterFirst;
+  }
+
+  void forward(int index) {
+    ++to_.phase;
+    updates_.issue_due();
+    const Unit& unit = unit_of(index);
+    if (unit.role == ForwardRole::merged_into_backward) return;
+    network_.gather_ahead(index, 1);
+    const auto quota = updates_.quota(to_.phase + 1, static_cast<int>(to_.strips.size()));
+    for (const Strip& strip : to_.strips) {
+      const bool has_nothing_to_do =
+          rows_.are_fetched() && unit.lookup.rows > 0 && unit.blocks.size() == 1 && rows_.are_taken(strip);
+      if (!has_nothing_to_do) forward_task(index, strip);
+      updates_.issue(quota);
+    }
+  }
+
+  void backward(int index) {
+    ++to_.phase;
+    const Unit& unit = unit_of(index);
+    const bool ends = index == to_.units() - 1;
+    if (ends && unit.role == ForwardRole::computes) loss();
+    network_.gather_ahead(index, -1);
+    const auto quota = updates_.quota(to_.phase, static_cast<int>(to_.strips.size()));
+    rows_.before_backward(index);
+    const bool apart = rows_.are_fetched() && unit.lookup.rows > 0;
+    for (const Strip& strip : to_.strips) {
+      if (apart && index == rows_.first_lookup()) rows_.add(strip);
+      if (apart && unit.gradient_blocks.size() == 1) continue;
+      backward_task(index, strip);
+      if (to_.choices.update == UpdateTime::in_backward) updates_.issue(quota);
+    }
+    if (ends && unit.role == ForwardRole::merged_into_backward) loss();
+  }
+
+  void after_backward(int unit) {
+    rows_.after_backward(unit);
+    for (const int block : unit_of(unit).gradient_blocks) {
+      if (rows_.is_apart(block)) continue;
+      if (to_.gradient_users(block).back() != unit) continue;  // another use of the tensor is still to come
+      updates_.complete_gradient(block);
+      if (to_.choices.update == UpdateTime::in_backward && !defers(to_.choices, block))
+        updates_.queue(block, to_.last_turn, to_.phase);
+    }
+    if (!updates_.are_dealt_out()) updates_.issue_all();
+  }
+
+  // The loss of the step is known once its last micro-batch has it; no update comes before.
+  void loss() {
+    const int micro_batches = to_.choices.micro_batches;
+    network_.reduce_control(to_.plan.loss_buffer, micro_batches * kMicroBatchWordsBytes);
+    Task& task = to_.add(OpKind::loss, Lane::compute);
+    task.op.when = to_.last_turn;
+    to_.words(task, Role::losses, Access::update, to_.plan.loss_buffer, 0, loss_bytes(micro_batches));
+  }
+
+  TaskWriter to_;
+  NetworkTasks network_{to_};
+  UpdateTasks updates_{to_, network_};
+  RowTasks rows_{to_, updates_};
+  std::vector<std::pair<int, int>> made_again_;  // values of the backward that is being written, and their objects
+};
+
+}  // namespace
+
+TaskList step_tasks(const UnitGraph& graph, const Plan& plan) { return Builder(graph, plan, Purpose::training).step(); }
+TaskList evaluation_tasks(const UnitGraph& graph, const Plan& plan) {
+  return Builder(graph, plan, Purpose::evaluation).evaluation();
+}
+
+}  // namespace spillway

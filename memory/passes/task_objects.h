@@ -1,0 +1,46 @@
+// The objects of a program's tasks: each is made when it is first asked for, and rests where the plan's choices have it.
+// Not here: which tasks there are and in which order (task_list.h).
+#pragma once
+
+#include <vector>
+
+#include "memory/passes/tasks.h"
+#include "memory/plan.h"
+
+namespace spillway {
+
+enum class Purpose : std::uint8_t { training, evaluation };
+
+class TaskObjects {
+ public:
+  // All must outlive this; objects are added to `objects`, and named by their index there.
+  TaskObjects(const UnitGraph& graph, const Plan& plan, Purpose purpose, std::vector<Object>& objects);
+
+  int add(Object object);
+  // A new one of elements [begin, begin + elements) of an array of a block's state.
+  int state(int block, const RestingArray& array, std::int64_t begin, std::int64_t elements);
+  int weight(int block);  // as it rests
+  // The sum that the use-th user of the block's gradient accumulates, in the order of the backward.
+  int gradient(int block, int use);
+  // The sum over ranks: this rank's part of it where gradients are sharded.
+  int reduced_gradient(int block);
+  // The gradient as it waits for its update: the sum itself, or its bf16 rounding in compact form.
+  int waiting_gradient(int block);
+  int value(int index, const Strip& strip);
+  int resident(int buffer);  // all of a resident buffer, where it rests
+
+ private:
+  void place_waiting_gradient(int block, Object& object) const;
+  void place_sum(int block, std::size_t use, Object& object) const;
+
+  const UnitGraph& graph_;
+  const Plan& plan_;
+  const Choices& choices_;
+  const Purpose purpose_;
+  std::vector<Object>& objects_;
+  std::vector<int> weight_object_, reduced_object_, rounded_object_, value_object_, resident_object_;
+  std::vector<std::vector<int>> gradient_objects_;
+  std::vector<int> producer_;  // a value: the first unit whose forward writes it; -1 for gradients
+};
+
+}  // namespace spillway

@@ -1,0 +1,171 @@
+#include "memory/passes/update_tasks.h"
+
+#include <algorithm>
+#include <span>
+
+namespace spillway {
+
+// --- dealing out ---
+
+void UpdateTasks::queue_pending() {
+  const Choices& choices = to_.choices;
+  for (int unit = 0; unit < to_.units(); ++unit) {
+    for (const int block : to_.graph.units[unit].blocks) {
+      const bool late = keeps_rows_apart(to_.graph, choices, block);
+      if (!defers(choices, block) || queued_[block] || (late && to_.graph.units[unit].lookup.rows > 0)) continue;
+      queue_in(late ? late_ : due_, block, kWaitingUpdates, unit + 1);
+    }
+  }
+  for (int block = 0; block < to_.blocks(); ++block) {
+    if (defers(choices, block) && !queued_[block]) queue_late(block, kWaitingUpdates, to_.units());
+  }
+}
+
+void UpdateTasks::queue_in(UpdateQueue& queue, int block, TurnSet when, int phase) {
+  queued_[block] = 1;
+  const std::int64_t elements = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
+  const bool rests_there = to_.choices.optimizer_tier[block] == to_.choices.update_tier;
+  const std::int64_t size = rests_there ? elements : to_.choices.update_chunk;
+  for (std::int64_t begin = 0; begin < elements; begin += size)
+    queue.push_back({block, begin, std::min(begin + size, elements), when, phase});
+}
+
+void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int last_phase) {
+  for (; most > 0 && !queue.empty() && queue.front().phase <= last_phase; --most) {
+    // A late piece that comes early is not held for the unit that it is due with.
+    if (&queue == &late_) queue.front().phase = to_.phase;
+    update(queue.front());
+    queue.pop_front();
+  }
+}
+
+void UpdateTasks::issue_due() {
+  issue(due_, due_.size(), to_.phase);
+  issue(late_, late_.size(), to_.phase);
+}
+
+void UpdateTasks::issue_all() { issue(due_, due_.size(), kAnyPhase); }
+
+void UpdateTasks::issue_looked_up() {
+  issue(late_, late_.size(), kAnyPhase);
+  while (std::ranges::any_of(due_, [&](const UpdatePiece& piece) { return block_of(piece.block).looked_up; }))
+    issue(due_, 1, to_.phase);
+}
+
+UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
+  Quota quota{last_phase, 0, 0};
+  while (quota.due < due_.size() && due_[quota.due].phase <= last_phase) ++quota.due;
+  if (!are_dealt_out()) return quota;
+  const auto share = [](std::size_t pieces, std::size_t over) { return (pieces + over - 1) / over; };
+  quota.due = share(quota.due, static_cast<std::size_t>(tasks));
+  // Nothing wants the late ones before they are due: they go evenly beside all that comes before.
+  if (!late_.empty()) {
+    const int phases = std::max(1, late_.back().phase - to_.phase);
+    quota.late = share(late_.size(), static_cast<std::size_t>(phases) * static_cast<std::size_t>(tasks));
+  }
+  return quota;
+}
+
+void UpdateTasks::issue(const Quota& quota) {
+  issue(due_, quota.due, quota.last_phase);
+  issue(late_, quota.late, kAnyPhase);
+}
+
+// --- gradients ---
+
+void UpdateTasks::complete_gradient(int block) {
+  const auto uses = static_cast<int>(to_.gradient_users(block).size());
+  for (int use = 1; use < uses; ++use) {
+    const int first = to_.objects().gradient(block, 0), other = to_.objects().gradient(block, use);
+    Task& task = to_.add(OpKind::gradient_add, lane_of_gradients(to_.choices.chain));
+    task.op.block = block;
+    task.op.when = to_.last_turn;
+    task.op.work.bytes = 12.0 * static_cast<double>(block_of(block).elements);
+    to_.use(task, Role::sum, Access::update, first);
+    to_.use(task, Role::addend, Access::read, other);
+  }
+  network_.reduce_gradient(block);
+  if (!squares_with_update(to_.graph, to_.choices, block)) finish_gradient(block);
+}
+
+void UpdateTasks::finish_gradient(int block) {
+  const int sum = to_.objects().reduced_gradient(block), waiting = to_.objects().waiting_gradient(block);
+  const bool rounds = to_.choices.form == StateForm::compact;
+  Task& task = to_.add(OpKind::gradient_finish, lane_of_gradients(to_.choices.chain));
+  task.op.block = block;
+  task.op.when = to_.last_turn;
+  const std::int64_t summed = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
+  task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(summed);
+  to_.use(task, Role::sum, Access::read, sum);
+  if (rounds) to_.use(task, Role::waiting, Access::write, waiting);
+  write_squares(task, block);
+}
+
+void UpdateTasks::use_norm_words(Task& task, Role role, Access access, std::int64_t begin, std::int64_t end) {
+  constexpr Bytes word = sizeof(double);
+  to_.words(task, role, access, to_.plan.norm_buffer, begin * word, (end - begin) * word);
+}
+
+void UpdateTasks::write_squares(Task& task, int block) {
+  use_norm_words(task, Role::squares, Access::write, norm_words_[block], norm_words_[block + 1]);
+}
+
+void UpdateTasks::norm() {
+  const std::int64_t end = norm_words_.back();
+  if (to_.choices.sharding.shards_optimizer())
+    network_.reduce_control(to_.plan.norm_buffer, end * static_cast<Bytes>(sizeof(double)));
+  Task& task = to_.add(OpKind::norm, lane_of_gradients(to_.choices.chain));
+  task.op.when = to_.last_turn;
+  use_norm_words(task, Role::squares, Access::read, 0, end);
+  to_.words(task, Role::factor, Access::write, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+}
+
+// --- updates ---
+
+void UpdateTasks::update(const UpdatePiece& piece) {
+  const Choices& choices = to_.choices;
+  TaskObjects& objects = to_.objects();
+  const int weight_of_block = objects.weight(piece.block);
+  const bool is_apart = keeps_rows_apart(to_.graph, choices, piece.block);
+  const int gradient_of_block = has_dense_gradient(to_.graph, choices, piece.block) ? objects.waiting_gradient(piece.block) : -1;
+  const std::int64_t elements = piece.end - piece.begin;
+  const BlockBuffers& buffers = to_.plan.blocks[piece.block];
+  std::vector<int> moved;
+  for (const RestingArray& array : std::span(buffers.state).subspan(1))
+    moved.push_back(objects.state(piece.block, array, piece.begin, elements));
+  Task& task = to_.add(OpKind::update, lane_of_updates(choices), choices.update_tier);
+  if (task.op.lane == Lane::update) task.phase = piece.phase;
+  task.op.block = piece.block;
+  task.op.when = piece.when;
+  task.op.element_begin = piece.begin;
+  task.op.element_end = piece.end;
+  const Bytes weight_bytes = buffers.weight().each(), gradient_bytes = gradient_bytes_per_element(choices.form),
+              each = gradient_bytes + 2 * bytes_per_element(state_of(block_of(piece.block), choices.form));
+  task.op.work.bytes = static_cast<double>(each * elements);
+  to_.use(task, Role::state, Access::update, weight_of_block, piece.begin * weight_bytes, elements * weight_bytes);
+  for (const int object : moved) to_.use(task, Role::state, Access::update, object);
+  const bool takes_squares = squares_with_update(to_.graph, choices, piece.block);
+  const std::int64_t block_elements = elements_at_rest(choices.sharding, block_of(piece.block), StateKind::m);
+  if (gradient_of_block >= 0)
+    to_.use(task, Role::waiting, Access::read, gradient_of_block, piece.begin * gradient_bytes, elements * gradient_bytes);
+  if (takes_squares && elements < block_elements)
+    use_norm_words(task, Role::open_squares, Access::update, norm_words_.back(), norm_words_.back() + kSquareNodesFromBegin);
+  if (takes_squares && piece.end == block_elements) write_squares(task, piece.block);
+  if (is_apart && defers_all(choices)) {
+    to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
+    to_.at_rest(task, Role::touched, Access::read, to_.plan.touched_buffer);
+  }
+  read_settled_loss(task);
+  if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.phase);
+}
+
+// Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
+void UpdateTasks::read_settled_loss(Task& task) {
+  to_.words(task, Role::loss, Access::read, to_.plan.loss_buffer, to_.choices.micro_batches * kMicroBatchWordsBytes,
+            sizeof(double));
+  // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.
+  if (to_.choices.update != UpdateTime::in_backward)
+    to_.words(task, Role::factor, Access::read, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
+}
+
+}  // namespace spillway

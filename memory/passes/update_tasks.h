@@ -1,0 +1,82 @@
+// The optimizer's tasks of a step: gradients that are complete are finished, their norm is taken, and the updates of blocks, in
+// pieces, are dealt out among the tasks of compute.
+// Not here: rows that are updated apart from their blocks (row_tasks.h), the arithmetic (offload/optimizer_ops.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <vector>
+
+#include "memory/passes/network_tasks.h"
+#include "memory/passes/task_writer.h"
+
+namespace spillway {
+
+// A piece of a block's update. The phase is that of the unit whose use of the block it goes with, also where the piece is run
+// among the tasks of other units.
+struct UpdatePiece {
+  int block;
+  std::int64_t begin, end;
+  TurnSet when;
+  int phase;
+};
+using UpdateQueue = std::deque<UpdatePiece>;
+
+class UpdateTasks {
+ public:
+  // Both must outlive this.
+  UpdateTasks(TaskWriter& to, NetworkTasks& network)
+      : to_(to), network_(network), norm_words_(norm_words(to.graph, to.choices)), queued_(to.graph.blocks.size(), 0) {}
+
+  // Of the step before. Forward units run in order, one phase each: each block's update goes with the first unit that uses it.
+  // Where a lookup has its rows without the block, that is the head that shares it, or at last the end of the forward.
+  void queue_pending();
+  // All pieces of a block's update, by phase.
+  void queue(int block, TurnSet when, int phase) { queue_in(due_, block, when, phase); }
+  void queue_late(int block, TurnSet when, int phase) { queue_in(late_, block, when, phase); }
+  // What is queued for phases up to this one.
+  void issue_due();
+  void issue_all();
+  // All that is late, and so much of the rest that no block that is looked up is left.
+  void issue_looked_up();
+
+  // Else they are issued together, when their block's are due: what is least in the device's memory at a time.
+  bool are_dealt_out() const { return to_.choices.lookahead > 0; }
+  // Pieces to issue after each of a unit's tasks so that what is queued is through in time and at an even pace: updates and
+  // their moves then run beside compute, and what compute reads is not stuck behind a burst of them.
+  struct Quota {
+    int last_phase;
+    std::size_t due, late;
+  };
+  Quota quota(int last_phase, int tasks) const;
+  void issue(const Quota& quota);
+
+  // Adds up what a block's users left, over ranks, too, and finishes the sum, but where its update does.
+  void complete_gradient(int block);
+  void norm();
+
+  // For tasks of others that apply gradients or square them.
+  void read_settled_loss(Task& task);
+  void write_squares(Task& task, int block);
+
+ private:
+  static constexpr int kAnyPhase = std::numeric_limits<int>::max();
+  void queue_in(UpdateQueue& queue, int block, TurnSet when, int phase);
+  // Up to `most` queued pieces, of phases up to `last_phase`.
+  void issue(UpdateQueue& queue, std::size_t most, int last_phase);
+  void update(const UpdatePiece& piece);
+  void finish_gradient(int block);
+  void use_norm_words(Task& task, Role role, Access access, std::int64_t begin, std::int64_t end);
+  const ParameterBlock& block_of(int block) const { return to_.graph.blocks[static_cast<std::size_t>(block)]; }
+
+  TaskWriter& to_;
+  NetworkTasks& network_;
+  const std::vector<std::int64_t> norm_words_;  // where a block's begin; at last the open nodes
+  UpdateQueue due_;                             // by phase
+  UpdateQueue late_;                            // of blocks that are looked up, where nothing else waits for them
+  std::vector<char> queued_;                    // blocks whose update has been
+};
+
+}  // namespace spillway

@@ -1,0 +1,74 @@
+#include "memory/passes/waits.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "memory/passes/access_map.h"
+
+namespace spillway {
+namespace {
+
+// Of each lane, the last operation (over two rounds) that is complete when another starts; -1: none.
+using Known = std::array<int, kLanes>;
+
+bool overlaps_requests(Lane lane) { return lane == Lane::nvme_read || lane == Lane::nvme_write; }
+
+void derive(const Plan& plan, Program& program, bool repeats) {
+  const int count = static_cast<int>(program.ops.size());
+  const int rounds = repeats ? 2 : 1;
+  AccessBook book(plan, program);
+  std::vector<Known> known(static_cast<std::size_t>(count) * rounds);
+  Known tail;  // the last operation issued on each lane
+  tail.fill(-1);
+  std::vector<int> conflicts;
+  std::vector<Wait> waits;
+  std::vector<Lane> lanes;  // of each operation: close together, they are asked for often
+  lanes.reserve(program.ops.size());
+  for (const Op& op : program.ops) lanes.push_back(op.lane);
+  // Twice around: the second time sees what the turn before has touched, which may be the last of the step before.
+  for (int id = 0; id < count * rounds; ++id) {
+    const int round = id < count ? 0 : 1;
+    Op& op = program.ops[id - round * count];
+    const int lane = static_cast<int>(op.lane);
+    const auto lane_of = [&](int other) { return static_cast<int>(lanes[other < count ? other : other - count]); };
+    Known& mine = known[id];
+    mine.fill(-1);
+    const auto absorb = [&](int other) {
+      for (int l = 0; l < kLanes; ++l) mine[l] = std::max(mine[l], known[other][l]);
+    };
+    if (tail[lane] >= 0) {
+      absorb(tail[lane]);
+      // On an NVMe lane what came before has started, but need not be complete.
+      if (!overlaps_requests(op.lane)) mine[lane] = std::max(mine[lane], tail[lane]);
+    }
+    tail[lane] = id;
+    conflicts.clear();
+    for (const Operand& operand : op.operands) {
+      if (operand.buffer < 0) continue;
+      book.access(operand, id, lane, [&](int other) {
+        if (other != id && mine[lane_of(other)] < other) conflicts.push_back(other);
+      });
+    }
+    // Latest first: it may know of the others.
+    std::sort(conflicts.begin(), conflicts.end(), std::greater<>());
+    waits.clear();
+    for (const int other : conflicts) {
+      if (mine[lane_of(other)] >= other) continue;
+      waits.push_back(other < count ? Wait{other, -round} : Wait{other - count, 1 - round});
+      absorb(other);
+      mine[lane_of(other)] = std::max(mine[lane_of(other)], other);
+    }
+    if (round + 1 == rounds) op.waits.assign(waits.begin(), waits.end());
+  }
+}
+
+}  // namespace
+
+void derive_waits(Plan& plan) {
+  derive(plan, plan.step, true);
+  derive(plan, plan.evaluate, false);
+}
+
+}  // namespace spillway

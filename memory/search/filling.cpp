@@ -1,0 +1,442 @@
+#include "memory/search/filling.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+
+#include "memory/passes/packing.h"
+#include "memory/passes/schedule.h"
+
+namespace spillway {
+namespace {
+
+// A unit's values that live from its forward to its backward, in one micro-batch: those that it is the first to write.
+struct UnitValues {
+  Bytes saved = 0, boundary = 0;
+};
+std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
+  std::vector<UnitValues> of_units;
+  std::vector<char> written(graph.values.size(), 0);
+  for (const Unit& unit : graph.units) {
+    UnitValues bytes;
+    for (const ValueUse& use : unit.forward) {
+      if (use.access == Access::read || written[use.value]) continue;
+      written[use.value] = 1;
+      (unit.saves(use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
+    }
+    of_units.push_back(bytes);
+  }
+  return of_units;
+}
+
+Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_piece > 0 ? outline.spare_pieces : outline.spare; }
+
+// What may rest on the device, first what comes there first.
+enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
+std::array<Resting, 5> order_of(Fill fill) {
+  using enum Resting;
+  switch (fill) {
+    case Fill::optimizer_first: return {boundary, weights, gradients, optimizer, saved};
+    case Fill::saved_before_gradients: return {boundary, weights, saved, gradients, optimizer};
+    case Fill::saved_before_weights: return {boundary, saved, weights, gradients, optimizer};
+    case Fill::boundary_after_gradients: return {weights, gradients, boundary, saved, optimizer};
+    default: return {boundary, weights, gradients, saved, optimizer};
+  }
+}
+
+// Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
+// worth another.
+constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
+constexpr std::size_t kOperationsOfAFilling = 450'000;
+constexpr Bytes kRoomNotWorthAPlan = 200;
+// Of the device, what early reads may fill: buffers that come and go leave gaps between them.
+constexpr double kEarlyShares[] = {0.98, 0.9};
+
+// Gradients are added to in each turn: whole sums go to and fro.
+bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
+
+Tier spill_of(SavedRequest request, Tier spare) {
+  return request == SavedRequest::host ? Tier::host : request == SavedRequest::nvme ? Tier::nvme : spare;
+}
+
+// Blocks with such a share of all elements, as evenly as can be among the others, so that the moves of their state are.
+// Those that are looked up have gradients that come last and weights that are wanted first: they are not among them.
+std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
+  std::vector<Deferred> deferred;
+  double due = 0;
+  for (const ParameterBlock& block : graph.blocks) {
+    const auto elements = static_cast<double>(block.elements);
+    if (!block.looked_up) due += share * elements;
+    const bool waits = !block.looked_up && share > 0 && 2 * due >= elements;
+    deferred.push_back(waits ? Deferred::yes : Deferred::no);
+    if (waits) due -= elements;
+  }
+  return deferred;
+}
+
+}  // namespace
+
+Tier Filling::spare_tier() const {
+  return request_.budgets.nvme > 0 ? Tier::nvme : has_host(request_.chain) ? Tier::host : Tier::device;
+}
+
+Choices Filling::start(const Outline& outline, Tier spare) const {
+  Choices choices;
+  choices.graph = outline.graph;
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  choices.chain = request_.chain;
+  choices.update_tier = outline.update_tier;
+  choices.update = outline.update;
+  choices.micro_batches = request_.micro_batches;
+  set_group(choices, outline.group, whole_ == nullptr ? outline.strips : std::min(outline.strips, kStripsOfASample));
+  choices.clip = request_.clip;
+  choices.form = request_.form;
+  choices.sharding = request_.sharding;
+  choices.slots = outline.slots;
+  choices.durable_every = choices.slots == 2 ? request_.durable_every : 0;
+  choices.lookahead = outline.lookahead;
+  choices.update_chunk = outline.update_chunk;
+  choices.gives_logits = request_.gives_logits;
+  choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
+  choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
+  choices.gradient_tier.assign(graph.blocks.size(), spare);
+  choices.fetches_rows = outline.fetches_rows && may_fetch_rows(graph, choices);
+  const bool may_defer = may_defer_blocks(choices.update, choices.clip, choices.slots);
+  choices.deferred = deferred_evenly(graph, may_defer ? static_cast<double>(outline.deferred) / Outline::kDeferredWhole : 0);
+  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
+    if (choices.deferred[block] == Deferred::yes) choices.gradient_tier[block] = choices.update_tier;
+  }
+  for (const Unit& unit : graph.units) choices.saved.push_back(spare_of(unit, outline));
+  choices.boundary.assign(graph.units.size(), outline.spare_boundary);
+  if (has_host(choices.chain)) choices.spill.assign(graph.units.size(), spill_of(request_.activations, spare));
+  return choices;
+}
+
+Plan Filling::build(const Choices& choices) {
+  ++plans_built_;
+  Plan plan = build_schedule(graph_of(graphs_, choices), choices);
+  if (request_.evaluates) plan.evaluate = build_evaluation(*graphs_.tiled, plan);
+  pack(plan);
+  const std::size_t passes = choices.early_room > 0 ? 2 : 1;
+  operations_built_ += passes * plan.step.ops.size();
+  return plan;
+}
+
+bool Filling::accept(const Choices& choices) {
+  Plan plan = build(choices);
+  std::optional<Lack> lack;
+  Bytes total = 0;
+  for (const Tier tier : tiers_of(request_.chain)) {
+    const auto t = static_cast<std::size_t>(tier);
+    room_[t] = limits_[t] - plan.peak[t];
+    if (room_[t] >= 0) continue;
+    if (!lack) lack = Lack{tier, plan.peak[t], limits_[t]};
+    total -= room_[t];
+  }
+  if (!lack) {
+    plan_ = std::move(plan);
+    return true;
+  }
+  if (!least_lack_ || total < least_total_) {
+    least_lack_ = lack;
+    least_total_ = total;
+  }
+  return false;
+}
+
+std::optional<Plan> Filling::in_core(const Outline& outline) {
+  Choices choices = start(outline, spare_tier());
+  if (speculates(choices) || choices.update_tier != Tier::device) return std::nullopt;
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  Bytes resident = 0;
+  for (const ParameterBlock& block : graph.blocks) resident += bytes_at_rest(request_.sharding, block, request_.form);
+  if (resident > request_.budgets.device) return std::nullopt;
+  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
+    std::fill(tiers->begin(), tiers->end(), Tier::device);
+  choices.fetches_rows = false;
+  if (request_.activations == SavedRequest::automatic || request_.activations == SavedRequest::device) {
+    std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
+    std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
+  }
+  limits_ = {request_.budgets.device, request_.budgets.host, request_.budgets.nvme};
+  if (!accept(choices)) return std::nullopt;
+  return std::move(plan_);
+}
+
+// Row after row, as many items as there is room for; what a row leaves is the next one's.
+std::vector<int> Filling::most_within(const std::vector<Row>& rows, Bytes room) {
+  std::vector<int> counts;
+  for (const Row& row : rows) {
+    int count = 0;
+    while (count < std::ssize(row.sizes) && row.sizes[count] <= room) room -= row.sizes[count++];
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+// A gradient that is complete with its unit's backward and updated then rests nowhere.
+Filling::BlockBytes Filling::bytes_of(const ParameterBlock& block, const Choices& choices) const {
+  const Bytes gradient = gradients_come_back(choices)                ? 4
+                         : choices.update == UpdateTime::in_backward ? 0
+                                                                     : gradient_bytes_per_element(request_.form);
+  const Bytes weight =
+      elements_at_rest(request_.sharding, block, StateKind::weight) * state_of(block, request_.form).front().each();
+  return {.weight = weight,
+          .gradient = waiting_elements(request_.sharding, block) * gradient,
+          .optimizer = bytes_at_rest(request_.sharding, block, request_.form) - weight};
+}
+
+std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const Choices& choices) const {
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  // Rows are fetched from NVMe: their blocks stay there.
+  const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
+  const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
+    for (int block = 0; block < k; ++block) {
+      if (!stays(block)) tiers[block] = Tier::device;
+    }
+  };
+  Row weights{{}, [first_blocks](Choices& c, int k) { first_blocks(c.weight_tier, k); }};
+  Row gradients{{}, [first_blocks](Choices& c, int k) { first_blocks(c.gradient_tier, k); }};
+  Row optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
+  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+    const ParameterBlock& of = graph.blocks[block];
+    // What stays where it is, on NVMe or on the device, takes nothing.
+    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) {
+      return stays(block) || tiers[block] == Tier::device ? 0 : bytes;
+    };
+    const BlockBytes bytes_of_block = bytes_of(of, choices);
+    weights.sizes.push_back(taken(choices.weight_tier, bytes_of_block.weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier, bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_of_block.optimizer));
+  }
+  Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
+  // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
+  Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.group);
+    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.group);
+  }
+  std::reverse(saved.sizes.begin(), saved.sizes.end());
+  const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
+                        request_.activations == SavedRequest::device;
+  const bool may_raise = !speculates(choices);
+  const bool rests = outline.fill != Fill::nothing && may_raise;
+  std::vector<Row> rows;
+  for (const Resting resting : order_of(outline.fill)) {
+    switch (resting) {
+      case Resting::boundary:
+        if (may_keep) rows.push_back(std::move(boundary));
+        break;
+      case Resting::saved:
+        if (may_keep) rows.push_back(std::move(saved));
+        break;
+      case Resting::weights:
+        if (rests && !request_.parameter_tier) rows.push_back(std::move(weights));
+        break;
+      case Resting::gradients:
+        // Those that go to the host anyway wait there, unless they come back with each micro-batch.
+        if (choices.update_tier == Tier::device || gradients_come_back(choices)) rows.push_back(std::move(gradients));
+        break;
+      case Resting::optimizer:
+        // What the host updates rests there, or below.
+        if (rests && !request_.optimizer_tier && choices.update_tier == Tier::device) rows.push_back(std::move(optimizer));
+        break;
+    }
+  }
+  return rows;
+}
+
+Bytes Filling::kept_bytes(const UnitGraph& graph, const Outline& outline) const {
+  Bytes kept = 0;
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    if (outline.spare_boundary == Boundary::keep) kept += of_units[unit].boundary;
+    if (spare_of(graph.units[unit], outline) == Saved::keep) kept += of_units[unit].saved;
+  }
+  return kept * outline.group;
+}
+
+Bytes Filling::reserved_bytes(const Outline& outline) const {
+  if (!whole_) return 0;
+  return kept_bytes(*whole_, outline) - kept_bytes(*graphs_.tiled, outline);
+}
+
+double Filling::share_of_whole() const {
+  if (!whole_) return 1;
+  return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->units.size());
+}
+
+// Of what is on NVMe, what is moved most often for its bytes comes first: weights, to and fro in both passes.
+std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  const auto is_below = [](Tier tier) { return tier == Tier::nvme; };
+  const auto first_of = [is_below](std::vector<Tier>& tiers, int k) {
+    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, Tier::host);
+  };
+  Row weights{{}, [first_of](Choices& c, int k) { first_of(c.weight_tier, k); }};
+  Row gradients{{}, [first_of](Choices& c, int k) { first_of(c.gradient_tier, k); }};
+  Row optimizer{{}, [first_of](Choices& c, int k) { first_of(c.optimizer_tier, k); }};
+  Row spilled{{}, [first_of](Choices& c, int k) { first_of(c.spill, k); }};
+  for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
+    const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
+    const BlockBytes bytes_of_block = bytes_of(graph.blocks[i], choices);
+    weights.sizes.push_back(taken(choices.weight_tier[i], bytes_of_block.weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier[i], bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_of_block.optimizer));
+  }
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    const Bytes bytes = (choices.boundary[unit] == Boundary::spill ? of_units[unit].boundary : 0) +
+                        (choices.saved[unit] == Saved::spill ? of_units[unit].saved : 0);
+    spilled.sizes.push_back(is_below(choices.spill[unit]) ? bytes * choices.group : 0);
+  }
+  std::vector<Row> rows;
+  if (!request_.parameter_tier) rows.push_back(std::move(weights));
+  rows.push_back(std::move(gradients));
+  if (!request_.optimizer_tier) rows.push_back(std::move(optimizer));
+  if (request_.activations == SavedRequest::automatic) rows.push_back(std::move(spilled));
+  return rows;
+}
+
+std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
+  // What the host has room for needs no drive.
+  bool fits = has_host(request_.chain) && request_.budgets.nvme > 0 && fill_from(outline, Tier::host, alike);
+  if (!fits) fits = fill_from(outline, spare_tier(), alike);
+  if (!fits) return std::nullopt;
+  if (outline.reads_early) read_early();
+  return std::move(plan_);
+}
+
+// What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
+// can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
+bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike) {
+  const Choices bare = start(outline, spare);
+  Dealing dealing{.tier = Tier::device,
+                  .bare = bare,
+                  .rows = rows_of_device(outline, bare),
+                  .budget = request_.budgets.device - reserved_bytes(outline),
+                  .not_worth_a_plan = request_.budgets.device / kRoomNotWorthAPlan,
+                  .built_before = operations_built_};
+  const double host_share = spare == Tier::host ? share_of_whole() : 1;
+  limits_ = {dealing.budget, static_cast<Bytes>(host_share * static_cast<double>(request_.budgets.host)), request_.budgets.nvme};
+  Bytes dealt = 0;
+  if (alike != nullptr && !whole_ && alike->bare < dealing.budget) {
+    filled_.bare = alike->bare;
+    dealt = static_cast<Bytes>(alike->worth * static_cast<double>(dealing.budget - alike->bare));
+  } else {
+    if (!try_bare(dealing)) {
+      // What rests on the device is not on the host.
+      if (spare != Tier::host || room_of(Tier::device) <= 0) return false;
+      filled_.bare = dealing.budget - room_of(Tier::device);
+      dealing.lacks = {};
+      dealt = room_of(Tier::device);
+    } else {
+      dealt = alike == nullptr ? dealing.fits.room : static_cast<Bytes>(alike->worth * static_cast<double>(dealing.fits.room));
+    }
+  }
+  if (!deal(dealing, dealt)) return false;
+  const Bytes room = limit_of(Tier::device) - filled_.bare;
+  filled_.bare += reserved_bytes(outline);
+  filled_.worth = room > 0 ? static_cast<double>(dealing.fits.dealt) / static_cast<double>(room) : 1;
+  return !has_host(request_.chain) || spare != Tier::nvme || fill_host(plan_.choices);
+}
+
+bool Filling::fill_host(const Choices& filled) {
+  Dealing dealing{.tier = Tier::host,
+                  .bare = filled,
+                  .rows = rows_of_host(filled),
+                  .budget = request_.budgets.host,
+                  .not_worth_a_plan = request_.budgets.host / kRoomNotWorthAPlan,
+                  .built_before = operations_built_};
+  Bytes& limit = limit_of(Tier::host);
+  const Bytes bare = plan_.peak[static_cast<std::size_t>(Tier::host)];
+  limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets.host - bare));
+  dealing.fits = {0, limit - bare, std::vector<int>(dealing.rows.size(), 0)};
+  Plan fitting = std::move(plan_);
+  plan_ = {};
+  if (!deal(dealing, dealing.fits.room) || plan_.step.ops.empty()) plan_ = std::move(fitting);
+  return true;
+}
+
+bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts) {
+  Choices trial = dealing.bare;
+  for (std::size_t row = 0; row < dealing.rows.size(); ++row) dealing.rows[row].raise_first(trial, counts[row]);
+  ++dealing.plans;
+  const bool fitted = accept(trial);
+  (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_of(dealing.tier), std::move(counts)};
+  return fitted;
+}
+
+bool Filling::try_bare(Dealing& dealing) {
+  if (!try_counts(dealing, 0, std::vector<int>(dealing.rows.size(), 0))) return false;
+  filled_.bare = dealing.budget - dealing.fits.room;
+  limit_of(dealing.tier) = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(dealing.fits.room));
+  dealing.fits.room = limit_of(dealing.tier) - filled_.bare;
+  return true;
+}
+
+bool Filling::deal(Dealing& dealing, Bytes dealt) {
+  Point &fits = dealing.fits, &lacks = dealing.lacks;
+  const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
+  while (dealing.plans < most_plans && operations_built_ - dealing.built_before < kOperationsOfAFilling) {
+    std::vector<int> counts = most_within(dealing.rows, dealt);
+    if (counts == fits.counts) break;
+    const bool lacked_before = lacks.dealt >= 0;
+    bool lacked_again = false;
+    if (counts != lacks.counts) {
+      const bool fitted = try_counts(dealing, dealt, std::move(counts));
+      if (fitted && fits.room <= dealing.not_worth_a_plan) break;
+      lacked_again = !fitted && lacked_before;
+    } else {
+      lacks.dealt = dealt;
+      lacked_again = true;
+    }
+    const std::optional<Bytes> next = next_deal(dealing, lacked_again);
+    if (!next) break;
+    dealt = *next;
+  }
+  return fits.dealt >= 0 || (lacks.room < 0 && try_bare(dealing));
+}
+
+std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
+  Point &fits = dealing.fits, &lacks = dealing.lacks;
+  if (lacks.dealt < 0) return fits.dealt + fits.room;
+  if (fits.dealt < 0) {
+    // The tier has room: it is one below that lacks, and with less here it would lack more.
+    if (lacks.room >= 0) return std::nullopt;
+    const Bytes less = lacks.dealt + lacks.room - (dealing.budget - filled_.bare) / kRoomNotWorthAPlan;
+    if (less > 0) return less;
+    // Items give back no more than was dealt out; where plans are dear, none is built to see that.
+    const bool are_dear = operations_built_ - dealing.built_before >= kOperationsOfAFilling;
+    if ((lacks.dealt + lacks.room < 0 && are_dear) || !try_bare(dealing)) {
+      lacks.room = 0;  // nor is it tried again
+      return std::nullopt;
+    }
+  }
+  const Bytes between = lacks.dealt - fits.dealt;
+  const double part = static_cast<double>(fits.room) / static_cast<double>(fits.room - lacks.room);
+  // Where one more plan did not fit either, the middle: what the least items take is more than they have.
+  const double most = lacked_again ? 0.5 : 0.9;
+  const Bytes dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
+  // Items that take nothing of what is dealt may take some of the tier.
+  return dealt > fits.dealt ? std::optional(dealt) : std::nullopt;
+}
+
+void Filling::read_early() {
+  const Bytes limit = limit_of(Tier::device);
+  Plan plan = std::move(plan_);
+  Choices trial = plan.choices;
+  for (const double share : kEarlyShares) {
+    trial.early_room = static_cast<Bytes>(share * static_cast<double>(limit));
+    if (accept(trial)) return;
+  }
+  plan_ = std::move(plan);
+}
+
+Bytes Filling::least_device(const Outline& outline) {
+  return build(start(outline, spare_tier())).peak[static_cast<int>(Tier::device)];
+}
+
+}  // namespace spillway

@@ -1,0 +1,121 @@
+// From the outline of a plan to a plan: what the outline leaves open rests on the device as far as the budgets allow.
+// Not here: which outlines there are and which is fastest (planner.h), how a plan is built (schedule.h, packing.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "memory/plan.h"
+#include "memory/search/outline.h"
+#include "memory/search/plan_request.h"
+
+namespace spillway {
+
+// Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.
+struct Filled {
+  Bytes bare = 0;    // of the device, with nothing resting there that need not
+  double worth = 1;  // bytes that were dealt out for each that this left
+};
+
+// What a plan lacked that did not fit.
+struct Lack {
+  Tier tier = Tier::device;
+  Bytes needed = 0, budget = 0;
+};
+
+class Filling {
+ public:
+  // All are kept and must outlive it. `whole`: where graphs of fewer layers stand for it, as many of its items are dealt out as
+  // they have, and what it keeps more of between forward and backward is left free.
+  Filling(const GraphCandidates& graphs, const PlanRequest& request, const UnitGraph* whole = nullptr)
+      : graphs_(graphs), request_(request), whole_(whole) {}
+
+  // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
+  std::optional<Plan> in_core(const Outline& outline);
+  std::optional<Plan> fill(const Outline& outline, const Filled* alike = nullptr);
+  const Filled& filled() const { return filled_; }  // of the last that fitted
+  bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
+  // Bytes of the device that the outline needs with nothing resting there that need not.
+  Bytes least_device(const Outline& outline);
+
+  // Packed, without waits, whether it fits or not.
+  Plan build(const Choices& choices);
+
+  // Of the plans that did not fit, what the nearest lacked.
+  const std::optional<Lack>& least_lack() const { return least_lack_; }
+  int plans_built() const { return plans_built_; }
+  // In all plans built: what the search has cost.
+  std::size_t operations_built() const { return operations_built_; }
+
+ private:
+  // Where rests what has no better place.
+  Tier spare_tier() const;
+  Choices start(const Outline& outline, Tier spare) const;
+  // Whether the plan of the choices fits in limits_; then it is `plan_`.
+  bool accept(const Choices& choices);
+  // `plan_` with early reads, if it fits with them.
+  void read_early();
+  // Items of one kind that may rest on a tier: the bytes of each, in the order in which they are put there, and how the first so
+  // many of them are.
+  struct Row {
+    std::vector<Bytes> sizes;
+    std::function<void(Choices&, int)> raise_first;
+  };
+  std::vector<Row> rows_of_device(const Outline& outline, const Choices& choices) const;
+  std::vector<Row> rows_of_host(const Choices& choices) const;
+  // What a block takes of a tier where it rests there.
+  struct BlockBytes {
+    Bytes weight = 0, gradient = 0, optimizer = 0;
+  };
+  BlockBytes bytes_of(const ParameterBlock& block, const Choices& choices) const;
+  static std::vector<int> most_within(const std::vector<Row>& rows, Bytes room);
+  // How much of a tier's room is dealt out to items, and with which of them.
+  struct Point {
+    Bytes dealt = -1, room = 0;
+    std::vector<int> counts;
+  };
+  struct Dealing {
+    Tier tier;
+    Choices bare;  // with nothing resting on the tier that need not
+    std::vector<Row> rows;
+    Bytes budget;
+    Bytes not_worth_a_plan;       // room that is left
+    Point fits = {}, lacks = {};  // the most that is known to fit, the least that is known not to
+    int plans = 0;
+    std::size_t built_before = 0;
+  };
+  bool fill_from(const Outline& outline, Tier spare, const Filled* alike);
+  bool fill_host(const Choices& filled);
+  bool try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts);
+  bool try_bare(Dealing& dealing);
+  // The best that is found from so much on; it is `plan_`.
+  bool deal(Dealing& dealing, Bytes dealt);
+  // What to deal out next; nothing: no more.
+  std::optional<Bytes> next_deal(Dealing& dealing, bool lacked_again);
+  // Of a unit's values, those that the outline keeps until its backward, in all of a group.
+  Bytes kept_bytes(const UnitGraph& graph, const Outline& outline) const;
+  // Of the device, what the whole takes beyond the sample.
+  Bytes reserved_bytes(const Outline& outline) const;
+  double share_of_whole() const;
+  Bytes& limit_of(Tier tier) { return limits_[static_cast<std::size_t>(tier)]; }
+  Bytes room_of(Tier tier) const { return room_[static_cast<std::size_t>(tier)]; }
+
+  const GraphCandidates& graphs_;
+  const PlanRequest& request_;
+  const UnitGraph* const whole_;
+  Plan plan_;
+  Filled filled_;
+  std::array<Bytes, kTiers> limits_{};
+  std::array<Bytes, kTiers> room_{};  // that the plan built last leaves of them; below 0: lacks
+  std::optional<Lack> least_lack_;
+  Bytes least_total_ = 0;  // over all tiers
+  int plans_built_ = 0;
+  std::size_t operations_built_ = 0;
+};
+
+}  // namespace spillway

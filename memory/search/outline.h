@@ -1,0 +1,58 @@
+// The outline of a plan: a point of the search but for what rests where, which a filling decides.
+// Not here: which outlines there are (outlines.h), a plan from one (filling.h).
+#pragma once
+
+#include <cstdint>
+
+#include "memory/plan.h"
+
+namespace spillway {
+
+// What is moved onto the device before the other where there is not room for both. The optimizer state of tied embeddings, whose
+// gradient is complete last and whose weights are wanted first, stands in the way of the next step as long as it is on NVMe.
+// Gradients that wait for their update come before saved values, unless these are to come before them, or before weights, too.
+// Activations between units come first, unless state is to: it moves where the drive has the most to do, they do all along.
+// Nothing: all memory goes to reading ahead.
+enum class Fill : std::uint8_t {
+  saved_first,
+  optimizer_first,
+  saved_before_gradients,
+  saved_before_weights,
+  boundary_after_gradients,
+  nothing
+};
+
+// A point of the search but for what rests where.
+struct Outline {
+  int graph = 0;
+  int group = 1, strips = 1;  // micro-batches that go through all units together, and into how many strips they are cut at most
+  UpdateTime update = UpdateTime::after;
+  Saved spare = Saved::recompute;         // what happens to saved values that do not stay
+  Saved spare_pieces = Saved::recompute;  // the same, of units that would make them again piece by piece: the vocabulary's logits
+  Boundary spare_boundary = Boundary::keep;
+  int slots = 1;
+  std::int64_t update_chunk = 0;
+  int lookahead = 1;
+  Fill fill = Fill::saved_first;
+  bool fetches_rows = false;        // of lookups, where they may be
+  Tier update_tier = Tier::device;  // host, where the chain has one
+  bool reads_early = false;         // what the device has free at any time takes reads of state that is wanted later
+  int deferred = 0;  // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
+
+  static constexpr int kDeferredWhole = 64;
+
+  bool operator==(const Outline&) const = default;
+  // Whether the same is computed in the same order and the same activations are kept, but for logits, whenever updates come.
+  bool computes_alike(const Outline& other) const {
+    return graph == other.graph && group == other.group && spare == other.spare && spare_boundary == other.spare_boundary;
+  }
+  // Whether units and updates come in the same order.
+  bool ordered_alike(const Outline& other) const {
+    return group == other.group && update == other.update && update_tier == other.update_tier &&
+           (deferred > 0) == (other.deferred > 0);
+  }
+  // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
+  bool same_kind(const Outline& other) const { return computes_alike(other) && ordered_alike(other); }
+};
+
+}  // namespace spillway

@@ -1,0 +1,180 @@
+#include "memory/search/outlines.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+constexpr int kGroups[] = {64, 16, 1};
+constexpr int kPassesOfATurn = 1 << 13, kLeastStrips = 2;
+
+}  // namespace
+
+std::string Outlines::refusal() const {
+  if (!has_disk() && forced_to_nvme())
+    return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
+  if (request_.update && speculates(*request_.update, request_.clip) && has_host(request_.chain)) {
+    return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back, "
+           "which this version cannot with a device of its own: use --clip-grad 0, or another --update";
+  }
+  if (request_.update && speculates(*request_.update, request_.clip) && !may_take_back()) {
+    return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back: "
+           "all parameters and optimizer states must rest on NVMe with two slots (--parameter-tier nvme --optimizer-tier nvme "
+           "--durability step), or clipping be off (--clip-grad 0)";
+  }
+  return {};
+}
+
+std::vector<Outlines::Spare> Outlines::spares() const {
+  switch (request_.activations) {
+    case SavedRequest::device:
+      return {{Saved::keep, Boundary::keep}};
+    case SavedRequest::recompute:
+      return {{Saved::recompute, Boundary::keep}};
+    case SavedRequest::host:
+    case SavedRequest::nvme:
+      return {{Saved::spill, Boundary::spill}};
+    case SavedRequest::automatic:
+      break;
+  }
+  if (!has_below()) return {{Saved::recompute, Boundary::keep}};
+  return {{Saved::recompute, Boundary::keep},
+          {Saved::spill, Boundary::keep},
+          {Saved::recompute, Boundary::spill},
+          {Saved::spill, Boundary::spill}};
+}
+
+// Whether logits that do not stay are better on a tier below than made again is a matter of rates; the search tries both.
+Saved Outlines::spare_pieces() const {
+  if (spills_all()) return Saved::spill;
+  if (request_.activations != SavedRequest::automatic || !has_below()) return Saved::recompute;
+  const bool by_host = has_host(request_.chain);
+  const double read_bytes = by_host ? machine_.upload_bytes : machine_.nvme_mixed_read_bytes,
+               written_bytes = by_host ? machine_.download_bytes : machine_.nvme_mixed_write_bytes;
+  double made_s = 0, moved_s = 0;
+  for (const Unit& unit : graphs_.tiled->units) {
+    if (unit.saved_piece == 0) continue;
+    made_s += seconds_of(machine_, *graphs_.tiled, unit.forward_work);
+    for (const int value : unit.saved) {
+      const auto bytes = static_cast<double>(graphs_.tiled->values[value].bytes);
+      moved_s += bytes / read_bytes + bytes / written_bytes;
+    }
+  }
+  return moved_s < made_s ? Saved::spill : Saved::recompute;
+}
+
+// All micro-batches at once, so that weights come once for them all; one after the other, so that nothing is kept for others; and
+// where they are many, groups: what a large one keeps and stages outweighs the weights that it saves.
+std::vector<int> Outlines::groups() const {
+  if (request_.group) return {*request_.group};
+  std::vector<int> found;
+  for (const int most : kGroups) {
+    int group = std::min(most, request_.micro_batches);
+    while (request_.micro_batches % group != 0) --group;
+    if (found.empty() || group < found.back()) found.push_back(group);
+  }
+  return found;
+}
+
+// Fewer of a model of many units: its program would be longer than anything that short strips are good for.
+int Outlines::most_strips() const {
+  return std::clamp(kPassesOfATurn / static_cast<int>(graphs_.tiled->units.size()), kLeastStrips, kMostStrips);
+}
+
+std::vector<UpdateTime> Outlines::updates() const {
+  if (request_.update) return {*request_.update};
+  std::vector<UpdateTime> updates = {UpdateTime::after};
+  // With clipping the step runs twice where it acts: worth a try where that is rare.
+  if (!request_.clip || (request_.expected_clip_rate < 1 && may_take_back())) updates.push_back(UpdateTime::in_backward);
+  updates.push_back(UpdateTime::in_next_forward);
+  return updates;
+}
+
+std::vector<Tier> Outlines::update_tiers() const {
+  if (!has_host(request_.chain)) return {Tier::device};
+  if (request_.update_tier) return {*request_.update_tier};
+  return {Tier::host, Tier::device};
+}
+
+std::vector<Outline> Outlines::all(Pace pace) const {
+  std::vector<Outline> outlines;
+  const bool tight = pace == Pace::tight;
+  Outline outline{.spare_pieces = tight ? Saved::recompute : spare_pieces(),
+                  .slots = slots(),
+                  .lookahead = request_.lookahead.value_or(tight ? 0 : 1),
+                  .fetches_rows = !tight};  // they take some room
+  outline.strips = most_strips();
+  for (const int graph : {1, 0}) {
+    for (const int group : groups()) {
+      for (const UpdateTime update : updates()) {
+        for (const Tier tier : update_tiers()) {
+          outline.graph = graph, outline.group = group, outline.update = update, outline.update_tier = tier;
+          outline.update_chunk = tight ? least_chunk() : chunk(tier);
+          add(outlines, outline, pace);
+        }
+      }
+    }
+  }
+  return outlines;
+}
+
+// With each thing that can happen to what does not stay.
+void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace pace) const {
+  const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();
+  for (const Spare& spare : spares()) {
+    outlines.push_back(outline);
+    outlines.back().spare = spare.saved;
+    outlines.back().spare_boundary = spare.boundary;
+    if (pace != Pace::tight && may_defer(outline.update)) {
+      Outline deferring = outlines.back();
+      deferring.deferred = kDeferredAtFirst;
+      outlines.push_back(deferring);
+    }
+    // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
+    if (!lookups_may_rest || outline.update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
+    Outline resting = outlines.back();
+    resting.deferred = 0;
+    resting.fetches_rows = false;
+    resting.fill = Fill::optimizer_first;
+    outlines.push_back(resting);
+  }
+}
+
+// Whether the blocks that are looked up may rest on the device beside all else.
+bool Outlines::has_room_for_lookups() const {
+  Bytes state = 0;
+  for (const ParameterBlock& block : graphs_.tiled->blocks) {
+    if (block.looked_up) state += bytes_at_rest(request_.sharding, block, request_.form);
+  }
+  return has_disk() && 2 * state <= request_.budgets.device;
+}
+
+std::int64_t Outlines::chunk(Tier tier) const {
+  constexpr Bytes in_flight = 5, bytes_per_element = 12;
+  const Bytes budget = tier == Tier::host ? request_.budgets.host : request_.budgets.device;
+  std::int64_t elements = least_chunk();
+  while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= budget / 8) elements *= 2;
+  return elements;
+}
+
+// A plan lists every chunk: of a large model they are not as small as of a small one.
+std::int64_t Outlines::least_chunk() const {
+  constexpr std::int64_t chunks_at_most = 1 << 14;
+  std::int64_t elements = 64 << 10;
+  while (elements * chunks_at_most < graphs_.tiled->parameters) elements *= 2;
+  return elements;
+}
+
+int Outlines::slots() const {
+  if (request_.durability == Durability::checkpoint) return 1;
+  if (request_.durability == Durability::step) return 2;
+  // Two where the directories have room for all state twice and for what is spilled beside it.
+  Bytes state = 0;
+  for (const ParameterBlock& block : graphs_.tiled->blocks) {
+    state += bytes_at_rest(request_.sharding, block, request_.form);
+    state += gradient_bytes_per_element(request_.form) * waiting_elements(request_.sharding, block) / 2;
+  }
+  return 2 * state <= request_.budgets.nvme ? 2 : 1;
+}
+
+}  // namespace spillway

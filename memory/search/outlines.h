@@ -1,0 +1,70 @@
+// Which outlines of plans there are to choose from, for a model, a machine and what the user fixed.
+// Not here: which of them is best (planner.h), a plan from an outline (filling.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "memory/machine.h"
+#include "memory/search/outline.h"
+#include "memory/search/plan_request.h"
+
+namespace spillway {
+
+// tight: nothing is read ahead, and updates come in the smallest pieces.
+enum class Pace : std::uint8_t { ahead, tight };
+inline constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
+
+class Outlines {
+ public:
+  // All must outlive this.
+  Outlines(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request)
+      : graphs_(graphs), machine_(machine), request_(request) {}
+
+  // Why what is forced cannot be exact; else empty.
+  std::string refusal() const;
+  std::vector<Outline> all(Pace pace = Pace::ahead) const;
+
+  // What happens to values that do not stay on the device.
+  struct Spare {
+    Saved saved;
+    Boundary boundary;
+  };
+  Spare first_spare() const { return spares().front(); }
+  // Whether there is a tier below the device.
+  bool has_below() const { return has_disk() || has_host(request_.chain); }
+  bool spills_all() const { return request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host; }
+  bool forced_off_device() const { return forced_to_nvme() || forced_to(Tier::host, SavedRequest::host); }
+  bool may_defer(UpdateTime update) const { return has_below() && may_defer_blocks(update, request_.clip, slots()); }
+  // Elements that one update takes, so that the pieces in flight take an eighth of the tier that they are updated on: larger ones
+  // would crowd out what the backward needs, smaller ones only make more operations.
+  std::int64_t chunk(Tier tier) const;
+
+ private:
+  bool has_disk() const { return request_.budgets.nvme > 0; }
+  bool forced_to(Tier tier, SavedRequest activations) const {
+    return request_.parameter_tier == tier || request_.optimizer_tier == tier || request_.activations == activations;
+  }
+  bool forced_to_nvme() const { return forced_to(Tier::nvme, SavedRequest::nvme); }
+  bool may_take_back() const {
+    return has_disk() && !has_host(request_.chain) && slots() == 2 && request_.parameter_tier != Tier::device &&
+           request_.optimizer_tier != Tier::device;
+  }
+  std::vector<Spare> spares() const;
+  Saved spare_pieces() const;
+  std::vector<int> groups() const;
+  int most_strips() const;
+  std::vector<UpdateTime> updates() const;
+  std::vector<Tier> update_tiers() const;
+  void add(std::vector<Outline>& outlines, const Outline& outline, Pace pace) const;
+  bool has_room_for_lookups() const;
+  std::int64_t least_chunk() const;
+  int slots() const;
+
+  const GraphCandidates& graphs_;
+  const MachineProfile& machine_;
+  const PlanRequest& request_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,61 @@
+// What is asked of a plan: budgets, what the user fixed, and the model in the forms that the search may choose among.
+// Not here: the search (planner.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "memory/plan.h"
+
+namespace spillway {
+
+struct Budgets {
+  Bytes device = 0, host = 0;
+  Bytes nvme = 0;  // 0: no directory was given
+};
+
+enum class SavedRequest : std::uint8_t { automatic, device, recompute, host, nvme };
+enum class Durability : std::uint8_t { automatic, step, checkpoint };
+
+// any: the first plan that is found to fit, to know that there is one, without weighing.
+enum class Goal : std::uint8_t { fastest, any };
+
+// Far more than anybody trains with; their tokens and losses are in memory, all of a step at once.
+inline constexpr std::int64_t kMostMicroBatches = 1 << 20;
+
+// What the user fixed; the rest is searched.
+struct PlanRequest {
+  Budgets budgets;
+  Chain chain = Chain::device_nvme;  // of the machine
+  int micro_batches = 1;
+  bool clip = true;
+  StateForm form = StateForm::exact;
+  Sharding sharding;
+  std::optional<int> group;  // micro-batches that go through all units together: a divisor of them
+  std::optional<UpdateTime> update;
+  std::optional<Tier> parameter_tier, optimizer_tier;
+  std::optional<Tier> update_tier;  // device, or host where the chain has one
+  SavedRequest activations = SavedRequest::automatic;
+  Durability durability = Durability::automatic;
+  std::optional<int> lookahead;          // of reads; for tests and experiments
+  std::int64_t durable_every = kSeldom;  // see Choices
+  bool evaluates = false;                // the plan must have room for evaluation, too
+  bool gives_logits = false;             // and for the logits of a row of it
+  double expected_clip_rate = 1;
+  Goal goal = Goal::fastest;
+  double effort = 1;  // of the search, as a share of what it may cost
+};
+
+// The model compiled for each way that the loss can go through the vocabulary. Both have the same blocks.
+struct GraphCandidates {
+  const UnitGraph* tiled = nullptr;  // also what evaluation runs
+  const UnitGraph* fused = nullptr;
+  // The same model with fewer layers, on which outlines of a plan are weighed; null where it has few.
+  const UnitGraph* thin_tiled = nullptr;
+  const UnitGraph* thin_fused = nullptr;
+};
+inline const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices) {
+  return choices.graph == 0 ? *graphs.tiled : *graphs.fused;
+}
+
+}  // namespace spillway

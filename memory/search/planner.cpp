@@ -1,0 +1,414 @@
+#include "memory/search/planner.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "memory/error.h"
+#include "memory/passes/waits.h"
+#include "memory/search/filling.h"
+#include "memory/search/outlines.h"
+
+namespace spillway {
+
+namespace {
+
+// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to
+// what the least compute takes is good enough.
+constexpr std::size_t kRefined = 8;
+constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
+// A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
+constexpr std::size_t kSpent = 1'300'000, kSpentOnSample = 700'000;
+constexpr std::size_t kWeighing = 3;
+constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
+                           Fill::boundary_after_gradients};
+constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
+
+struct Ranked {
+  double seconds;
+  Outline outline;
+  Filled filled;
+  bool is_again;  // of a plan that another outline led to before
+};
+
+class Search {
+ public:
+  // `whole`: what the graphs are a sample of.
+  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
+         const UnitGraph* whole = nullptr)
+      : graphs_(graphs),
+        machine_(machine),
+        request_(request),
+        run_both_(run_both),
+        is_sample_(whole != nullptr),
+        outlines_(graphs_, machine, request_),
+        filling_(graphs_, request_, whole),
+        least_compute_s_(least_compute_s()) {}
+
+  PlanOutcome run() {
+    PlanOutcome outcome;
+    if (outcome.refusal = outlines_.refusal(); !outcome.refusal.empty()) return outcome;
+    if (request_.goal == Goal::fastest) {
+      consider_in_core();
+      if (!best_ && is_thin()) {
+        consider_best_of_trial(Pace::ahead);
+        if (!best_) consider_best_of_trial(Pace::tight);
+      } else if (!best_) {
+        consider_all();
+      }
+    }
+    if (!best_) consider_tightest();
+    outcome.plans_built = filling_.plans_built() + trial_plans_built_;
+    if (best_) {
+      Plan plan = filling_.build(*best_);
+      derive_waits(plan);
+      prediction_.bound = StepBound(plan, graph_of(graphs_, plan.choices), machine_);
+      outcome.prediction = std::move(prediction_);
+      outcome.plan = std::move(plan);
+    } else if (const auto& lack = filling_.least_lack()) {
+      outcome.short_tier = lack->tier;
+      outcome.needed = lack->needed;
+      outcome.budget = lack->budget;
+    }
+    return outcome;
+  }
+
+ private:
+  // --- weighing ---
+
+  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to NVMe, or with rows
+  // that are fetched, may fit without.
+  std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
+    std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));
+    if (!seconds && outline.spare_pieces == Saved::spill && request_.activations == SavedRequest::automatic) {
+      outline.spare_pieces = Saved::recompute;
+      seconds = consider(outline, filling_.fill(outline));
+    }
+    if (!seconds && filling_.fetches_rows(outline)) {
+      outline.fetches_rows = false;
+      seconds = consider(outline, filling_.fill(outline));
+    }
+    return seconds;
+  }
+
+  // Seconds of the plan, if there is one; the fastest is kept.
+  std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
+    if (!plan) return std::nullopt;
+    // Where all of something rests on the device, what an outline says of the rest of it makes no difference.
+    const auto same = std::ranges::find(weighed_choices_, plan->choices, &std::pair<Choices, double>::first);
+    if (same != weighed_choices_.end()) {
+      ranking_.push_back({same->second, outline, filling_.filled(), true});
+      return same->second;
+    }
+    weighed_ += plan->step.ops.size();
+    derive_waits(*plan);
+    Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
+    double seconds = prediction.step_s;
+    if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
+    ranking_.push_back({seconds, outline, filling_.filled(), false});
+    weighed_choices_.emplace_back(plan->choices, seconds);
+    if (seconds < best_seconds_) {
+      best_ = plan->choices;
+      prediction_ = std::move(prediction);
+      best_seconds_ = seconds;
+    }
+    return seconds;
+  }
+
+  // Where everything rests on the device there is nothing to weigh but the time of the update.
+  void consider_in_core() {
+    if (outlines_.forced_off_device()) return;
+    for (const Outline& outline : outlines_.all()) {
+      // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
+      if (outline.spare == outlines_.first_spare().saved && outline.spare_boundary == outlines_.first_spare().boundary &&
+          outline.fill == Fill::saved_first && outline.update_tier == Tier::device)
+        consider(outline, filling_.in_core(outline));
+    }
+  }
+
+  void consider_all() {
+    for (const Outline& outline : outlines_.all()) {
+      if (!is_good_enough()) consider(outline);
+    }
+    refine();
+  }
+
+  bool is_good_enough() const { return best_seconds_ <= kGoodEnough * least_compute_s_; }
+
+  // What any plan takes at least: each pass once.
+  double least_compute_s() const {
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const UnitGraph* graph : {graphs_.tiled, graphs_.fused}) {
+      double seconds = 0;
+      for (const Unit& unit : graph->units) {
+        if (unit.role == ForwardRole::computes) seconds += seconds_of(machine_, *graph, unit.forward_work);
+        seconds += seconds_of(machine_, *graph, unit.backward_work);
+      }
+      least_s = std::min(least_s, seconds * request_.micro_batches);
+    }
+    return least_s;
+  }
+
+  // The best of each kind, fastest first.
+  static std::vector<Ranked> best_of_each_kind(std::vector<Ranked> sorted) {
+    std::vector<Ranked> best;
+    std::stable_sort(sorted.begin(), sorted.end(), [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
+    for (const Ranked& ranked : sorted) {
+      if (std::none_of(best.begin(), best.end(), [&](const Ranked& other) { return other.outline.same_kind(ranked.outline); }))
+        best.push_back(ranked);
+    }
+    return best;
+  }
+
+  // How far ahead to read, what to fill the device with and in what pieces to update matter less than the rest: they are
+  // weighed one after the other, and for the best outlines alone. Every other one of these is weighed at the same time, by a
+  // search of its own that may spend as much.
+  void refine() {
+    if (request_.lookahead || is_spent()) return;
+    std::vector<Ranked> found = best_of_each_kind(ranking_);
+    std::stable_partition(found.begin(), found.end(), [](const Ranked& ranked) { return !ranked.is_again; });
+    if (is_sample_) found = each_order_in_turn(found);
+    found.resize(std::min(found.size(), kRefined));
+    if (is_sample_) return refine(found);
+    const RunBoth by_itself = one_after_the_other;
+    std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
+    for (Search& half : halves) half.begin_after(*this);
+    const auto refine_half = [&](std::size_t half) {
+      std::vector<Ranked> mine;
+      for (std::size_t i = half; i < found.size(); i += 2) mine.push_back(found[i]);
+      halves[half].refine(mine);
+    };
+    run_both_([&] { refine_half(0); }, [&] { refine_half(1); });
+    for (Search& half : halves) {
+      trial_plans_built_ += half.filling_.plans_built();
+      if (!half.best_ || half.best_seconds_ >= best_seconds_) continue;
+      best_ = std::move(half.best_);
+      prediction_ = std::move(half.prediction_);
+      best_seconds_ = half.best_seconds_;
+    }
+  }
+
+  // The best of each order of units and updates, then the second ones: a sample tells which order is the best for the whole less
+  // well than it tells what goes with each of them.
+  static std::vector<Ranked> each_order_in_turn(const std::vector<Ranked>& sorted) {
+    std::vector<std::pair<std::size_t, const Ranked*>> places;
+    for (const Ranked& ranked : sorted) {
+      const auto before = std::count_if(places.begin(), places.end(), [&](const auto& place) {
+        return place.second->outline.ordered_alike(ranked.outline);
+      });
+      places.emplace_back(static_cast<std::size_t>(before), &ranked);
+    }
+    std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Ranked> in_turn;
+    for (const auto& [place, ranked] : places) in_turn.push_back(*ranked);
+    return in_turn;
+  }
+
+  // With what `other` has found to beat, and what it has spent.
+  void begin_after(const Search& other) {
+    best_seconds_ = other.best_seconds_;
+    spent_before_ = other.spent();
+  }
+
+  void refine(std::vector<Ranked>& found) {
+    std::vector<std::vector<Outline>> tried(found.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &found[i], [&](const Ranked& before) {
+        return before.outline.ordered_alike(found[i].outline);
+      });
+      if (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample) vary_details(found[i], tried[i]);
+    }
+    if (is_sample_ || found.empty()) return;
+    // What one detail is worth depends on the others: the fastest has each weighed again for as long as that gains.
+    const auto fastest = std::ranges::min_element(found, {}, &Ranked::seconds) - found.begin();
+    Ranked& again = found[static_cast<std::size_t>(fastest)];
+    for (double before = std::numeric_limits<double>::infinity(); again.seconds < before;) {
+      before = again.seconds;
+      vary_details(again, tried[static_cast<std::size_t>(fastest)]);
+    }
+  }
+
+  // Weighs the outline with one detail changed, then the next; a change that gains stays. `tried`: what has been weighed of it.
+  void vary_details(Ranked& ranked, std::vector<Outline>& tried) {
+    Outline& outline = ranked.outline;
+    const auto takes_less = [&](const Outline& trial) {
+      if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
+      tried.push_back(trial);
+      const std::optional<double> seconds = consider(trial, filling_.fill(trial, &ranked.filled));
+      if (!seconds || *seconds >= ranked.seconds) return false;
+      ranked.seconds = *seconds, outline = trial;
+      return true;
+    };
+    const auto is_better = [&](auto member, const auto& value) {
+      if (value == outline.*member) return false;
+      Outline trial = outline;
+      trial.*member = value;
+      return takes_less(trial);
+    };
+    if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
+    const auto fills_otherwise = [&] {
+      return std::ranges::any_of(kFills, [&](Fill fill) { return is_better(&Outline::fill, fill); });
+    };
+    const bool filled = fills_otherwise();
+    const int lookahead = outline.lookahead;
+    while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
+    }
+    if (outline.lookahead == lookahead) {
+      while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+      }
+    }
+    const bool early = is_better(&Outline::reads_early, true);
+    if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
+    if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
+      is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+    if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
+      is_better(&Outline::update_chunk, outline.update_chunk / 2);
+    if (outlines_.may_defer(outline.update)) {
+      for (int share = kDeferredAtFirst; share > 0; share /= 2) {
+        while (outline.deferred + share <= Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + share)) {
+        }
+        if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
+      }
+    }
+    while (outline.lookahead < farthest() && takes_less(reading_farther(outline))) {
+    }
+    if (!early) is_better(&Outline::reads_early, true);
+    if (outline.graph == 0 && outlines_.has_below() && request_.activations == SavedRequest::automatic)
+      is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
+  }
+
+  // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.
+  Outline reading_farther(Outline outline) const {
+    outline.lookahead += 1;
+    outline.update_chunk = std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)) / 2;
+    return outline;
+  }
+
+  // Of few layers, what is read very far ahead would be all that there is.
+  // Nor would what is forced to NVMe ever leave the device.
+  int farthest() const { return outlines_.spills_all() ? 4 : is_sample_ ? 8 : 16; }
+
+  // What the search has cost so far, in operations.
+  std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
+  double most_spent() const { return request_.effort * static_cast<double>(is_sample_ ? kSpentOnSample : kSpent); }
+  bool is_spent() const { return static_cast<double>(spent()) > most_spent(); }
+
+  // --- large models ---
+
+  bool is_thin() const { return graphs_.thin_tiled != nullptr; }
+
+  // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
+  // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations
+  // depend on how many there are: the best outline of each such choice is tried, and the others as far as there is time.
+  void consider_best_of_trial(Pace pace) {
+    Weighed weighed, others;  // the two ways through the vocabulary
+    run_both_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
+    weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
+    trial_plans_built_ += weighed.plans_built + others.plans_built;
+    std::vector<Outline> tried;
+    const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
+    const auto try_best = [&](bool (Outline::*is_like)(const Outline&) const, bool at_any_rate = false) {
+      for (const auto& [seconds, outline, filled, is_again] : found) {
+        const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
+        if (std::any_of(tried.begin(), tried.end(), alike)) continue;
+        // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
+        const auto same_graph = [&, &candidate = outline](const Ranked& ranked) {
+          return ranked.outline.graph == candidate.graph;
+        };
+        const double slower = at_any_rate ? 1 : seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
+        if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
+        if (consider(outline, &filled)) tried.push_back(outline);
+      }
+    };
+    try_best(&Outline::computes_alike);
+    try_best(&Outline::ordered_alike, true);  // an embedding, a larger part of a few layers, makes one look worse than another
+    try_best(&Outline::same_kind);
+    refine();
+  }
+
+  // The sample is not the whole: what is slower there may be faster here. The slower it is, the less may be spent on it.
+  bool is_worth_another(double slower, std::size_t tried) const {
+    const double next = static_cast<double>(spent()) / static_cast<double>(std::max<std::size_t>(1, tried));
+    return static_cast<double>(spent()) + next <= most_spent() / 2 / (slower * slower * slower);
+  }
+
+  struct Weighed {
+    std::vector<Ranked> ranking;
+    int plans_built = 0;
+  };
+  Weighed weigh(int graph, Pace pace) const {
+    const GraphCandidates graphs = trial_graphs();
+    std::vector<Outline> outlines = outlines_.all(pace);
+    std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
+    const RunBoth by_itself = one_after_the_other;  // two of these run at once
+    Search trial(graphs, machine_, trial_request(), by_itself, graphs_.tiled);
+    for (const Outline& outline : outlines) {
+      if (!trial.is_good_enough()) trial.consider(outline);
+    }
+    trial.refine();
+    return {std::move(trial.ranking_), trial.filling_.plans_built()};
+  }
+  GraphCandidates trial_graphs() const { return is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_; }
+
+  PlanRequest trial_request() const {
+    PlanRequest request = request_;
+    request.evaluates = false;
+    return request;
+  }
+  // --- what hardly fits ---
+
+  void consider_tightest() {
+    if (request_.lookahead) return;
+    int failed = 0;
+    for (const Outline& outline : by_least_device()) {
+      if (!consider(outline) && ++failed == kTightestTried) break;
+      if (best_ && (request_.goal == Goal::any || is_spent())) break;
+    }
+  }
+
+  // Tight outlines by what they need of the device where nothing rests there; on few layers, where there are many: values that
+  // are kept for the backward only grow with them, and never make an outline need the least.
+  std::vector<Outline> by_least_device() {
+    const GraphCandidates graphs = trial_graphs();
+    const PlanRequest request = trial_request();
+    Filling filling(graphs, request, graphs_.tiled);
+    std::vector<std::pair<Bytes, Outline>> needs;
+    for (const Outline& outline : outlines_.all(Pace::tight)) {
+      Outline coarse = outline;  // the size of the pieces hardly matters for the order, and small ones are many
+      coarse.update_chunk = std::max(outlines_.chunk(outline.update_tier), outline.update_chunk);
+      needs.emplace_back(filling.least_device(coarse), outline);
+    }
+    trial_plans_built_ += filling.plans_built();
+    std::stable_sort(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Outline> sorted;
+    for (const auto& [bytes, outline] : needs) sorted.push_back(outline);
+    return sorted;
+  }
+
+  const GraphCandidates graphs_;
+  const MachineProfile& machine_;
+  const PlanRequest request_;
+  const RunBoth& run_both_;
+  const bool is_sample_;
+  const Outlines outlines_;
+  Filling filling_;
+  const double least_compute_s_;
+  int trial_plans_built_ = 0;
+  std::optional<Choices> best_;  // its plan is built again at the end: a large one is not to be kept beside those that are tried
+  Prediction prediction_;  // of the best
+  double best_seconds_ = std::numeric_limits<double>::infinity();
+  std::size_t spent_before_ = 0;
+  std::size_t weighed_ = 0;  // operations of all plans that were
+  std::vector<Ranked> ranking_;  // what fitted
+  std::vector<std::pair<Choices, double>> weighed_choices_;  // and the seconds of their plans
+};
+
+}  // namespace
+
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                      const RunBoth& run_both) {
+  return Search(graphs, machine, request, run_both).run();
+}
+
+}  // namespace spillway

@@ -1,0 +1,30 @@
+// The search: which choices fit the budgets and take the least time.
+// Not here: what a choice means (plan.h), how a plan is built (schedule.h, packing.h, waits.h), time (simulate.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/machine.h"
+#include "memory/plan.h"
+#include "memory/search/plan_request.h"
+#include "memory/search/run_both.h"
+#include "memory/search/simulate.h"
+
+namespace spillway {
+
+struct PlanOutcome {
+  std::optional<Plan> plan;  // packed, with waits; absent where nothing fits
+  Prediction prediction;
+  // Where nothing fits: the tightest plan found, and what it lacks.
+  Tier short_tier = Tier::device;
+  Bytes needed = 0, budget = 0;
+  std::string refusal;  // a forced combination that cannot be exact: why; then the fields above say nothing
+  int plans_built = 0;
+};
+
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                      const RunBoth& run_both = one_after_the_other);
+
+}  // namespace spillway

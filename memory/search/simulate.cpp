@@ -1,0 +1,243 @@
+#include "memory/search/simulate.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+namespace {
+
+enum class Steps : std::uint8_t { overlap, apart };
+
+// One passage through the program.
+struct Round {
+  TurnSet turn = kEveryTurn;
+  bool begins_step = true;
+  int shown = -1;  // where its spans go among those that are wanted; -1: nowhere
+  double end_s = 0;
+};
+
+// The lanes as they run a program over and over: each one operation at a time, except that a drive has several moves under way,
+// which share its rate by their sizes and complete in order, as far as their requests are in flight.
+class Lanes {
+ public:
+  // `work_s`: of each operation, at its lane's own rate.
+  Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, std::vector<Round> rounds,
+        Steps steps)
+      : speeds_(machine),
+        work_s_(work_s),
+        count_(static_cast<int>(program.ops.size())),
+        rounds_(std::move(rounds)),
+        steps_(steps),
+        done_(program.ops.size() * rounds_.size()),
+        spans_(program.ops.size() * static_cast<std::size_t>(1 + std::ranges::max(rounds_, {}, &Round::shown).shown)) {
+    first_wait_.reserve(program.ops.size() + 1);
+    when_.reserve(program.ops.size());
+    for (const Op& op : program.ops) {
+      when_.push_back(op.when);
+      first_wait_.push_back(static_cast<int>(waits_.size()));
+      waits_.insert(waits_.end(), op.waits.begin(), op.waits.end());
+    }
+    first_wait_.push_back(static_cast<int>(waits_.size()));
+    for (int id = 0; id < count_; ++id) lane_of(program.ops[id].lane).operations.push_back(id);
+    for (const Lane lane : {Lane::nvme_read, Lane::nvme_write}) {
+      lane_of(lane).room = kMovesUnderWay;
+      lane_of(lane).in_flight_s = kBytesInFlight / (lane == Lane::nvme_read ? machine.nvme_read_bytes : machine.nvme_write_bytes);
+    }
+  }
+
+  void run() {
+    do {
+      for (State& lane : lanes_) start(lane);
+    } while (advance());
+    for (int lane = 0; lane < kLanes; ++lane)
+      SPILLWAY_CHECK(is_through(lanes_[lane]), "the plan's waits form a circle at lane {}", lane);
+  }
+
+  double end_s(int round) const { return rounds_[static_cast<std::size_t>(round)].end_s; }
+  std::vector<Span> take_spans() { return std::move(spans_); }
+
+ private:
+  struct UnderWay {
+    int id = -1, round = 0;
+    double work_s = 0;
+    double left = 1;  // share of its work
+  };
+  struct State {
+    std::vector<int> operations;
+    std::size_t next = 0;  // among the operations, in this round
+    int round = 0;
+    int waits_over = 0;    // of the next
+    int room = 1;
+    std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
+    int count = 0;
+    double in_flight_s = std::numeric_limits<double>::infinity();  // work of the requests that there may be
+    int served = 0;       // of those under way, the oldest, whose requests are in flight
+    double shared_s = 0;  // work of these, but for those at their end
+  };
+  State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
+
+  bool is_through(const State& lane) const { return lane.operations.empty() || lane.round == std::ssize(rounds_); }
+  Round& round(int index) { return rounds_[static_cast<std::size_t>(index)]; }
+  Span& span(int shown, int id) { return spans_[static_cast<std::size_t>(shown * count_ + id)]; }
+
+  // What the lane's next operation waited for stays over: the look begins where the last one ended.
+  bool ready(State& lane, int id) {
+    if (steps_ == Steps::apart && round(lane.round).begins_step && completed_ < lane.round * count_) return false;
+    const int count = first_wait_[id + 1] - first_wait_[id];
+    for (; lane.waits_over < count; ++lane.waits_over) {
+      const Wait& wait = waits_[first_wait_[id] + lane.waits_over];
+      const int round = lane.round + wait.turn;
+      if (round >= 0 && !done_[round * count_ + wait.op]) return false;
+    }
+    return true;
+  }
+
+  void start(State& lane) {
+    while (lane.count < lane.room && !is_through(lane)) {
+      const int id = lane.operations[lane.next];
+      if (!ready(lane, id)) return;
+      const Round& of = round(lane.round);
+      const bool skips = (when_[id] & of.turn) == 0;
+      lane.under_way[lane.count++] = {id, lane.round, skips ? 0 : work_s_[id], skips ? 0.0 : 1.0};
+      if (of.shown >= 0) span(of.shown, id).begin_s = now_s_;
+      serve(lane);
+      lane.waits_over = 0;
+      if (++lane.next == lane.operations.size()) lane.next = 0, ++lane.round;
+    }
+  }
+
+  void serve(State& lane) {
+    lane.shared_s = 0;
+    for (lane.served = 0; lane.served < lane.count && lane.shared_s < lane.in_flight_s; ++lane.served) {
+      const UnderWay& move = lane.under_way[lane.served];
+      if (move.left > 0) lane.shared_s += move.work_s;
+    }
+  }
+
+  // To the next end of an operation's work; false where nothing is under way.
+  bool advance() {
+    LaneSet running = 0;
+    bool any_is_through = false;
+    for (int l = 0; l < kLanes; ++l) {
+      if (lanes_[l].count == 0) continue;
+      running |= set_of(static_cast<Lane>(l));
+      any_is_through |= lanes_[l].under_way[0].left <= 0;
+    }
+    if (any_is_through) {  // what is skipped takes no time
+      for (State& lane : lanes_) complete(lane);
+      return true;
+    }
+    const PerLane& speed = speeds_.while_running(running);
+    double step_s = std::numeric_limits<double>::infinity();
+    for (int l = 0; l < kLanes; ++l) {
+      const State& lane = lanes_[l];
+      for (int i = 0; i < lane.served; ++i) {
+        if (lane.under_way[i].left > 0) step_s = std::min(step_s, lane.under_way[i].left * lane.shared_s / speed[l]);
+      }
+    }
+    if (step_s == std::numeric_limits<double>::infinity()) return false;
+    now_s_ += step_s;
+    for (int l = 0; l < kLanes; ++l) {
+      if (lanes_[l].count > 0) progress(lanes_[l], step_s * speed[l]);
+    }
+    return true;
+  }
+
+  void progress(State& lane, double seconds) {
+    constexpr double instant_s = 1e-12;
+    const double share = seconds / lane.shared_s;
+    for (int i = 0; i < lane.served; ++i) {
+      UnderWay& move = lane.under_way[i];
+      move.left -= share;
+      if (move.left * move.work_s <= instant_s) move.left = 0;
+    }
+    complete(lane);
+  }
+
+  void complete(State& lane) {
+    int completed = 0;
+    for (; completed < lane.count && lane.under_way[completed].left <= 0; ++completed) {
+      const auto [id, index, work_s, left] = lane.under_way[completed];
+      Round& of = round(index);
+      of.end_s = now_s_;  // time only goes on
+      if (of.shown >= 0) span(of.shown, id).end_s = now_s_;
+      done_[index * count_ + id] = 1;
+      ++completed_;
+    }
+    std::move(lane.under_way.begin() + completed, lane.under_way.begin() + lane.count, lane.under_way.begin());
+    lane.count -= completed;
+    serve(lane);
+  }
+
+  // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
+  static constexpr double kBytesInFlight = 16 * kRequestBytes;
+
+  const LaneSpeeds speeds_;
+  const std::vector<double>& work_s_;
+  const int count_;
+  std::vector<Round> rounds_;
+  const Steps steps_;
+  std::vector<Wait> waits_;      // operation after operation: they are looked at in every round
+  std::vector<int> first_wait_;  // an operation: its first; and the end of the last one's
+  std::vector<TurnSet> when_;    // an operation
+  std::array<State, kLanes> lanes_;
+  std::vector<char> done_;       // round after round
+  int completed_ = 0;
+  std::vector<Span> spans_;  // an operation of each round that is shown
+  double now_s_ = 0;
+};
+
+}  // namespace
+
+// Of a step's turns the first, two from the middle and the last are gone through: the middle ones are alike.
+constexpr int kTurnsGoneThrough = 4;
+
+Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
+  // The first step starts cold and the last has no successor beside its tail: what counts lies between.
+  constexpr int kSteps = 5, kShown = 3;
+  const Program& program = plan.step;
+  const int count = static_cast<int>(program.ops.size()), turns = turns_of(plan.choices),
+            rounds = std::min(turns, kTurnsGoneThrough);
+  Prediction prediction;
+  const std::vector<double> work = seconds_alone(plan, graph, machine);
+  for (int id = 0; id < count; ++id)
+    prediction.busy_s[static_cast<int>(program.ops[id].lane)] += times_in(program.ops[id].when, turns) * work[id];
+  std::vector<Round> script;
+  for (int step = 0; step < kSteps; ++step) {
+    for (int round = 0; round < rounds; ++round) {
+      script.push_back({.turn = turn_set(round, rounds, true), .begins_step = round == 0});
+      for (int shown = 0; step == kShown && shown < shown_turns(turns); ++shown) {
+        if (shown_turn(shown, rounds) == round) script.back().shown = shown;
+      }
+    }
+  }
+  // A step that may be taken back is over before the next begins.
+  Lanes lanes(program, machine, work, std::move(script), speculates(plan.choices) ? Steps::apart : Steps::overlap);
+  lanes.run();
+  // Two steps, because a step may end early at the expense of the next.
+  const auto end_s = [&](int step, int round) { return lanes.end_s(step * rounds + round); };
+  prediction.step_s = (end_s(kShown, rounds - 1) - end_s(kShown - 2, rounds - 1)) / 2;
+  // How much later all that follows is than if the step had no more turns than were gone through.
+  const double left_out_s = turns > rounds ? (turns - rounds) * (end_s(kShown, 2) - end_s(kShown, 1)) : 0;
+  prediction.step_s += left_out_s;
+  std::vector<Span>& spans = prediction.timeline.spans = lanes.take_spans();
+  double origin = std::numeric_limits<double>::infinity();
+  for (const Span& span : spans) origin = std::min(origin, span.begin_s);
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const double later_s = i / static_cast<std::size_t>(count) + 1 == kShownTurns ? left_out_s : 0;
+    spans[i].begin_s += later_s - origin, spans[i].end_s += later_s - origin;
+  }
+  return prediction;
+}
+
+Prediction predict(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
+  Prediction prediction = simulate(plan, graph, machine);
+  prediction.bound = StepBound(plan, graph, machine);
+  return prediction;
+}
+
+}  // namespace spillway
