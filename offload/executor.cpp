@@ -120,9 +120,9 @@ struct Executor::Impl {
     run.waiting = waiting;
     go_through_turns(run);
     // Its commit lies between the updates that waited and its own.
-    if (waiting != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting->settings.step);
+    if (waiting != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting->settings.adamw.step);
     run.commit = generations.take_due(holds.load() > 0);
-    if (!defers_all(plan.choices)) run.after = generations.next(settings.step);
+    if (!defers_all(plan.choices)) run.after = generations.next(settings.adamw.step);
     run.token_slot = run.index;
     if (defers_any(plan.choices)) waiting = run.step;
     return run;
@@ -244,7 +244,7 @@ StepOutcome Executor::wait() {
     }
   }
   const StepControl& step = *run->step;
-  outcome.step = step.settings.step;
+  outcome.step = step.settings.adamw.step;
   impl.returned_step = outcome.step;
   outcome.loss = step.loss;
   outcome.grad_norm = step.grad_norm;
@@ -271,7 +271,7 @@ void Executor::flush() {
   if (impl.waiting == nullptr) return;
   Run& run = impl.next_alone(kFlush);
   run.waiting = std::exchange(impl.waiting, nullptr);
-  run.after = impl.generations.next(run.waiting->settings.step);
+  run.after = impl.generations.next(run.waiting->settings.adamw.step);
   impl.runner->begin(run, impl.bound_step);
   impl.runner->wait_for_oldest();
 }

@@ -15,6 +15,7 @@
 #include "memory/timeline.h"
 #include "models/backend.h"
 #include "nvme/store.h"
+#include "offload/adamw_settings.h"
 #include "offload/committer.h"
 #include "offload/state_hold.h"
 
@@ -35,8 +36,7 @@ struct ExecutorOptions {
 
 // What one step's update is told.
 struct StepSettings {
-  std::int64_t step = 1;                    // from 1; also Adam's t
-  double lr = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  AdamWSettings adamw;                      // but for the clip factor, which the step finds, and the seed, which is the run's
   double clip = 0;                          // 0: off; must be off or on as in the plan
   std::int64_t counted_tokens = 1;          // positions with loss in all micro-batches
 };

@@ -11,6 +11,7 @@
 #include "memory/bfloat16.h"
 #include "memory/parallel.h"
 #include "memory/unit.h"
+#include "offload/adamw_settings.h"
 
 namespace spillway {
 
@@ -78,13 +79,6 @@ constexpr Fp32Source advanced(const Fp32Source& s, std::int64_t by) { return {s.
 constexpr Fp32State advanced(const Fp32State& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
 
 // --- The update -----------------------------------------------------------------------------------------------------------
-
-struct AdamWSettings {
-  std::int64_t step = 1;  // t, from 1
-  double lr = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
-  double gradient_scale = 1;  // the clip factor
-  std::uint64_t seed = 0;     // of stochastic rounding
-};
 
 // What an element's arithmetic takes of the settings. Formed in double, as the formulas are with Python's numbers, then rounded
 // once; host and device take the same.

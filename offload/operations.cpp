@@ -135,15 +135,10 @@ AdamWSettings Operations::settings_of(const StepControl& step, const double* fac
   } else if (plan_.choices.update != UpdateTime::in_backward && plan_.choices.clip) {
     scale = factor[1];
   }
-  const StepSettings& settings = step.settings;
-  return {.step = settings.step,
-          .lr = settings.lr,
-          .beta1 = settings.beta1,
-          .beta2 = settings.beta2,
-          .epsilon = settings.epsilon,
-          .weight_decay = settings.weight_decay,
-          .gradient_scale = scale,
-          .seed = seed_};
+  AdamWSettings settings = step.settings.adamw;
+  settings.gradient_scale = scale;
+  settings.seed = seed_;
+  return settings;
 }
 
 std::string Operations::finish_gradient(const Run& run, const BoundOp& bound) {
@@ -166,7 +161,7 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   const StepControl& step = run.applied_by(*bound.op);
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
-  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.settings.step);
+  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.settings.adamw.step);
   TouchedRows apart;
   if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
     apart = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_slot);

@@ -199,10 +199,9 @@ struct AttendBackwardQueries {
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const ops::AttentionShape& s = of.shape;
-    // Those with the most keys begin first.
-    const std::int64_t tiles = (s.queries + kQueries - 1) / kQueries, each = s.sequences * s.heads;
-    const std::int64_t head = gpu.block() % s.heads, b = gpu.block() % each / s.heads, kv_head = head / (s.heads / s.kv_heads);
-    const int first_query = static_cast<int>(tiles - 1 - gpu.block() / each) * kQueries;
+    const QueryTile mine(gpu, s, kQueries);
+    const std::int64_t head = mine.head, b = mine.b, kv_head = head / (s.heads / s.kv_heads);
+    const int first_query = mine.first;
     const Sight sight(gpu, of, b);
     const int end_query = first_query + kQueries < sight.queries ? first_query + kQueries : sight.queries;
     const int first_tile = sight.first(gpu, first_query) / kKeys, last_tile = sight.last(end_query - 1) / kKeys;

@@ -26,10 +26,9 @@ struct AttendForward {
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const ops::AttentionShape& s = of.shape;
-    // Those with the most keys begin first.
-    const std::int64_t tiles = (s.queries + kQueries - 1) / kQueries, each = s.sequences * s.heads;
-    const std::int64_t head = gpu.block() % s.heads, b = gpu.block() % each / s.heads;
-    const int first_query = static_cast<int>(tiles - 1 - gpu.block() / each) * kQueries;
+    const QueryTile mine(gpu, s, kQueries);
+    const std::int64_t head = mine.head, b = mine.b;
+    const int first_query = mine.first;
     const Sight sight(gpu, of, b);
     const T* const keys = of.k.head(b * s.keys, head / (s.heads / s.kv_heads), D);
     const T* const values = of.v.head(b * s.keys, head / (s.heads / s.kv_heads), D);

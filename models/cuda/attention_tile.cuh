@@ -72,6 +72,19 @@ struct Sight {
   }
 };
 
+// The tile of `queries` queries of one head that a block has; those that see the most keys are begun first.
+struct QueryTile {
+  std::int64_t head, b;
+  int first;
+  SPILLWAY_GPU QueryTile(const Gpu& gpu, const ops::AttentionShape& s, int queries)
+      : head(gpu.block() % s.heads),
+        b(gpu.block() % (s.sequences * s.heads) / s.heads),
+        first(static_cast<int>(tiles(s, queries) - 1 - gpu.block() / (s.sequences * s.heads)) * queries) {}
+  SPILLWAY_GPU static std::int64_t tiles(const ops::AttentionShape& s, int queries) {
+    return (s.queries + queries - 1) / queries;
+  }
+};
+
 // Scores: products as they come from q.k become exponents of two.
 struct Scores {
   float to_log2, inner;  // inner: what a capped score's tanh takes; 0: there is no cap

@@ -155,12 +155,7 @@ class SmallTraining {
   }
 
   StepSettings settings(std::int64_t step) const {  // from 1
-    return {.step = step,
-            .lr = 3e-3,
-            .beta1 = 0.9,
-            .beta2 = 0.95,
-            .epsilon = 1e-8,
-            .weight_decay = 0.1,
+    return {.adamw = {.step = step, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
             .clip = plan_.choices.clip ? clip_ : 0.0,
             .counted_tokens = data_.counted(step - 1)};
   }

@@ -105,12 +105,12 @@ bool StepLoop::steps_overlap() const noexcept { return !speculates(plan_.choices
 
 void StepLoop::submit(std::int64_t step) {
   const OptimizerOptions& optimizer = options_.optimizer;
-  const StepSettings settings{.step = step + 1,
-                              .lr = schedule_.lr(step),
-                              .beta1 = optimizer.adam_beta1,
-                              .beta2 = optimizer.adam_beta2,
-                              .epsilon = optimizer.adam_eps,
-                              .weight_decay = optimizer.weight_decay,
+  const StepSettings settings{.adamw = {.step = step + 1,
+                                        .lr = schedule_.lr(step),
+                                        .beta1 = optimizer.adam_beta1,
+                                        .beta2 = optimizer.adam_beta2,
+                                        .epsilon = optimizer.adam_eps,
+                                        .weight_decay = optimizer.weight_decay},
                               .clip = optimizer.clip_grad,
                               .counted_tokens = data_.counted_tokens(step)};
   executor_->submit(settings, [&](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {

@@ -389,12 +389,12 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
       }
     }
     const auto& optimizer = numbers.at("optimizer");
-    const StepSettings settings{.step = step + 1,
-                                .lr = numbers.at("schedule").at("lrs")[step],
-                                .beta1 = optimizer.at("betas")[0],
-                                .beta2 = optimizer.at("betas")[1],
-                                .epsilon = optimizer.at("eps"),
-                                .weight_decay = optimizer.at("weight_decay"),
+    const StepSettings settings{.adamw = {.step = step + 1,
+                                          .lr = numbers.at("schedule").at("lrs")[step],
+                                          .beta1 = optimizer.at("betas")[0],
+                                          .beta2 = optimizer.at("betas")[1],
+                                          .epsilon = optimizer.at("eps"),
+                                          .weight_decay = optimizer.at("weight_decay")},
                                 .clip = numbers.at("clip_norm"),
                                 .counted_tokens = n - std::count(wanted.begin(), wanted.end(), -100)};
     training.executor().submit(settings, [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
