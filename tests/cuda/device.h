@@ -85,7 +85,7 @@ using simt::Buffer;
 using simt::Counts;
 using simt::Options;
 using simt::Queue;
-inline std::unique_ptr<cuda::Gemm> make_gemm(Queue&) { return std::make_unique<simt::HostGemm>(); }
+inline std::unique_ptr<cuda::Gemm> make_gemm(Queue& queue) { return std::make_unique<simt::HostGemm>(queue); }
 
 }  // namespace spillway::device
 

@@ -240,7 +240,7 @@ std::byte* Block::global(int thread, std::uintptr_t address, std::size_t bytes, 
       (writes ? counts_.written_bytes : counts_.read_bytes) += static_cast<std::int64_t>(kSectorBytes);
     }
   }
-  return reinterpret_cast<std::byte*>(address);
+  return reinterpret_cast<std::byte*>(address) + of.last->shift;
 }
 
 std::byte* Block::shared(int thread, std::uint32_t byte, std::size_t bytes, bool writes, const Site& at) {
@@ -255,9 +255,10 @@ void Block::copy(int thread, std::uint32_t to, const std::byte* from, const Site
     if (from == nullptr) log.note(thread % kWarp, at, 0, 16, false, false);
     log.note(thread % kWarp, at, to, 16, true);
   }
-  if (from != nullptr) global(thread, reinterpret_cast<std::uintptr_t>(from), 16, false, at);
+  const std::byte* const there =
+      from == nullptr ? nullptr : global(thread, reinterpret_cast<std::uintptr_t>(from), 16, false, at);
   shared_.begin_copy(now(thread), to, at);
-  lane(thread).copies.push_back({to, from, lane(thread).groups});
+  lane(thread).copies.push_back({to, there, lane(thread).groups});
 }
 
 void Block::commit_copies(int thread) { ++lane(thread).groups; }

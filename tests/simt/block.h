@@ -41,7 +41,7 @@ struct Launch {
   int threads = 0;
   void (*body)(const void* kernel, const Gpu& gpu) = nullptr;
   const void* kernel = nullptr;
-  std::uint32_t first_count = 1;  // of blocks that are counted: names them in Allocation::read_by
+  std::uint32_t first_count = 1;  // of blocks that are counted: names them in GlobalRange::read_by
 };
 
 class Block {
@@ -81,7 +81,7 @@ class Block {
     Site at;
     std::vector<Copy> copies;
     int groups = 0;
-    Allocation* last = nullptr;  // that it named: it mostly names it again
+    GlobalRange* last = nullptr;  // that it named: it mostly names it again
   };
   struct Warp {
     std::uint32_t epoch = 0;

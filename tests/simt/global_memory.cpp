@@ -13,7 +13,7 @@ constexpr std::size_t kAlignment = 256;
 
 struct Allocations {
   std::mutex mutex;
-  std::map<std::uintptr_t, Allocation> by_end;
+  std::map<std::uintptr_t, GlobalRange> by_end;
 };
 Allocations& allocations() {
   static Allocations all;
@@ -25,24 +25,33 @@ Allocations& allocations() {
 std::byte* allocate(std::size_t bytes) {
   auto* memory = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t(kAlignment)));
   std::memset(memory, 0xff, bytes);  // NaN in every format
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  const std::size_t sectors = (bytes + kSectorBytes - 1) / kSectorBytes;
-  Allocations& all = allocations();
-  const std::lock_guard lock(all.mutex);
-  all.by_end.emplace(begin + bytes, Allocation{begin, begin + bytes, std::make_unique<std::atomic<std::uint32_t>[]>(sectors),
-                                               std::make_unique<std::atomic<std::uint32_t>[]>(sectors)});
+  begin_allocation(memory, bytes, memory);
   return memory;
 }
 
 void release(std::byte* memory) {
-  Allocations& all = allocations();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.by_end, [&](const auto& entry) { return entry.second.begin == reinterpret_cast<std::uintptr_t>(memory); });
+  end_allocation(memory);
   ::operator delete(memory, std::align_val_t(kAlignment));
 }
 
+void begin_allocation(std::byte* named, std::size_t bytes, std::byte* there) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(named);
+  const std::size_t sectors = (bytes + kSectorBytes - 1) / kSectorBytes;
+  Allocations& all = allocations();
+  const std::lock_guard lock(all.mutex);
+  all.by_end.emplace(begin + bytes,
+                     GlobalRange{begin, begin + bytes, there - named, std::make_unique<std::atomic<std::uint32_t>[]>(sectors),
+                                 std::make_unique<std::atomic<std::uint32_t>[]>(sectors)});
+}
+
+void end_allocation(std::byte* named) {
+  Allocations& all = allocations();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.by_end, [&](const auto& entry) { return entry.second.begin == reinterpret_cast<std::uintptr_t>(named); });
+}
+
 // Launches only look: nothing is made or ended meanwhile.
-Allocation* allocation_of(std::uintptr_t address, std::size_t bytes) {
+GlobalRange* allocation_of(std::uintptr_t address, std::size_t bytes) {
   auto& by_end = allocations().by_end;
   const auto found = by_end.lower_bound(address + bytes);
   return found == by_end.end() || address < found->second.begin ? nullptr : &found->second;

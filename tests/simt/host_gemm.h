@@ -1,4 +1,4 @@
-// The twin of the device's matrix library, for the emulation: plain loops on the host, summed in double and rounded once.
+// The twin of the device's matrix library, for the emulation: plain loops, summed in double and rounded once, in a queue's turn.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,37 @@
 #include "memory/element.h"
 #include "memory/error.h"
 #include "models/cuda/gemm.h"
+#include "tests/simt/global_memory.h"
+#include "tests/simt/machine.h"
 
 namespace spillway::simt {
 
 class HostGemm final : public cuda::Gemm {
  public:
+  explicit HostGemm(Queue& queue) : queue_(queue) {}
   void prepare(const ops::GemmSpec& spec) override { prepared_.push_back(spec); }
   void run(const ops::GemmSpec& spec, bool adds, const cuda::GemmOperands& operands) override {
     SPILLWAY_CHECK(std::ranges::find(prepared_, spec) != prepared_.end(), "a product that was not prepared");
+    queue_.enqueue([spec, adds, operands] { multiply(spec, adds, there(operands)); });
+  }
+  std::string identity() const override { return "host"; }
+
+ private:
+  // Where the bytes are.
+  static cuda::GemmOperands there(const cuda::GemmOperands& named) {
+    const auto there = [](const std::byte* at) {
+      if (at == nullptr) return static_cast<std::byte*>(nullptr);
+      const GlobalRange* of = allocation_of(reinterpret_cast<std::uintptr_t>(at), 1);
+      if (of == nullptr) throw Error("an operand of a product lies in no allocation");
+      return const_cast<std::byte*>(at) + of->shift;
+    };
+    return {.a = there(named.a),
+            .b = there(named.b),
+            .bias = there(named.bias),
+            .residual = there(named.residual),
+            .c = there(named.c)};
+  }
+  static void multiply(const ops::GemmSpec& spec, bool adds, const cuda::GemmOperands& operands) {
     for (std::int64_t i = 0; i < spec.m; ++i) {
       for (std::int64_t j = 0; j < spec.n; ++j) {
         const std::int64_t at = i * spec.ldc + j;
@@ -32,9 +55,7 @@ class HostGemm final : public cuda::Gemm {
     }
   }
 
-  std::string identity() const override { return "host"; }
-
- private:
+  Queue& queue_;
   std::vector<ops::GemmSpec> prepared_;
 };
 

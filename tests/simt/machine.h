@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <span>
 #include <stdexcept>
@@ -77,28 +78,44 @@ struct Grid {
 
 class Gpu;
 
-// A stream, so far one whose work is complete when a launch returns.
+// A stream of the runtime's (runtime.h), as launches see it: what its native_handle() points to.
+class Later {
+ public:
+  virtual ~Later() = default;
+  virtual void enqueue(std::function<void()> work) = 0;
+  virtual void finish() = 0;
+};
+
+// Where launches go. By itself it has done them when they return; by a stream, when that comes to them: it outlives them.
 class Queue {
  public:
   explicit Queue(const Options& options = {}) : options_(options) {}
-  void synchronize() {}
+  explicit Queue(void* stream, const Options& options = {}) : options_(options), stream_(static_cast<Later*>(stream)) {}
+  void synchronize() {
+    if (stream_ != nullptr) stream_->finish();
+  }
   const Options& options() const { return options_; }
   const Counts& counts() const { return counts_; }  // of all launches
   void clear_counts() { counts_ = {}; }
 
-  // Throws Error.
+  // Work in its turn, which takes what it needs along.
+  void enqueue(std::function<void()> work) { stream_ == nullptr ? work() : stream_->enqueue(std::move(work)); }
+  // Now. Throws Error.
   void run(const Grid& grid, int threads_of_block, void (*body)(const void* kernel, const Gpu& gpu), const void* kernel);
 
  private:
   Options options_;
+  Later* stream_ = nullptr;
   Counts counts_;
 };
 
 // Runs kernel(gpu) for each thread of a grid of blocks of K::kThreads.
 template <typename K>
 void launch(Queue& queue, const Grid& grid, const K& kernel) {
-  queue.run(
-      grid, K::kThreads, [](const void* of, const Gpu& gpu) { (*static_cast<const K*>(of))(gpu); }, &kernel);
+  queue.enqueue([&queue, grid, kernel] {
+    queue.run(
+        grid, K::kThreads, [](const void* of, const Gpu& gpu) { (*static_cast<const K*>(of))(gpu); }, &kernel);
+  });
 }
 
 }  // namespace spillway::simt

@@ -1,0 +1,23 @@
+// The emulated twin of CUDA's device runtime: streams, events, copies and memory as memory/runtime.h has them, by a device that
+// does everything late (lazy_device.h). A missing wait gives other bytes; what the contract forbids is an Error.
+// Kernels and products are launched by Queue(stream.native_handle(), ...).
+//
+// The device's memory has two addresses: all but the device's own workers have one that faults when it is touched. It is full of
+// NaN at first, and so is the host's. A copy of what is not all in one allocation, or has ended since, or of the host's memory
+// from elsewhere, is an Error: from the call where it is known there, else from who waits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "memory/runtime.h"
+
+namespace spillway::simt {
+
+struct DeviceOptions {
+  std::uint64_t seed = 0;  // of the order of work; 0: everything as late as may be
+  Bytes memory = kGiB;     // of the device
+};
+std::unique_ptr<Runtime> make_runtime(const DeviceOptions& options = {});
+
+}  // namespace spillway::simt
