@@ -122,12 +122,14 @@ void add_operands(Operands& out, Attend& k) {
   of_keys(out, k.shape, Access::read, k.v);
   of_queries(out, k.shape, Access::write, k.o);
   out.write_float(k.lse, lse_bytes(k.shape));
+  out.read(k.first_key, k.shape.sequences * k.shape.queries * kIndex);
 }
 void add_operands(Operands& out, AttendBackward& k) {
   of_queries(out, k.shape, Access::read, k.q);
   for (Rows* rows : {&k.k, &k.v}) of_keys(out, k.shape, Access::read, *rows);
   for (Rows* rows : {&k.o, &k.d_o}) of_queries(out, k.shape, Access::read, *rows);
   out.read_float(k.lse, lse_bytes(k.shape));
+  out.read(k.first_key, k.shape.sequences * k.shape.queries * kIndex);
   of_queries(out, k.shape, Access::write, k.dq);
   for (Rows* rows : {&k.dk, &k.dv}) of_keys(out, k.shape, Access::write, *rows);
 }

@@ -111,20 +111,22 @@ struct Rows {
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 // Causal attention. `cached`: shape.keys is the context, of which the rows up to the position and their own are seen; a single
-// row is decoded.
+// row is decoded. `first_key`: where several documents stand in a sequence and do not see each other, the key that each query's
+// document begins with, nowhere falling and never behind the query.
 struct Attend {
   DType type = DType::bfloat16;
   ops::AttentionShape shape;
   bool cached = false;
   Rows q, k, v, o;
-  Place lse;  // float [B,Hq,T]
+  Place lse;        // float [B,Hq,T]
+  Place first_key;  // int32 [B,T]
   friend bool operator==(const Attend&, const Attend&) = default;
 };
 struct AttendBackward {
   DType type = DType::bfloat16;
   ops::AttentionShape shape;
   Rows q, k, v, o, d_o, dq, dk, dv;
-  Place lse;
+  Place lse, first_key;
   friend bool operator==(const AttendBackward&, const AttendBackward&) = default;
 };
 // The rows' keys and values go where they belong in the cache: keys [context, width], then values.

@@ -90,6 +90,8 @@ struct HeadBlocks {
   float* dv;                 // [key blocks * kKeyBlock, Dp]
   float* dq;                 // [Tq, Dp], of this share
   std::int64_t share;
+  const std::int32_t* first_key;  // [Tq], or null
+  bool sees_all_before(const AttentionShape& s) const { return s.window == 0 && first_key == nullptr; }
 };
 
 // Queries [begin, begin + rows) against one key block: p and ds into the worker's buffers, dQ into its sum.
@@ -101,7 +103,7 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
   const auto gradient = s.softcap == 0 ? kernel.gradient : kernel.gradient_capped;
   for (std::int64_t row = 0; row < rows_total; row += kStripRows) {
     const std::int64_t rows = std::min(kStripRows, rows_total - row), query = begin + row;
-    const Seen see = seen(s, s.key_offset + query, rows, block * kKeyBlock);
+    const Seen see = seen(s, head.first_key, query, rows, block * kKeyBlock);
     const auto product = [&](const E* a, const Unit* b, float* c) {
       kernel.product({.a = reinterpret_cast<const Unit*>(a + query * layout.Dp),
                       .a_row = layout.row_units(),
@@ -147,25 +149,32 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
                     .rows = rows,
                     .columns = layout.Dp,
                     .units = see.columns / layout.unit,
-                    .start = block == 0 && s.window == 0 ? Start::write : Start::add,
+                    .start = block == 0 && head.sees_all_before(s) ? Start::write : Start::add,
                     .factors = nullptr});
   }
+}
+
+// Behind the last query that may see the key or one after it, to a whole pair.
+std::int64_t end_of_queries(const AttentionShape& s, const std::int32_t* first_key, std::int64_t key) {
+  const std::int64_t Tq = padded_queries(s);
+  std::int64_t end = s.window == 0 ? Tq : std::min(Tq, up(std::max<std::int64_t>(0, key + s.window - s.key_offset), 2));
+  if (first_key != nullptr) end = std::min(end, up(std::upper_bound(first_key, first_key + s.queries, key) - first_key, 2));
+  return end;
 }
 
 template <typename E>
 void backward_head(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const BackwardWorker<E>& w,
                    const HeadBlocks& head) {
   const std::int64_t Tq = padded_queries(s);
-  // Without a window every query sees the first block, whose product begins its sum.
-  if (s.window != 0 || head.share != 0) std::fill_n(head.dq, Tq * layout.Dp, 0.0f);
+  // Where every query sees the first block, its product begins the sum.
+  if (!head.sees_all_before(s) || head.share != 0) std::fill_n(head.dq, Tq * layout.Dp, 0.0f);
   for (std::int64_t block = head.share; block < layout.key_blocks; block += head_shares(s)) {
     const std::int64_t key_begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - key_begin);
     float* dk = head.dk + key_begin * layout.Dp;
     float* dv = head.dv + key_begin * layout.Dp;
     // Queries that see anything of the block, from an even one on: pairs of rows stay together.
     const std::int64_t begin = std::max<std::int64_t>(0, key_begin - s.key_offset) / 2 * 2;
-    const std::int64_t end =
-        s.window == 0 ? Tq : std::min(Tq, up(std::max<std::int64_t>(0, key_begin + keys - 1 + s.window - s.key_offset), 2));
+    const std::int64_t end = end_of_queries(s, head.first_key, key_begin + keys - 1);
     if (begin >= end) {
       std::fill_n(dk, keys * layout.Dp, 0.0f);
       std::fill_n(dv, keys * layout.Dp, 0.0f);
@@ -231,10 +240,11 @@ struct Wave {
       const BackwardWorker<E> w(s, layout, own);
       pack_queries(w, index);
       float* dq = shares == 1 ? w.dq : shared.dq + task * Tq * layout.Dp;
-      backward_head(kernel, s, layout, w,
-                    HeadBlocks{shared.k_transposed + kv * layout.transposed(), shared.v_transposed + kv * layout.transposed(),
-                               shared.k_joined + kv * layout.joined(), shared.dk + index * head_floats,
-                               shared.dv + index * head_floats, dq, task % shares});
+      backward_head(
+          kernel, s, layout, w,
+          HeadBlocks{shared.k_transposed + kv * layout.transposed(), shared.v_transposed + kv * layout.transposed(),
+                     shared.k_joined + kv * layout.joined(), shared.dk + index * head_floats, shared.dv + index * head_floats, dq,
+                     task % shares, first_keys_of(s, in, first + index / s.heads)});
       if (shares == 1) write_queries(index, dq, 0, s.queries);
     });
   }

@@ -61,19 +61,19 @@ void write_rows(const Kernels<E>& kernel, const AttentionShape& s, const Layout&
 
 template <typename E>
 void forward_block(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const ForwardWorker<E>& w,
-                   const Unit* k_transposed, const Unit* v_joined, const RowBlock<E>& q, std::int64_t first, E* o,
-                   std::int64_t o_stride, float* lse) {
+                   const Unit* k_transposed, const Unit* v_joined, const RowBlock<E>& q, std::int64_t first,
+                   const std::int32_t* first_key, E* o, std::int64_t o_stride, float* lse) {
   kernel.copy_rows(q, w.q, layout.Dp);
   // Far below every score, yet finite: a row that sees nothing of a block leaves its sums as they are.
   std::fill_n(w.maximum, q.rows, -1e30f);
   std::fill_n(w.sums, q.rows * kColumns, 0.0f);
-  const std::int64_t begin = first_key(s, first) / kKeyBlock, end = blocks(first + q.rows, kKeyBlock);
+  const std::int64_t begin = first_seen(s, first_key, first) / kKeyBlock, end = blocks(s.key_offset + first + q.rows, kKeyBlock);
   for (std::int64_t block = begin; block < end; ++block) {
     const Unit* k = k_transposed + block * layout.transposed();
     const Unit* v = v_joined + block * layout.joined();
     for (std::int64_t row = 0; row < q.rows; row += kStripRows) {
       const std::int64_t rows = std::min(kStripRows, q.rows - row);
-      const Seen see = seen(s, first + row, rows, block * kKeyBlock);
+      const Seen see = seen(s, first_key, first + row, rows, block * kKeyBlock);
       float factors[kStripRows] = {};
       const Start start = block == begin ? Start::write : Start::scale;
       if (see.columns == 0 && start != Start::write) continue;
@@ -156,7 +156,7 @@ void attention_forward(const ThreadPool& pool, const AttentionShape& s, const At
     const RowBlock<E> q{in.q.data + (b * s.queries + begin) * in.q.stride + head * s.head_dim, in.q.stride, rows, rows,
                         s.head_dim};
     forward_block(kernel, s, layout, w, shared.k_transposed + kv * layout.transposed(), shared.v_joined + kv * layout.joined(), q,
-                  s.key_offset + begin, o.data + (b * s.queries + begin) * o.stride + head * s.head_dim, o.stride,
+                  begin, first_keys_of(s, in, b), o.data + (b * s.queries + begin) * o.stride + head * s.head_dim, o.stride,
                   lse + (b * s.heads + head) * s.queries + begin);
   });
 }

@@ -132,7 +132,7 @@ void product(const Product& p) {
 HWY_INLINE hn::Mask<FloatTag> seen_columns(const Sight& sight, std::int64_t row, std::int64_t column) {
   const FloatTag d;
   const Float index = hn::Iota(d, static_cast<float>(column));
-  return hn::And(hn::Ge(index, splat(static_cast<float>(sight.begin + row))),
+  return hn::And(hn::Ge(index, splat(static_cast<float>(sight.begin_of(row)))),
                  hn::Lt(index, splat(static_cast<float>(sight.end + row))));
 }
 

@@ -6,6 +6,7 @@
 // Legend: D head dimension, padded to kColumns where it is a row's length; a strip is at most kStripRows rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "memory/bfloat16.h"
@@ -39,11 +40,18 @@ struct Product {
   const float* factors;  // [rows], for Start::scale
 };
 
-// Row r of a strip of scores sees the columns [begin + r, end + r).
+// Row r of a strip of scores sees the columns [begin_of(r), end + r), of which neither ever falls.
 struct Sight {
   std::int64_t begin;
   std::int64_t end;
-  bool all(std::int64_t rows, std::int64_t columns) const { return begin + rows - 1 <= 0 && end >= columns; }
+  const std::int32_t* first_key = nullptr;  // of each row's document, where there are several
+  std::int64_t first_keys = 0;              // rows behind these, which only fill a strip, are as the last of them
+  std::int64_t first_column = 0;            // the key that column 0 is
+  std::int64_t begin_of(std::int64_t row) const {
+    if (first_key == nullptr) return begin + row;
+    return std::max(begin + row, first_key[std::min(row, first_keys - 1)] - first_column);
+  }
+  bool all(std::int64_t rows, std::int64_t columns) const { return begin_of(rows - 1) <= 0 && end >= columns; }
 };
 
 // Scores become tanh(factor * score), in place: the softmax of capped scores starts from these, its scale the cap.

@@ -113,7 +113,7 @@ SPILLWAY_INLINE __m512 exp2(__m512 x) {
 
 // The lanes of columns [column, column + 16) that row r sees.
 SPILLWAY_INLINE __mmask16 seen_lanes(const Sight& sight, std::int64_t row, std::int64_t column) {
-  const std::int64_t begin = std::clamp<std::int64_t>(sight.begin + row - column, 0, kLanes);
+  const std::int64_t begin = std::clamp<std::int64_t>(sight.begin_of(row) - column, 0, kLanes);
   const std::int64_t end = std::clamp<std::int64_t>(sight.end + row - column, 0, kLanes);
   return static_cast<__mmask16>(((1u << end) - 1) & ~((1u << begin) - 1));
 }

@@ -68,19 +68,28 @@ struct Layout {
   std::int64_t joined() const { return kKeyBlock / unit * Dp; }  // units of a block of keys, [keys / unit, Dp]
 };
 
-// What of a key block the rows [first, first + rows) see; `first` and `rows` are positions among the keys.
+// What of a key block the queries [query, query + rows) of a sequence see. `first_key` is the sequence's, or null.
 struct Seen {
   Sight sight;
   std::int64_t columns;  // the block's columns up to the last that any row sees, padded
 };
-inline Seen seen(const AttentionShape& s, std::int64_t first, std::int64_t rows, std::int64_t block_begin) {
+inline Seen seen(const AttentionShape& s, const std::int32_t* first_key, std::int64_t query, std::int64_t rows,
+                 std::int64_t block_begin) {
+  const std::int64_t first = s.key_offset + query;
   const std::int64_t begin = s.window == 0 ? -s.keys : first - s.window + 1 - block_begin;
   const std::int64_t end = first + 1 - block_begin;
-  return {{begin, end}, std::min(kKeyBlock, up(std::max<std::int64_t>(end + rows - 1, 0), kColumns))};
+  const bool has_borders = first_key != nullptr;
+  return {{begin, end, has_borders ? first_key + query : nullptr, s.queries - query, block_begin},
+          std::min(kKeyBlock, up(std::max<std::int64_t>(end + rows - 1, 0), kColumns))};
 }
-// The first key that the query at `position` sees.
-inline std::int64_t first_key(const AttentionShape& s, std::int64_t position) {
-  return s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+// The first key that a query sees.
+inline std::int64_t first_seen(const AttentionShape& s, const std::int32_t* first_key, std::int64_t query) {
+  const std::int64_t of_window = s.window == 0 ? 0 : std::max<std::int64_t>(0, s.key_offset + query - s.window + 1);
+  return first_key == nullptr ? of_window : std::max<std::int64_t>(of_window, first_key[query]);
+}
+template <typename E>
+const std::int32_t* first_keys_of(const AttentionShape& s, const AttentionInputs<E>& in, std::int64_t b) {
+  return in.first_key == nullptr ? nullptr : in.first_key + b * s.queries;
 }
 
 // What q.k, squashed where there is a cap, is multiplied with to be a score in powers of 2.

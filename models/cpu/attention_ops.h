@@ -1,5 +1,6 @@
 // Causal attention of many heads on the CPU: blocks of keys with an online softmax, so that memory grows with T, not T^2.
-// Query heads share key/value heads in groups (Hq a multiple of Hkv); a window may bound how far back a query sees.
+// Query heads share key/value heads in groups (Hq a multiple of Hkv); a window may bound how far back a query sees, and so may
+// its document's beginning.
 // The work is cut by shape alone and every sum has a fixed order: the bits never depend on the number of threads.
 // Nothing here allocates: `scratch` comes from the caller, whose size a *_scratch_bytes function gives.
 // Not here: the projections around it (ops.h) and rotary positions.
@@ -30,9 +31,10 @@ struct AttentionRows {
 
 template <typename E>
 struct AttentionInputs {
-  AttentionRows<const E> q;  // [B*Tq, Hq*D]
-  AttentionRows<const E> k;  // [B*Tk, Hkv*D]
-  AttentionRows<const E> v;  // [B*Tk, Hkv*D]
+  AttentionRows<const E> q;                 // [B*Tq, Hq*D]
+  AttentionRows<const E> k;                 // [B*Tk, Hkv*D]
+  AttentionRows<const E> v;                 // [B*Tk, Hkv*D]
+  const std::int32_t* first_key = nullptr;  // [B, Tq], of each query's document, nowhere falling; null: all are of one
 };
 
 Bytes attention_forward_scratch_bytes(const AttentionShape& shape, DType type, int threads);
@@ -42,8 +44,8 @@ void attention_forward(const ThreadPool& pool, const AttentionShape& shape, cons
                        AttentionRows<E> o /*[B*Tq, Hq*D]*/, float* lse /*[B, Hq, Tq]: log of the softmax's denominator*/,
                        std::byte* scratch, AttentionPath path = AttentionPath::instruction_set);
 
-// One query a sequence of one sequence, for generation: reads each key and value once, as they are. Its sums go along another
-// order than attention_forward's.
+// One query a sequence of one sequence, of one document, for generation: reads each key and value once, as they are. Its sums go
+// along another order than attention_forward's.
 Bytes attention_decode_scratch_bytes(const AttentionShape& shape);  // grows with the keys
 template <typename E>
 void attention_decode(const ThreadPool& pool, const AttentionShape& shape, const AttentionInputs<E>& in, E* o /*[Hq*D]*/,

@@ -119,8 +119,8 @@ class Runner {
       shape.key_offset = memory_.words->position;
       shape.keys = shape.key_offset + shape.queries;
     }
-    const ops::AttentionInputs<E> in{rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v)};
-    if (k.cached && shape.queries == 1) {
+    const ops::AttentionInputs<E> in{rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v), at<std::int32_t>(k.first_key)};
+    if (k.cached && shape.queries == 1 && in.first_key == nullptr) {
       ops::attention_decode<E>(pool_, shape, in, at<E>(k.o.place), scratch_);
     } else {
       ops::attention_forward<E>(pool_, shape, in, rows<E>(k.o), at<float>(k.lse), scratch_);
@@ -128,9 +128,9 @@ class Runner {
   }
   template <typename E>
   void run(const AttendBackward& k) const {
-    ops::attention_backward<E>(pool_, k.shape, {rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v)},
-                               {rows<const E>(k.o), at<float>(k.lse), rows<const E>(k.d_o)},
-                               {rows<E>(k.dq), rows<E>(k.dk), rows<E>(k.dv)}, scratch_);
+    ops::attention_backward<E>(
+        pool_, k.shape, {rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v), at<std::int32_t>(k.first_key)},
+        {rows<const E>(k.o), at<float>(k.lse), rows<const E>(k.d_o)}, {rows<E>(k.dq), rows<E>(k.dk), rows<E>(k.dv)}, scratch_);
   }
   template <typename E>
   void run(const KeepKeys& k) const {

@@ -257,7 +257,8 @@ class Launcher {
             .k = rows(k.k),
             .v = rows(k.v),
             .o = rows(k.o),
-            .lse = at<float>(k.lse)};
+            .lse = at<float>(k.lse),
+            .first_key = at<std::int32_t>(k.first_key)};
   }
 
   // The library wants an address, and only the device knows what A moves with: its one row is copied behind the workspace.

@@ -275,7 +275,7 @@ class Reference {
     const Numbers dx = at(k.dx, k.type);
     std::vector<double> sums(static_cast<std::size_t>(k.tile.rows * k.hidden));
     for_tokens(k, [&](std::int64_t row, std::int64_t of_tile, std::int64_t j) {
-      if (reinterpret_cast<const std::int32_t*>(memory_.at(k.tokens))[row] == k.padding) return;
+      if (integers(k.tokens)[row] == k.padding) return;
       sums[static_cast<std::size_t>(of_tile * k.hidden + j)] += static_cast<double>(k.factor) * dx[row * k.hidden + j];
     });
     sum_into(k.dtable, sums);
@@ -309,7 +309,7 @@ class Reference {
         const double x = logits[at_logit], most = std::max(static_cast<double>(maximum[i]), x);
         running = running * std::exp(maximum[i] - most) + std::exp(x - most);
         maximum[i] = static_cast<float>(most);
-        if (targets(k.targets)[i] == k.tile.first + j) target_logit[i] = static_cast<float>(x);
+        if (integers(k.targets)[i] == k.tile.first + j) target_logit[i] = static_cast<float>(x);
       }
       sum[i] = static_cast<float>(running);
     }
@@ -319,7 +319,7 @@ class Reference {
     for (std::int64_t i = 0; i < k.rows; ++i) {
       const double whole = floats(k.maximum)[i] + std::log(static_cast<double>(floats(k.sum)[i]));
       floats(k.log_sum_exp)[i] = static_cast<float>(whole);
-      if (targets(k.targets)[i] != ops::kIgnoredTarget) total += whole - floats(k.target_logit)[i];
+      if (integers(k.targets)[i] != ops::kIgnoredTarget) total += whole - floats(k.target_logit)[i];
     }
     double& sum = *reinterpret_cast<double*>(memory_.at(k.loss_sum));
     sum = k.begins ? total : sum + total;
@@ -327,7 +327,7 @@ class Reference {
   void operator()(const LossBackward& k) const {
     const Numbers logits = at(k.logits, k.type);
     for (std::int64_t i = 0; i < k.rows * k.tile.rows; ++i) {
-      const std::int64_t row = i / k.tile.rows, target = targets(k.targets)[row];
+      const std::int64_t row = i / k.tile.rows, target = integers(k.targets)[row];
       const double x = logits[i],
                    p = std::exp(x - floats(k.log_sum_exp)[row]) - (target == k.tile.first + i % k.tile.rows ? 1 : 0);
       const double slope = k.cap > 0 ? 1 - std::pow(x / static_cast<double>(k.cap), 2) : 1;
@@ -348,7 +348,7 @@ class Reference {
  private:
   Numbers at(const Place& place, DType type) const { return {memory_.at(place), type}; }
   float* floats(const Place& place) const { return reinterpret_cast<float*>(memory_.at(place)); }
-  const std::int32_t* targets(const Place& place) const { return reinterpret_cast<const std::int32_t*>(memory_.at(place)); }
+  const std::int32_t* integers(const Place& place) const { return reinterpret_cast<const std::int32_t*>(memory_.at(place)); }
 
   static double capped(double x, float cap) { return static_cast<double>(cap) * std::tanh(x / static_cast<double>(cap)); }
 
@@ -421,6 +421,7 @@ class Reference {
     Weights w;
     w.last = s.key_offset + t;
     w.first = s.window > 0 ? std::max<std::int64_t>(0, w.last - s.window + 1) : 0;
+    if (k.first_key) w.first = std::max<std::int64_t>(w.first, integers(k.first_key)[b * s.queries + t]);
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
     for (std::int64_t j = w.first; j <= w.last; ++j) {
       double score = 0;
@@ -450,7 +451,7 @@ class Reference {
 
   // visit(row, row of the tile, column) for the tokens that the tile has.
   void for_tokens(const auto& k, const auto& visit) const {
-    const auto* tokens = reinterpret_cast<const std::int32_t*>(memory_.at(k.tokens));
+    const auto* tokens = integers(k.tokens);
     for (std::int64_t row = 0; row < k.rows; ++row) {
       const std::int64_t of_tile = tokens[row] - k.tile.first;
       for (std::int64_t j = 0; of_tile >= 0 && of_tile < k.tile.rows && j < k.hidden; ++j) visit(row, of_tile, j);

@@ -1,5 +1,6 @@
 // Each kernel on the emulated device beside the plain loops, over shapes that are odd, tiny, one row, and such that vectors do
 // not fit; the same bits for every order of blocks and warps; and the bytes that it moves beside those that its operands have.
+#include <cmath>
 #include <random>
 
 #include "tests/cuda/kernel_testing.h"
@@ -305,6 +306,52 @@ TEST(OnDeviceAlone, Rotate) {
               },
               what.c_str(), first, {2.0, true, !first && dimension <= 64 ? 1 : 0});  // sums once a block, at the end
         }
+      }
+    }
+  }
+}
+
+// Keys are read by each block that sees them (attention_test.cpp counts how often), and what is rounded on the way, weights and
+// gradients of scores, adds to the error of a result.
+TEST(OnDeviceAlone, Attention) {
+  constexpr std::int64_t T = 45, heads = 4, kv_heads = 2;
+  constexpr Limits limits{.bytes = 100, .slack = 4};
+  for (const DType type : {DType::bfloat16, DType::float16, DType::float32}) {
+    for (const std::int64_t D : {64, 20}) {
+      for (const bool has_documents : {false, true}) {
+        const std::int64_t q_width = heads * D, kv_width = kv_heads * D;
+        const ops::AttentionShape shape{2, T, T, heads, kv_heads, D, 0, 30, 1 / std::sqrt(static_cast<float>(D)), 4};
+        const auto rows = [=](Operands& of, std::int64_t width) {
+          return kernels::Rows{of.numbers(type, 2 * T * (width + 8)), width + 8};
+        };
+        const auto documents = [=](Operands& of) {
+          if (!has_documents) return Place{};
+          std::vector<std::int32_t> first(2 * T);
+          for (std::int32_t i = 0; i < 2 * T; ++i) first[static_cast<std::size_t>(i)] = i % T / 17 * 17;
+          return of.words(first);
+        };
+        const std::string what = fmt::format("{} heads of {}{}", name_of(type), D, has_documents ? " documents" : "");
+        const auto forward = [=](Operands& of) {
+          kernels::Attend k{.type = type, .shape = shape, .q = rows(of, q_width), .k = rows(of, kv_width)};
+          k.v = rows(of, kv_width), k.o = rows(of, q_width);
+          k.lse = of.numbers(DType::float32, 2 * heads * T), k.first_key = documents(of);
+          return k;
+        };
+        check_kernel(forward, what.c_str(), true, limits);
+        // The backward is of a forward: its output and its log-sum-exp.
+        Operands forwards(1);
+        const Kernel of_forward = forward(forwards);
+        ReferenceBackend().run({{.kernel = of_forward}}, forwards.memory(true));
+        check_kernel(
+            [&](Operands& of) {
+              const kernels::Attend f = forward(of);
+              for (const Place& place : {f.o.place, f.lse}) of.data(place) = forwards.data(place);
+              kernels::AttendBackward k{.type = type, .shape = shape, .q = f.q, .k = f.k, .v = f.v, .o = f.o};
+              k.d_o = rows(of, q_width), k.dq = rows(of, q_width), k.dk = rows(of, kv_width), k.dv = rows(of, kv_width);
+              k.lse = f.lse, k.first_key = f.first_key;
+              return k;
+            },
+            what.c_str(), true, limits);
       }
     }
   }

@@ -21,28 +21,48 @@ constexpr DType dtype_of() {
 }
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
+// Lengths of documents, repeated as long as there are queries, in each sequence from another one on. What stands before the first
+// query is the first one's.
+using Documents = std::vector<std::int64_t>;
+std::vector<std::int32_t> first_keys(const AttentionShape& s, const Documents& lengths) {
+  std::vector<std::int32_t> first;
+  for (std::int64_t b = 0; b < s.sequences && !lengths.empty(); ++b) {
+    std::int64_t begin = 0, end = lengths[at(b % std::ssize(lengths))];
+    for (std::int64_t t = 0, next = b + 1; t < s.queries; ++t) {
+      if (t == end) begin = s.key_offset + t, end += lengths[at(next++ % std::ssize(lengths))];
+      first.push_back(static_cast<std::int32_t>(begin));
+    }
+  }
+  return first;
+}
+
 // Operands as rows of wider matrices: queries with a gap after them, keys and values side by side.
 template <typename E>
 struct Problem {
   static constexpr std::int64_t kGap = 5;
 
-  Problem(const AttentionShape& of, float spread)
+  Problem(const AttentionShape& of, float spread, const Documents& documents = {})
       : shape(of),
         q_stride(of.heads * of.head_dim + kGap),
         kv_stride(2 * of.kv_heads * of.head_dim),
         q(random_vector<E>(of.sequences * of.queries * q_stride, 1, spread)),
         kv(random_vector<E>(of.sequences * of.keys * kv_stride, 2, spread)),
-        d_o(random_vector<E>(of.sequences * of.queries * q_stride, 3)) {}
+        d_o(random_vector<E>(of.sequences * of.queries * q_stride, 3)),
+        first_key(first_keys(of, documents)) {}
 
   ops::AttentionInputs<E> inputs() const {
-    return {{q.data(), q_stride}, {kv.data(), kv_stride}, {kv.data() + shape.kv_heads * shape.head_dim, kv_stride}};
+    return {{q.data(), q_stride},
+            {kv.data(), kv_stride},
+            {kv.data() + shape.kv_heads * shape.head_dim, kv_stride},
+            first_key.empty() ? nullptr : first_key.data()};
   }
 
   AttentionShape shape;
   std::int64_t q_stride, kv_stride;
-  std::vector<E> q;    // [B*Tq, Hq*D + gap]
-  std::vector<E> kv;   // [B*Tk, 2*Hkv*D]
-  std::vector<E> d_o;  // [B*Tq, Hq*D + gap]
+  std::vector<E> q;                     // [B*Tq, Hq*D + gap]
+  std::vector<E> kv;                    // [B*Tk, 2*Hkv*D]
+  std::vector<E> d_o;                   // [B*Tq, Hq*D + gap]
+  std::vector<std::int32_t> first_key;  // [B, Tq], or none
 };
 
 // The layout of Problem. Beside each result the sum of its terms' absolute values, from which the tolerance follows.
@@ -71,7 +91,8 @@ Reference reference(const Problem<E>& problem) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t t = 0; t < s.queries; ++t) {
         const std::int64_t position = s.key_offset + t;
-        const std::int64_t first = s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+        std::int64_t first = s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+        if (!problem.first_key.empty()) first = std::max<std::int64_t>(first, problem.first_key[at(b * s.queries + t)]);
         const std::int64_t row = (b * s.queries + t) * problem.q_stride + h * D;
         const auto key_row = [&](std::int64_t key) {
           return (b * s.keys + key) * problem.kv_stride + h / (s.heads / s.kv_heads) * D;
@@ -179,13 +200,13 @@ void expect_within(const std::vector<E>& actual, const std::vector<double>& expe
 }
 
 template <typename E>
-void check(const AttentionShape& s, float spread = 1.0f) {
-  const Problem<E> problem(s, spread);
+void check(const AttentionShape& s, float spread = 1.0f, const Documents& documents = {}) {
+  const Problem<E> problem(s, spread, documents);
   const Reference expected = reference(problem);
   const std::string name = std::to_string(s.sequences) + " x " + std::to_string(s.queries) + " of " + std::to_string(s.keys) +
                            " keys, heads " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " of " +
                            std::to_string(s.head_dim) + ", window " + std::to_string(s.window) + ", cap " +
-                           std::to_string(s.softcap);
+                           std::to_string(s.softcap) + (documents.empty() ? "" : ", documents");
   // Scores are sums of D products, weights carry the error of their exponent, outputs are sums of Tk products. In bf16 the
   // weights, the output that delta is made of, the score gradients and the result each round once, by at most half an epsilon.
   const double exponent = static_cast<double>(s.head_dim + 8) + 4 * expected.largest_score;
@@ -278,6 +299,34 @@ TYPED_TEST(AttentionTest, GroupsOfHeads) {
 
 TYPED_TEST(AttentionTest, Windows) {
   for (const std::int64_t window : {1, 2, 15, 64, 127, 128, 129, 200, 1000}) check<TypeParam>(training(1, 290, 2, 1, 24, window));
+}
+
+TYPED_TEST(AttentionTest, DocumentsThatDoNotSeeEachOther) {
+  with_every_target([] {
+    for (const Documents& documents : {Documents{1}, {5, 66, 1, 40}, {128, 3, 200}, {1000}}) {
+      check<TypeParam>(training(3, 290, 2, 1, 24), 1.0f, documents);
+      check<TypeParam>(training(2, 149, 2, 2, 64, 30), 1.0f, documents);
+      check<TypeParam>(capped(training(1, 37, 4, 2, 80), 1.0f), 1.0f, documents);
+    }
+    AttentionShape cached = training(2, 131, 4, 2, 24);
+    cached.keys = 301;
+    cached.key_offset = 170;
+    check<TypeParam>(cached, 1.0f, {20, 31});
+  });
+}
+
+// A document's bits do not depend on what stands beside it, as long as it begins where a block of keys does.
+TYPED_TEST(AttentionTest, ADocumentIsAsAlone) {
+  const AttentionShape both = training(1, 256, 2, 1, 64), one = training(1, 128, 2, 1, 64);
+  const Problem<TypeParam> problem(both, 1.0f, {128});
+  Problem<TypeParam> alone(one, 1.0f);
+  std::copy(problem.q.begin() + 128 * problem.q_stride, problem.q.end(), alone.q.begin());
+  std::copy(problem.kv.begin() + 128 * problem.kv_stride, problem.kv.end(), alone.kv.begin());
+  const auto together = run(problem, 1, AttentionPath::instruction_set), apart = run(alone, 1, AttentionPath::instruction_set);
+  for (std::int64_t t = 0; t < 128; ++t)
+    for (std::int64_t i = 0; i < 2 * 64; ++i)
+      ASSERT_EQ(to_float(together.o[at((128 + t) * problem.q_stride + i)]), to_float(apart.o[at(t * problem.q_stride + i)]))
+          << t << ", " << i;
 }
 
 TYPED_TEST(AttentionTest, QueriesAfterKeysOfACache) {
