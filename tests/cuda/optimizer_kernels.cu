@@ -1,6 +1,8 @@
 // The optimizer's kernels, made for the compile gate: nothing launches them yet.
+#include "offload/cuda/add_gradients.cuh"
 #include "offload/cuda/block_update.cuh"
 #include "offload/cuda/rows.cuh"
+#include "offload/cuda/windows.cuh"
 
 namespace spillway::cuda {
 
@@ -33,5 +35,16 @@ template void launch(Queue&, const Grid&, const KeepRowsApart<4>&);
 template void launch(Queue&, const Grid&, const PlacesOfRows&);
 template void launch(Queue&, const Grid&, const JoinNodes&);
 template void launch(Queue&, const Grid&, const NormOfBlocks&);
+template void launch(Queue&, const Grid&, const AddGradients<1>&);
+template void launch(Queue&, const Grid&, const AddGradients<4>&);
+template void device_adamw_of_windows(Queue&, const AdamWOfWindows<ExactState, float, 1>&);
+template void device_adamw_of_windows(Queue&, const AdamWOfWindows<CompactState, BFloat16, 1>&);
+template void device_adamw_of_windows(Queue&, const AdamWOfWindows<Fp32State, float, 1>&);
+template void launch(Queue&, const Grid&, const CopyFromWindows<BFloat16, 1>&);
+template void launch(Queue&, const Grid&, const CopyFromWindows<BFloat16, 8>&);
+template void launch(Queue&, const Grid&, const CopyFromWindows<float, 1>&);
+template void launch(Queue&, const Grid&, const CopyFromWindows<float, 4>&);
+template void launch(Queue&, const Grid&, const ShareWindows<std::uint16_t>&);
+template void launch(Queue&, const Grid&, const ShareWindows<Pack<std::uint32_t, 4>>&);
 
 }  // namespace spillway::cuda
