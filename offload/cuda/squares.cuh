@@ -3,6 +3,7 @@
 // Where a gradient waits for its update in bf16, it is rounded on the way, and the sums are those of its rounding.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -148,20 +149,22 @@ void device_squares(Queue& queue, const SquareNodes<rounds, true>& of) {
   }
 }
 
-// The same of nodes of 2^k stretches from the sums of these: pairs of the tree. A thread has a node.
+// The same of nodes of 2^k stretches from the sums of these: pairs of the tree. A thread has a node. Stretches that the last one
+// lacks count as zeros, which change no sum.
 struct JoinNodes {
-  static constexpr int kThreads = 256;
-  std::int64_t nodes = 0, stretches = 1;  // of a node, at most 64
+  static constexpr int kThreads = 256, kMost = 64;
+  std::int64_t count = 0, stretches = 1;  // all of them, and of a node: kMost at most
   const double* of_stretches = nullptr;
   double* sums = nullptr;
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t node = gpu.block() * kThreads + gpu.thread();
-    if (node >= nodes) return;
+    if (node * stretches >= count) return;
     // A binary counter: what is carried are sums of whole subtrees.
     double open[8];
     for (std::int64_t i = 0; i < stretches; ++i) {
-      double sum = gpu.load(of_stretches + node * stretches + i);
+      const std::int64_t at = node * stretches + i;
+      double sum = at < count ? gpu.load(of_stretches + at) : 0.0;
       int level = 0;
       for (std::int64_t bits = i; bits % 2 == 1; bits /= 2, ++level) sum = level_of(open, level) + sum;
       set_level(open, level, sum);
@@ -184,6 +187,23 @@ struct JoinNodes {
     for (int i = 0; i < 8; ++i) open[i] = i == level ? sum : open[i];
   }
 };
+
+// Enqueues the sum of a block from those of all its nodes of one size, of those that have none a zero: what sum_of_nodes() has
+// (memory/square_tree.h). `space` is for doubles, scratch_of_sum(count) of them.
+inline std::int64_t scratch_of_sum(std::int64_t count) {
+  std::int64_t doubles = 0;
+  for (; count > JoinNodes::kMost; doubles += count) count = (count + JoinNodes::kMost - 1) / JoinNodes::kMost;
+  return doubles;
+}
+inline void device_sum_of_nodes(Queue& queue, std::int64_t count, const double* nodes, double* space, double* sum) {
+  for (bool is_last = false; !is_last;) {
+    const std::int64_t joined = (count + JoinNodes::kMost - 1) / JoinNodes::kMost;
+    is_last = joined <= 1;
+    launch(queue, {std::max<std::int64_t>(1, (joined + JoinNodes::kThreads - 1) / JoinNodes::kThreads)},
+           JoinNodes{count, JoinNodes::kMost, nodes, is_last ? sum : space});
+    count = joined, nodes = space, space += joined;
+  }
+}
 
 // sqrt of the sum over blocks, one after the other, and the clip factor, as PyTorch's clip_grad_norm_ has it in fp32. One thread.
 struct NormOfBlocks {

@@ -174,10 +174,33 @@ TEST(DeviceSquares, WhatLiesBetweenPiecesCountsAsZeros) {
   device::Queue queue;
   cuda::device_squares<false>(queue, {4096, kSquareStretch, gradient.data(), nullptr, sums.data(), 0, device_ranges.data(),
                                       static_cast<int>(ranges.size())});
-  launch(queue, {1}, cuda::JoinNodes{1, 4, sums.data(), whole.data()});
+  launch(queue, {1}, cuda::JoinNodes{4, 4, sums.data(), whole.data()});
   queue.synchronize();
   const double expected = square_node(block, {.begin = 0, .elements = 4096}, {gradient.data()});
   EXPECT_EQ(*whole.data(), expected);
+}
+
+// Of a block of any length, and of one of which only some rows have squares: the others are zeros.
+TEST(DeviceSquares, TheSumOfABlock) {
+  for (const std::int64_t count : {1, 2, 3, 63, 64, 65, 4096, 4097, 5001}) {
+    for (const std::int64_t every : {1, 7}) {
+      Buffer<double> nodes(static_cast<std::size_t>(count));
+      std::vector<std::int64_t> begins;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const bool is_there = random_bits(2, 0, 5, static_cast<std::uint64_t>(i)) % static_cast<std::uint32_t>(every) == 0;
+        nodes.data()[i] = is_there ? std::abs(static_cast<double>(uniform(6, i))) / 3 : 0.0;
+        if (is_there) begins.push_back(i);
+      }
+      const Buffer<double> space(static_cast<std::size_t>(cuda::scratch_of_sum(count))), sum(1);
+      device::Queue queue({.seed = 5});
+      cuda::device_sum_of_nodes(queue, count, nodes.data(), space.data(), sum.data());
+      queue.synchronize();
+      const auto begin_of = [&](std::int64_t i) { return begins[static_cast<std::size_t>(i)]; };
+      EXPECT_EQ(*sum.data(),
+                sum_of_nodes(0, std::ssize(begins), begin_of, [&](std::int64_t i) { return nodes.data()[begin_of(i)]; }))
+          << count << ", one of " << every;
+    }
+  }
 }
 
 TEST(DeviceSquares, TheNormAndItsClipFactor) {
