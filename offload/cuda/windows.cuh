@@ -111,11 +111,10 @@ template <typename State, typename Gradient>
 void device_adamw_of_windows(Queue& queue, const AdamWOfWindows<State, Gradient, 1>& of) {
   if (of.count == 0) return;
   constexpr int wide = kWidestOfState<State>;
-  const auto is_aligned = [](const auto* array) { return reinterpret_cast<std::uintptr_t>(array) % 16 == 0; };
   const auto blocks = [&](int n) { return (of.count * of.hidden / n + kAdamWThreads - 1) / kAdamWThreads; };
-  bool fits = of.hidden % 8 == 0 && is_aligned(of.apart);
-  for (const Windows& windows : {of.weight, of.low, of.m, of.v, of.gradients})
-    fits &= is_aligned(windows.at) && windows.each % 16 == 0;
+  const auto is_aligned = [](const auto* array) { return reinterpret_cast<std::uintptr_t>(array) % 16 == 0; };
+  const auto are_aligned = [&](const auto&... windows) { return ((is_aligned(windows.at) && windows.each % 16 == 0) && ...); };
+  const bool fits = of.hidden % 8 == 0 && is_aligned(of.apart) && are_aligned(of.weight, of.low, of.m, of.v, of.gradients);
   if (fits) {
     launch(queue, {blocks(wide)},
            AdamWOfWindows<State, Gradient, wide>{of.constants, of.seed, of.step, of.count, of.hidden, of.rows, of.weight, of.low,
