@@ -52,6 +52,8 @@ SPILLWAY_GPU void slope_of(const Gpu& gpu, const Scores& scores, bool is_seen, f
 template <typename T, int D, bool wants_dk, bool wants_dv>
 struct AttendBackwardKeys {
   static constexpr int kThreads = 128, kKeys = 64, kQueries = D <= 128 ? 32 : 16;
+  // Keys and values in registers, where these have room; else they are loaded from their tiles for each tile of queries.
+  static constexpr bool kHolds = D <= 64 && wants_dk && wants_dv;
   // Two tiles of queries and two of d_o take turns; of each query lse, delta and the first key.
   static constexpr int kTile = kKeys * D, kTurn = kQueries * D, kTiles = (wants_dk ? 2 : 1) * kTile;
   static constexpr std::int64_t kStatistics = static_cast<std::int64_t>(sizeof(T)) * (kTiles + 4 * kTurn);
@@ -78,6 +80,7 @@ struct AttendBackwardKeys {
     copy_tile<kKeys, D, kThreads>(gpu, k_tile, of.k.head(b * s.keys, kv_head, D), of.k.stride, first_key, sight.keys);
     if constexpr (wants_dk)
       copy_tile<kKeys, D, kThreads>(gpu, v_tile, of.v.head(b * s.keys, kv_head, D), of.v.stride, first_key, sight.keys);
+    if constexpr (kHolds) gpu.commit_copies();
     Statistics statistics;
     const auto begin = [&](int i) {
       const std::int64_t head = kv_head * group + i / tiles;
@@ -92,6 +95,12 @@ struct AttendBackwardKeys {
     gpu.commit_copies();
 
     Warp warp(s, first_key + gpu.warp() * 16);
+    if constexpr (kHolds) {
+      gpu.template wait_for_copies<1>();
+      gpu.sync();
+      load_left(gpu, warp.keys[0], reader, k_tile, gpu.warp() * 16);
+      load_left(gpu, warp.values[0], reader, v_tile, gpu.warp() * 16);
+    }
     for (int i = 0; i < group * tiles; ++i) {
       const auto numbers = gpu.template shared<float>(kStatistics) + i % 2 * 3 * kQueries;
       statistics.store(gpu, numbers);
@@ -137,6 +146,7 @@ struct AttendBackwardKeys {
 
   // Products here have keys for rows and queries for columns, so that they are the left sides of those that make gradients.
   struct Warp {
+    Left<kHolds ? D : 16> keys[1], values[1];
     Sums<D> dk[1], dv[1];
     Scores scores;
     int first_key;
@@ -154,8 +164,13 @@ struct AttendBackwardKeys {
       const bool is_partial = first_key + 15 > sight.last(query) || first_key < most;
       Sums<kQueries> products[1], dp[1];
       products[0].clear(), dp[0].clear();
-      multiply_rows(gpu, products, InTile<T>{k_tile, gpu.warp() * 16}, reader, q_tile);
-      if constexpr (wants_dk) multiply_rows(gpu, dp, InTile<T>{v_tile, gpu.warp() * 16}, reader, do_tile);
+      if constexpr (kHolds) {
+        multiply_rows(gpu, products, Held<D, 1>{keys}, reader, q_tile);
+        multiply_rows(gpu, dp, Held<D, 1>{values}, reader, do_tile);
+      } else {
+        multiply_rows(gpu, products, InTile<T>{k_tile, gpu.warp() * 16}, reader, q_tile);
+        if constexpr (wants_dk) multiply_rows(gpu, dp, InTile<T>{v_tile, gpu.warp() * 16}, reader, do_tile);
+      }
       SPILLWAY_UNROLL
       for (int j = 0; j < kQueries / 8; ++j) {
         const int column = 8 * j + 2 * (gpu.lane() % 4);

@@ -30,13 +30,13 @@ struct Array {
       : hidden(row_elements),
         each(round_up((row_elements + 40) * Bytes{sizeof(T)}, 16)),
         bytes(static_cast<std::size_t>(kWindows * each)) {
-    for (const cuda::WindowedRow& row : rows) {
+    for (const cuda::WindowedRow& of : rows) {
       for (std::int64_t i = 0; i < hidden; ++i) {
-        const float x = uniform(stream, row.window * hidden + i);
+        const float x = uniform(stream, of.window * hidden + i);
         if constexpr (std::is_integral_v<T>) {
-          this->row(row)[i] = static_cast<T>(x * 0x1p15f);
+          row(of)[i] = static_cast<T>(x * 0x1p15f);
         } else {
-          this->row(row)[i] = from_float<T>(is_square ? x * x : x);
+          row(of)[i] = from_float<T>(is_square ? x * x : x);
         }
       }
     }
