@@ -1,5 +1,5 @@
 // The device that kernels are tested on: the emulated one, or, where nvcc compiles the tests (tools/gpu_check), a GPU, with
-// memory that the host sees, too.
+// memory that the host sees, too. And the device's runtime, whose memory it does not see.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "memory/runtime.h"
 #include "models/cuda/gemm.h"
 #include "models/cuda/gpu.cuh"
 
@@ -69,7 +70,9 @@ class Queue : public cuda::Queue {
   }
 };
 
-inline std::unique_ptr<cuda::Gemm> make_gemm(Queue& queue) { return cuda::make_cublaslt_gemm(queue.stream()); }
+inline std::unique_ptr<cuda::Gemm> make_gemm(cuda::Queue& queue) { return cuda::make_cublaslt_gemm(queue.stream()); }
+inline std::unique_ptr<Runtime> make_runtime(std::uint64_t /*seed*/) { return Runtime::make_cuda(0); }
+inline cuda::Queue queue_of(Stream& stream) { return cuda::Queue(static_cast<cudaStream_t>(stream.native_handle())); }
 
 }  // namespace spillway::device
 
@@ -77,6 +80,7 @@ inline std::unique_ptr<cuda::Gemm> make_gemm(Queue& queue) { return cuda::make_c
 
 #include "tests/simt/host_gemm.h"
 #include "tests/simt/machine.h"
+#include "tests/simt/runtime.h"
 
 namespace spillway::device {
 
@@ -86,6 +90,8 @@ using simt::Counts;
 using simt::Options;
 using simt::Queue;
 inline std::unique_ptr<cuda::Gemm> make_gemm(Queue& queue) { return std::make_unique<simt::HostGemm>(queue); }
+inline std::unique_ptr<Runtime> make_runtime(std::uint64_t seed) { return simt::make_runtime({.seed = seed}); }
+inline Queue queue_of(Stream& stream) { return Queue(stream.native_handle()); }
 
 }  // namespace spillway::device
 
