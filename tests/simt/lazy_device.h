@@ -7,6 +7,7 @@
 // has, by one seed or another, what he counted on done last, and what should have come after it done first.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -83,7 +84,7 @@ class LazyDevice {
   std::list<Stream> streams_;
   std::uint64_t random_state_;
   std::exception_ptr failure_;
-  bool is_told_ = false;
+  std::atomic<bool> is_told_{false};
 };
 
 }  // namespace spillway::simt
