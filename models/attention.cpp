@@ -45,12 +45,7 @@ class Attention {
     PassDraft pass;
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().forward(x, xn, v.statistics));
-    pass.add(
-        kernels::Product{.spec = ops::linear_forward(compute_.dtype, n(), H(), qkv_width(), epilogue_of(at_.qkv_bias, false)),
-                         .a = xn,
-                         .b = weight(at_.qkv_weight),
-                         .c = v.qkv,
-                         .bias = weight(at_.qkv_bias)});
+    pass.add(qkv().forward(xn, v.qkv));
     const Inputs in = rotated(pass, ControlWord::position);
     if (compute_.context > 0) {
       pass.add(kernels::KeepKeys{.type = compute_.dtype,
@@ -73,16 +68,12 @@ class Attention {
       pass.add(kernels::Attend{
           .type = compute_.dtype, .shape = shape(), .q = in.q, .k = in.k, .v = in.v, .o = {v.o, o_width()}, .lse = v.lse});
     }
-    const bool adds_residual = !spec_.post_norm;
-    kernels::Product output{
-        .spec = ops::linear_forward(compute_.dtype, n(), o_width(), H(), epilogue_of(at_.output_bias, adds_residual)),
-        .a = v.o,
-        .b = weight(at_.output_weight),
-        .c = adds_residual ? y : v.out,
-        .bias = weight(at_.output_bias)};
-    if (adds_residual) output.residual = x;
-    pass.add(output);
-    if (spec_.post_norm) pass.add(post_norm().forward(v.out, y, v.out_statistics, x));
+    if (spec_.post_norm) {
+      pass.add(output().forward(v.o, v.out));
+      pass.add(post_norm().forward(v.out, y, v.out_statistics, x));
+    } else {
+      pass.add(output().forward(v.o, y, x));
+    }
     return pass;
   }
 
@@ -96,11 +87,8 @@ class Attention {
       pass.add(post_norm().backward(compute_.dtype, dy, v.out, v.out_statistics, {}, d_out));
     }
     const Place d_o = pass.room(n() * o_width() * e());
-    pass.add(kernels::Product{.spec = ops::linear_input_gradient(compute_.dtype, n(), o_width(), H(), compute_.dtype),
-                              .a = d_out,
-                              .b = weight(at_.output_weight),
-                              .c = d_o});
-    add_weight_gradient(pass, compute_, o_width(), H(), d_out, v.o, at_.output_weight, at_.output_bias);
+    pass.add(output().input_gradient(d_out, d_o, compute_.dtype));
+    output().add_gradients(pass, d_out, v.o);
 
     const Inputs in = rotated(pass, ControlWord::none);
     const Place dqkv = pass.room(n() * qkv_width() * e());
@@ -130,11 +118,8 @@ class Attention {
 
     const Place xn = pass.room(n() * H() * e()), dxn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
-    add_weight_gradient(pass, compute_, H(), qkv_width(), dqkv, xn, at_.qkv_weight, at_.qkv_bias);
-    pass.add(kernels::Product{.spec = ops::linear_input_gradient(compute_.dtype, n(), H(), qkv_width(), compute_.dtype),
-                              .a = dqkv,
-                              .b = weight(at_.qkv_weight),
-                              .c = dxn});
+    qkv().add_gradients(pass, dqkv, xn);
+    pass.add(qkv().input_gradient(dqkv, dxn, compute_.dtype));
     pass.add(norm().backward(compute_.dtype, dxn, x, v.statistics, dy, dx));
     return pass;
   }
@@ -163,6 +148,8 @@ class Attention {
   }
 
   Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }
+  Linear qkv() const { return {compute_, n(), H(), qkv_width(), at_.qkv_weight, at_.qkv_bias}; }
+  Linear output() const { return {compute_, n(), o_width(), H(), at_.output_weight, at_.output_bias}; }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
 

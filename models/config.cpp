@@ -68,6 +68,12 @@ const FamilyRow* read_family(const ConfigSection& section) {
   section.refuse(key, fmt::format("is {}: unknown architecture; known are {}", shown_name(named), known_families()));
 }
 
+void refuse_partial_rotary(const ConfigSection& section) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  if (section.has(kKey) && section.real({kKey}, 1, 0, 1) != 1)
+    section.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(section[kKey])));
+}
+
 // Keys that change the computation in a way that the family does not know.
 void refuse_foreign(const ConfigSection& section, const FamilyRow& family) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
@@ -82,9 +88,7 @@ void refuse_foreign(const ConfigSection& section, const FamilyRow& family) {
     section.refuse("quantization_config", "is there: quantized weights cannot be trained",
                    "Use the model's unquantized weights (F32, BF16 or F16).");
   }
-  if (section.has("partial_rotary_factor") && section.real({"partial_rotary_factor"}, 1, 0, 1) != 1) {
-    section.refuse("partial_rotary_factor", fmt::format("is {}; only 1 is supported", shown(section["partial_rotary_factor"])));
-  }
+  refuse_partial_rotary(section);
 }
 
 Activation read_activation(const ConfigSection& section, const FamilyRow& family) {
@@ -120,9 +124,7 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
   }
   const ConfigSection rope(section[key], section.file(), std::string(key) + ".");
   config.rope_theta = rope.real({"rope_theta"}, config.rope_theta, 1, kMaxTheta);
-  if (rope.has("partial_rotary_factor") && rope.real({"partial_rotary_factor"}, 1, 0, 1) != 1) {
-    rope.refuse("partial_rotary_factor", fmt::format("is {}; only 1 is supported", shown(rope["partial_rotary_factor"])));
-  }
+  refuse_partial_rotary(rope);
 
   constexpr double kMaxFactor = 1e6;
   const std::string type = rope.text({"rope_type", "type", NullIs::absent}, "default");
@@ -275,16 +277,11 @@ std::int64_t read_padding_token(const ConfigSection& section, const ModelConfig&
 void read_parts(const ConfigSection& section, ModelConfig& config) {
   const FamilyRow& family = *config.family;
   const auto positive = [&](const ConfigKey& key, double fallback) { return section.real(key, fallback, 1e-6, 1e9); };
-  config.norm = family.norm;
   config.norm_eps = section.real(family.keys.norm_eps, family.defaults.norm_eps, 1e-30, 1);
-  config.norm_offset = family.norm_offset;
-  config.post_norms = family.norm_names.after_mlp != nullptr;
   config.activation = read_activation(section, family);
-  config.gated_mlp = family.gated_mlp;
   config.qkv_bias = read_feature(section, family.qkv_bias);
   config.attention_output_bias = read_feature(section, family.output_bias);
   config.mlp_bias = read_feature(section, family.mlp_bias);
-  config.qk_norm = family.qk_norm;
   config.tied_embeddings = read_feature(section, family.tied);
   config.scale_attention = read_feature(section, family.scale_attention);
   config.scale_by_inverse_layer = read_feature(section, family.scale_by_inverse_layer);
@@ -293,8 +290,7 @@ void read_parts(const ConfigSection& section, ModelConfig& config) {
   config.logit_softcap = positive(family.keys.logit_softcap, family.defaults.logit_softcap);
   if (family.scaled_embedding) config.embedding_factor = std::sqrt(static_cast<double>(config.hidden));
   config.padding_token = read_padding_token(section, config);
-  config.learned_positions = family.learned_positions;
-  if (!config.learned_positions) read_rope(section, config);
+  if (!family.learned_positions) read_rope(section, config);
 }
 
 }  // namespace

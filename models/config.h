@@ -1,5 +1,5 @@
 // What a model is: one plain, validated struct, read from a Hugging Face config.json of any age.
-// Not here: what families call things and have (family.h), units (each family's own file), weights (safetensors.h).
+// Not here: what families call things and have alike (family.h), units (each family's own file), weights (safetensors.h).
 #pragma once
 
 #include <cstdint>
@@ -38,14 +38,9 @@ struct ModelConfig {
   std::int64_t vocab = 0;          // V
   std::int64_t max_positions = 0;  // longest sequence
 
-  NormKind norm = NormKind::rms;
   double norm_eps = 0;
-  double norm_offset = 0;   // added to norms' weights: 1 in Gemma, whose weights are stored around 0
-  bool post_norms = false;  // a block's output is normed too, before it is added to the residual stream
   Activation activation = Activation::silu;
-  bool gated_mlp = true;           // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
-  bool learned_positions = false;  // a row for each position, added to the token's
-  double rope_theta = 0;           // 0: no RoPE
+  double rope_theta = 0;  // 0: no RoPE
   RopeScaling rope_scaling;
   // [layers]. 0: full causal attention. W: position i sees the W positions i-W+1 … i.
   std::vector<std::int64_t> windows;
@@ -53,7 +48,6 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over head_dim on each head's q and k, before RoPE
   bool tied_embeddings = false;
   bool scale_attention = true;          // gpt2: scale_attn_weights
   bool scale_by_inverse_layer = false;  // gpt2: scale_attn_by_inverse_layer_idx

@@ -37,18 +37,14 @@ void add_router(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   unit.name = name;
   unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
   const int statistics = builder.add_value(name + " statistics", norm_statistics_bytes(compute, spec.norm));
-  add_use(unit.forward, values.input.value, Access::read);
-  add_use(unit.forward, statistics, Access::write);
-  add_use(unit.forward, values.normalized, Access::write);
-  add_use(unit.forward, values.routing, Access::write);
-  add_use(unit.backward, values.output.gradient, Access::read);
-  add_use(unit.backward, values.input.value, Access::read);
-  add_use(unit.backward, statistics, Access::read);
-  add_use(unit.backward, values.normalized, Access::read);
-  add_use(unit.backward, values.routing, Access::read);
-  add_use(unit.backward, values.dnormalized, Access::update);
-  add_use(unit.backward, values.drouting, Access::read);
-  add_use(unit.backward, values.input.gradient, Access::write);
+  unit.forward = {{values.input.value, Access::read},
+                  {statistics, Access::write},
+                  {values.normalized, Access::write},
+                  {values.routing, Access::write}};
+  unit.backward = {
+      {values.output.gradient, Access::read}, {values.input.value, Access::read},    {statistics, Access::read},
+      {values.normalized, Access::read},      {values.routing, Access::read},        {values.dnormalized, Access::update},
+      {values.drouting, Access::read},        {values.input.gradient, Access::write}};
   unit.saved = {statistics};
   const double product = 2.0 * static_cast<double>(n * H * E);
   unit.forward_work = {.gemm_flops = product, .bytes = static_cast<double>(2 * n * H * element + n * E * kFloat)};
@@ -74,19 +70,17 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   unit.name = name;
   unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
   if (index >= spec.experts_per_row) builder.set_idle(unit.blocks.front());  // whichever it is that a row is not sent to
-  add_use(unit.forward, values.normalized, Access::read);
-  add_use(unit.forward, values.routing, Access::read);
-  add_use(unit.forward, values.sum, is_first ? Access::write : Access::update);
-  if (is_last) {
-    add_use(unit.forward, values.input.value, Access::read);
-    add_use(unit.forward, values.output.value, Access::write);
-  }
+  unit.forward = {
+      {values.normalized, Access::read}, {values.routing, Access::read}, {values.sum, is_first ? Access::write : Access::update}};
+  if (is_last)
+    unit.forward.insert(unit.forward.end(), {{values.input.value, Access::read}, {values.output.value, Access::write}});
   // What lies between the two products is computed again: how many rows an expert has is not known before the step.
-  add_use(unit.backward, values.output.gradient, Access::read);
-  add_use(unit.backward, values.normalized, Access::read);
-  add_use(unit.backward, values.routing, Access::read);
-  add_use(unit.backward, values.drouting, is_last ? Access::write : Access::update);
-  add_use(unit.backward, values.dnormalized, is_last ? Access::write : Access::update);
+  const Access adds = is_last ? Access::write : Access::update;
+  unit.backward = {{values.output.gradient, Access::read},
+                   {values.normalized, Access::read},
+                   {values.routing, Access::read},
+                   {values.drouting, adds},
+                   {values.dnormalized, adds}};
 
   const double rows = static_cast<double>(compute.rows * spec.experts_per_row) / static_cast<double>(experts);  // m
   const double up = 2 * rows * static_cast<double>(H * 2 * I), down = 2 * rows * static_cast<double>(I * H);

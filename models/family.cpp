@@ -5,6 +5,12 @@
 namespace spillway {
 namespace {
 
+// A family whose parts are all there is a row here, shapes in catalogue/entries.cpp, and a golden case in tests/data. A part that
+// is new is added from its key to its kernel: its key, default and what a row says of it (family.h), a number of one model
+// (config.h; config.cpp reads and checks it), the unit that it is of (llama.cpp names tensors; attention, mlp, embedding, head
+// and norm_unit are the units), and, where no call says it yet, a field of a call (kernels.h, kernel_shapes.h) with the loops
+// that define it (reference/) and the backends (cpu/, cuda/). Nothing outside of models/ has a list of families.
+//
 // Defaults are those of the configuration classes of Hugging Face transformers 5.
 constexpr FamilyRow kFamilies[] = {
     {.model_type = "gpt2",
@@ -29,7 +35,6 @@ constexpr FamilyRow kFamilies[] = {
                   .norm_eps = 1e-5,
                   .activation = "gelu_new"},
      .learned_positions = true,
-     .norm = NormKind::layer,
      .gated_mlp = false,
      .qkv_bias = {.value = true},
      .output_bias = {.value = true},
@@ -137,6 +142,9 @@ constexpr FamilyRow kFamilies[] = {
      .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 2},
      .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
 };
+
+// The norm of heads goes with the rotation, which has no offset: its call has no field for one (kernel_shapes.h, RopeShape).
+static_assert(std::ranges::none_of(kFamilies, [](const FamilyRow& row) { return row.qk_norm && row.norm_offset != 0; }));
 
 }  // namespace
 

@@ -59,8 +59,6 @@ struct Feature {
   bool value = false;  // where the file has no key too
 };
 
-enum class NormKind : std::uint8_t { rms, layer };
-
 // Tensors of a layer's norms over the residual stream, without ".weight". Those after a block are over what it adds.
 struct NormNames {
   const char* attention = "input_layernorm";
@@ -106,12 +104,11 @@ struct FamilyRow {
   FamilyKeys keys;
   FamilyDefaults defaults;
 
-  bool learned_positions = false;  // in place of rotary ones
-  NormKind norm = NormKind::rms;
-  double norm_offset = 0;  // added to norms' weights
+  bool learned_positions = false;  // a row for each position, added to the token's, in place of rotary ones
+  double norm_offset = 0;          // added to norms' weights: 1 in Gemma, whose weights are stored around 0
   NormNames norm_names;
-  bool qk_norm = false;
-  bool gated_mlp = true;
+  bool qk_norm = false;   // RMSNorm over head_dim on each head's q and k, before RoPE
+  bool gated_mlp = true;  // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
   bool scaled_embedding = false;  // by sqrt(hidden)
   Feature qkv_bias, output_bias, mlp_bias;
   Feature tied{.key = "tie_word_embeddings", .value = false};

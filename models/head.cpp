@@ -44,12 +44,7 @@ class TileKernels {
   TileKernels(const Compute& compute, const Tiles& tiles, NormOutput input, std::size_t tile)
       : compute_(compute), spec_(tiles.spec), tiles_(tiles), input_(input), tile_(tile) {}
 
-  kernels::Product product(Strip strip, Place logits) const {
-    return {.spec = ops::linear_forward(compute_.dtype, strip.rows, spec_.hidden, tile().rows),
-            .a = value_place(input_.value).at(strip.begin * spec_.hidden * compute_.element()),
-            .b = weight(),
-            .c = logits};
-  }
+  kernels::Product product(Strip strip, Place logits) const { return linear(strip).forward(input(strip), logits); }
   kernels::LossTile loss(Strip strip, Place logits, const SoftmaxPlaces& softmax, std::int64_t state_begin) const {
     return {.type = compute_.dtype,
             .rows = strip.rows,
@@ -82,18 +77,13 @@ class TileKernels {
                                    .targets = targets(strip),
                                    .log_sum_exp = log_sum_exp,
                                    .loss_scale = place_of(ControlWord::loss_scale)});
-    pass.add(kernels::Product{
-        .spec = ops::linear_input_gradient(compute_.dtype, strip.rows, spec_.hidden, tile().rows, DType::float32),
-        .sum = is_last() ? Sum::write : Sum::add,
-        .a = logits,
-        .b = weight(),
-        .c = value_place(input_.gradient).at(strip.begin * spec_.hidden * kFloat)});
-    pass.add(kernels::Product{
-        .spec = ops::linear_weight_gradient(compute_.dtype, strip.rows, spec_.hidden, tile().rows, ops::Store::write),
-        .sum = strip.begin == 0 ? Sum::first_writes : Sum::add,
-        .a = logits,
-        .b = value_place(input_.value).at(strip.begin * spec_.hidden * compute_.element()),
-        .c = gradient_place(block(), 0)});
+    kernels::Product dx = linear(strip).input_gradient(
+        logits, value_place(input_.gradient).at(strip.begin * spec_.hidden * kFloat), DType::float32);
+    if (!is_last()) dx.sum = Sum::add;
+    pass.add(dx);
+    kernels::Product dweight = linear(strip).weight_gradient(logits, input(strip));
+    if (strip.begin > 0) dweight.sum = Sum::add;
+    pass.add(dweight);
   }
   const ops::VocabularyTile& tile() const { return tiles_.tiles[tile_]; }
   bool is_last() const { return tile_ + 1 == tiles_.tiles.size(); }
@@ -102,8 +92,15 @@ class TileKernels {
   Place targets(Strip strip) const {
     return {.space = Space::targets, .offset = strip.begin * static_cast<Bytes>(sizeof(std::int32_t))};
   }
-  int block() const { return tiles_.one_unit ? static_cast<int>(tile_) : 0; }
-  Place weight() const { return weight_place(compute_, block(), 0); }
+  Place input(Strip strip) const { return value_place(input_.value).at(strip.begin * spec_.hidden * compute_.element()); }
+  Linear linear(Strip strip) const {
+    return {.compute = compute_,
+            .rows = strip.rows,
+            .in = spec_.hidden,
+            .out = tile().rows,
+            .weight = 0,
+            .block = tiles_.one_unit ? static_cast<int>(tile_) : 0};
+  }
 
   const Compute& compute_;
   const HeadSpec& spec_;
@@ -205,10 +202,10 @@ void add_logits_head(ModelBuilder& builder, NormOutput input, const Tiles& all) 
     UnitDraft draft;
     draft.unit.name = fmt::format("head tile {}", i);
     draft.unit.blocks = {spec.blocks[i]};
-    kernels::Product product{.spec = ops::linear_forward(compute.dtype, 1, spec.hidden, all.tiles[i].rows),
-                             .a = value_place(input.value).moving_with(ControlWord::logits_row, spec.hidden * compute.element()),
-                             .b = weight_place(compute, 0, 0),
-                             .c = {.space = Space::logits, .offset = all.tiles[i].first * kFloat}};
+    const Linear linear{.compute = compute, .rows = 1, .in = spec.hidden, .out = all.tiles[i].rows, .weight = 0};
+    kernels::Product product =
+        linear.forward(value_place(input.value).moving_with(ControlWord::logits_row, spec.hidden * compute.element()),
+                       {.space = Space::logits, .offset = all.tiles[i].first * kFloat});
     product.spec.output = DType::float32;
     draft.forward.add(product);
     if (spec.cap > 0)

@@ -17,12 +17,12 @@ namespace {
 
 // Weight and offset together begin at 1.
 FileTensor norm_weight(const ModelConfig& config, const std::string& name, std::int64_t elements) {
-  return file_vector(name + ".weight", elements, config.norm_offset == 0 ? Initial::ones : Initial::zeros);
+  return file_vector(name + ".weight", elements, config.family->norm_offset == 0 ? Initial::ones : Initial::zeros);
 }
 
 NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
   return {norm_weight(config, name, config.hidden), std::nullopt, static_cast<float>(config.norm_eps),
-          static_cast<float>(config.norm_offset)};
+          static_cast<float>(config.family->norm_offset)};
 }
 
 // After a block, where the family has such.
@@ -46,7 +46,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
     spec.qkv_biases = {file_vector(attention + "q_proj.bias", q_rows), file_vector(attention + "k_proj.bias", kv_rows),
                        file_vector(attention + "v_proj.bias", kv_rows)};
   }
-  if (config.qk_norm) {
+  if (config.family->qk_norm) {
     spec.q_norm = norm_weight(config, attention + "q_norm", D);
     spec.k_norm = norm_weight(config, attention + "k_norm", D);
   }

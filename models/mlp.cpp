@@ -49,11 +49,7 @@ class Tile {
     } else {
       pass.add(norm().again(x, v.statistics, xn));
     }
-    pass.add(kernels::Product{.spec = ops::linear_forward(compute_.dtype, n(), H(), U(), epilogue_of(at_.up_bias, false)),
-                              .a = xn,
-                              .b = weight(at_.up_weight),
-                              .c = up_,
-                              .bias = weight(at_.up_bias)});
+    pass.add(up().forward(xn, up_));
     pass.add(kernels::Activate{.type = compute_.dtype,
                                .activation = spec_.activation,
                                .gated = spec_.is_gated(),
@@ -64,15 +60,10 @@ class Tile {
     // The first tile brings the bias and, where no norm comes between, the residual; the last one rounds the sum.
     const Place out = spec_.post_norm ? v.out : y;
     const bool adds_residual = part_.is_first && !spec_.post_norm;
-    kernels::Product down{.spec = ops::linear_forward(compute_.dtype, n(), I(), H(), epilogue_of(at_.down_bias, adds_residual)),
-                          .sum = part_.is_first ? Sum::write : Sum::add,
-                          .a = h,
-                          .b = weight(at_.down_weight),
-                          .c = part_.is_only() ? out : v.sum,
-                          .bias = weight(at_.down_bias)};
-    if (adds_residual) down.residual = x;
-    if (!part_.is_only()) down.spec.output = DType::float32;
-    pass.add(down);
+    kernels::Product product = down().forward(h, part_.is_only() ? out : v.sum, adds_residual ? x : Place{});
+    if (!part_.is_first) product.sum = Sum::add;
+    if (!part_.is_only()) product.spec.output = DType::float32;
+    pass.add(product);
     if (!part_.is_only() && part_.is_last)
       pass.add(kernels::Round{.type = compute_.dtype, .elements = n() * H(), .x = v.sum, .y = out});
     if (part_.is_last && spec_.post_norm) pass.add(post_norm().forward(v.out, y, v.out_statistics, x));
@@ -89,10 +80,7 @@ class Tile {
       if (part_.is_last) pass.add(post_norm().backward(compute_.dtype, dy, v.out, v.out_statistics, {}, d_out));
     }
     const Place dh = pass.room(n() * I() * e()), h = pass.room(n() * I() * e()), dup = pass.room(n() * U() * e());
-    pass.add(kernels::Product{.spec = ops::linear_input_gradient(compute_.dtype, n(), I(), H(), compute_.dtype),
-                              .a = d_out,
-                              .b = weight(at_.down_weight),
-                              .c = dh});
+    pass.add(down().input_gradient(d_out, dh, compute_.dtype));
     pass.add(kernels::ActivateBackward{.type = compute_.dtype,
                                        .activation = spec_.activation,
                                        .gated = spec_.is_gated(),
@@ -102,26 +90,25 @@ class Tile {
                                        .up = up_,
                                        .dup = dup,
                                        .h = h});
-    add_weight_gradient(pass, compute_, I(), H(), d_out, h, at_.down_weight, at_.down_bias);
+    down().add_gradients(pass, d_out, h);
 
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
-    add_weight_gradient(pass, compute_, H(), U(), dup, xn, at_.up_weight, at_.up_bias);
+    up().add_gradients(pass, dup, xn);
 
     // The tiles' parts add up in fp32, last to first.
     const DType type = part_.is_only() ? compute_.dtype : DType::float32;
     const Place dxn = part_.is_only() ? pass.room(n() * H() * e()) : v.dsum;
-    pass.add(kernels::Product{.spec = ops::linear_input_gradient(compute_.dtype, n(), H(), U(), type),
-                              .sum = part_.is_last ? Sum::write : Sum::add,
-                              .a = dup,
-                              .b = weight(at_.up_weight),
-                              .c = dxn});
+    kernels::Product product = up().input_gradient(dup, dxn, type);
+    if (!part_.is_last) product.sum = Sum::add;
+    pass.add(product);
     if (part_.is_first) pass.add(norm().backward(type, dxn, x, v.statistics, dy, value_place(v.input.gradient)));
     return pass;
   }
 
  private:
-  Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }
+  Linear up() const { return {compute_, n(), H(), U(), at_.up_weight, at_.up_bias}; }
+  Linear down() const { return {compute_, n(), I(), H(), at_.down_weight, at_.down_bias}; }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
   std::int64_t n() const { return compute_.rows; }
@@ -194,7 +181,7 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
 }  // namespace
 
 std::int64_t mlp_matrix_elements(const ModelConfig& config) {
-  return (config.gated_mlp ? 3 : 2) * config.hidden * config.mlp_width;
+  return (config.family->gated_mlp ? 3 : 2) * config.hidden * config.mlp_width;
 }
 
 StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string& output_name, const MlpSpec& spec) {

@@ -152,23 +152,37 @@ CompiledModel ModelBuilder::finish() {
   return std::move(model_);
 }
 
-void add_use(std::vector<ValueUse>& uses, int value, Access access) { uses.push_back({value, access}); }
-
-ops::Epilogue epilogue_of(std::int64_t bias, bool adds_residual) {
-  if (adds_residual) return bias < 0 ? ops::Epilogue::residual : ops::Epilogue::bias_residual;
-  return bias < 0 ? ops::Epilogue::none : ops::Epilogue::bias;
+kernels::Product Linear::forward(Place x, Place y, Place residual) const {
+  const ops::Epilogue with_bias = residual ? ops::Epilogue::bias_residual : ops::Epilogue::bias;
+  const ops::Epilogue without = residual ? ops::Epilogue::residual : ops::Epilogue::none;
+  return {.spec = ops::linear_forward(compute.dtype, rows, in, out, bias < 0 ? without : with_bias),
+          .a = x,
+          .b = weight_place(compute, block, weight),
+          .c = y,
+          .bias = weight_place(compute, block, bias),
+          .residual = residual};
 }
 
-void add_weight_gradient(PassDraft& pass, const Compute& compute, std::int64_t in, std::int64_t out, Place dy, Place x,
-                         std::int64_t weight, std::int64_t bias) {
-  pass.add(kernels::Product{.spec = ops::linear_weight_gradient(compute.dtype, compute.rows, in, out, ops::Store::write),
-                            .sum = Sum::first_writes,
-                            .a = dy,
-                            .b = x,
-                            .c = gradient_place(0, weight)});
+kernels::Product Linear::input_gradient(Place dy, Place dx, DType type) const {
+  return {.spec = ops::linear_input_gradient(compute.dtype, rows, in, out, type),
+          .a = dy,
+          .b = weight_place(compute, block, weight),
+          .c = dx};
+}
+
+kernels::Product Linear::weight_gradient(Place dy, Place x) const {
+  return {.spec = ops::linear_weight_gradient(compute.dtype, rows, in, out, ops::Store::write),
+          .sum = Sum::first_writes,
+          .a = dy,
+          .b = x,
+          .c = gradient_place(block, weight)};
+}
+
+void Linear::add_gradients(PassDraft& pass, Place dy, Place x) const {
+  pass.add(weight_gradient(dy, x));
   if (bias < 0) return;
-  pass.add(kernels::ColumnSums{
-      .type = compute.dtype, .rows = compute.rows, .columns = out, .dy = dy, .sums = gradient_place(0, bias)});
+  pass.add(
+      kernels::ColumnSums{.type = compute.dtype, .rows = rows, .columns = out, .dy = dy, .sums = gradient_place(block, bias)});
 }
 
 }  // namespace spillway

@@ -91,9 +91,6 @@ class ModelBuilder {
   std::map<std::string, int> tensor_index_;
 };
 
-// Adds a use to a pass of a unit that is only planned.
-void add_use(std::vector<ValueUse>& uses, int value, Access access);
-
 // The parameters of a unit's `block`-th block, or their gradients, from an element on; no place where there is no such element.
 inline Place weight_place(const Compute& compute, int block, std::int64_t element) {
   return element < 0 ? Place{} : Place{.space = Space::weight, .index = block, .offset = element * compute.element()};
@@ -103,10 +100,21 @@ inline Place gradient_place(int block, std::int64_t element) {
                      : Place{.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
 }
 
-// What a linear layer adds to its product, with a bias where it has one (an element of its block, or -1).
-ops::Epilogue epilogue_of(std::int64_t bias, bool adds_residual);
-// The gradients of a linear layer [out,in] of the unit's first block, and of its bias where it has one; dy [n,out], x [n,in].
-void add_weight_gradient(PassDraft& pass, const Compute& compute, std::int64_t in, std::int64_t out, Place dy, Place x,
-                         std::int64_t weight, std::int64_t bias);
+// A linear layer as a part of a unit: weight [out,in] and, where it has one, bias [out], elements of the unit's `block`-th block.
+// A product's sum and the type of what it gives are the caller's to change.
+struct Linear {
+  const Compute& compute;
+  std::int64_t rows, in, out;
+  std::int64_t weight, bias = -1;
+  int block = 0;
+
+  // y = x W^T (+ bias) (+ residual); x [rows,in], y and residual [rows,out].
+  kernels::Product forward(Place x, Place y, Place residual = {}) const;
+  // dx = dy W, of `type`.
+  kernels::Product input_gradient(Place dy, Place dx, DType type) const;
+  // dW (+)= dy^T x, in fp32.
+  kernels::Product weight_gradient(Place dy, Place x) const;
+  void add_gradients(PassDraft& pass, Place dy, Place x) const;  // of weight and bias
+};
 
 }  // namespace spillway

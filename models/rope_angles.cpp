@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -16,8 +17,7 @@ double llama3_frequency(const RopeScaling& scaling, double frequency) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-}  // namespace
-
+// Of the pairs of elements [D/2], after the scaling that the configuration asks for.
 std::vector<float> rope_frequencies(const ModelConfig& config) {
   std::vector<float> frequencies;
   for (std::int64_t j = 0; j < config.head_dim / 2; ++j) {
@@ -28,6 +28,8 @@ std::vector<float> rope_frequencies(const ModelConfig& config) {
   }
   return frequencies;
 }
+
+}  // namespace
 
 void fill_rope_tables(const ModelConfig& config, std::int64_t sequence, std::span<float> cosine, std::span<float> sine) {
   const std::vector<float> frequencies = rope_frequencies(config);

@@ -5,15 +5,11 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "models/config.h"
 #include "models/kernels.h"
 
 namespace spillway {
-
-// Frequencies [D/2] of the pairs of elements, after the scaling that the configuration asks for.
-std::vector<float> rope_frequencies(const ModelConfig& config);
 
 // Where they are among a model's constants.
 struct RopeTables {

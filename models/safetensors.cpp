@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <system_error>
-#include <type_traits>
-#include <unordered_map>
 
+#include "memory/bfloat16.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 #include "models/safetensors_header.h"
 #include "models/strict_json.h"
 
@@ -33,35 +30,23 @@ float float_of_f16(std::uint16_t bits) {
   return std::bit_cast<float>(result | sign);
 }
 
-bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7F800000U) != 0x7F800000U; }
-bool is_finite(BFloat16 value) { return (value.bits & 0x7F80U) != 0x7F80U; }
-
-// Converts one staged piece; returns the index of the first value that is not finite, or `count`.
-template <typename Stored, typename Out, typename Convert>
-std::size_t convert(const std::byte* staged, std::size_t count, Out* out, Convert to_out) {
+// Converts staged elements; returns the index of the first that is not finite, or as many as there are.
+template <typename Stored, typename Convert>
+std::size_t convert(const std::byte* staged, std::span<float> out, Convert to_float) {
+  const auto is_finite = [](float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7F800000U) != 0x7F800000U; };
   bool all_finite = true;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
     Stored stored;
     std::memcpy(&stored, staged + i * sizeof(Stored), sizeof(Stored));
-    out[i] = to_out(stored);
+    out[i] = to_float(stored);
     all_finite &= is_finite(out[i]);
   }
-  if (all_finite) return count;
-  return static_cast<std::size_t>(std::find_if(out, out + count, [](Out value) { return !is_finite(value); }) - out);
+  return all_finite ? out.size() : static_cast<std::size_t>(std::ranges::find_if_not(out, is_finite) - out.begin());
 }
-
-template <typename Out>
-std::size_t convert(ElementType type, const std::byte* staged, std::size_t count, Out* out) {
-  if (type == ElementType::f32) return convert<float>(staged, count, out, [](float value) { return from_float<Out>(value); });
-  if (type == ElementType::f16) {
-    return convert<std::uint16_t>(staged, count, out, [](std::uint16_t half) { return from_float<Out>(float_of_f16(half)); });
-  }
-  return convert<BFloat16>(staged, count, out, [](BFloat16 value) {
-    if constexpr (std::is_same_v<Out, BFloat16>)
-      return value;  // bits as they are, a NaN's too
-    else
-      return value.to_float();
-  });
+std::size_t convert(ElementType type, const std::byte* staged, std::span<float> out) {
+  if (type == ElementType::f32) return convert<float>(staged, out, [](float value) { return value; });
+  if (type == ElementType::f16) return convert<std::uint16_t>(staged, out, float_of_f16);
+  return convert<BFloat16>(staged, out, [](BFloat16 value) { return value.to_float(); });
 }
 
 std::string coordinates(const std::vector<std::int64_t>& shape, std::int64_t element) {
@@ -75,33 +60,16 @@ std::string coordinates(const std::vector<std::int64_t>& shape, std::int64_t ele
 
 }  // namespace
 
-struct SafetensorsReader::Impl {
-  std::vector<PosixFile> handles;
-  std::vector<std::filesystem::path> paths;
-  std::vector<StoredTensor> tensors;
-  std::unordered_map<std::string_view, std::size_t> by_name;  // views into `tensors`
-  std::filesystem::path opened;                               // what the user named
-
-  void open_file(const std::filesystem::path& path);
-  void open_index(const std::filesystem::path& index);
-  void index_names();
-  std::string file_of(const StoredTensor& tensor) const { return paths[static_cast<std::size_t>(tensor.file)].string(); }
-  void check_range(const StoredTensor& tensor, std::int64_t first, std::size_t count) const;
-
-  template <typename Out>
-  void read(const StoredTensor& tensor, std::int64_t first, std::span<Out> out, NotFinite not_finite) const;
-};
-
-void SafetensorsReader::Impl::open_file(const std::filesystem::path& path) {
+void SafetensorsReader::open_file(const std::filesystem::path& path) {
   PosixFile file = PosixFile::open_to_read(path);
   std::vector<StoredTensor> found = read_safetensors_header(file);
-  for (StoredTensor& tensor : found) tensor.file = static_cast<int>(paths.size());
-  tensors.insert(tensors.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
-  handles.push_back(std::move(file));
-  paths.push_back(path);
+  for (StoredTensor& tensor : found) tensor.file = static_cast<int>(paths_.size());
+  tensors_.insert(tensors_.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  handles_.push_back(std::move(file));
+  paths_.push_back(path);
 }
 
-void SafetensorsReader::Impl::open_index(const std::filesystem::path& index) {
+void SafetensorsReader::open_index(const std::filesystem::path& index) {
   const std::string file = index.string();
   const nlohmann::json parsed = parse_strict_json(read_text_file(index, kMaxIndexBytes), file);
   const auto map = parsed.is_object() ? parsed.find("weight_map") : parsed.end();
@@ -127,10 +95,10 @@ void SafetensorsReader::Impl::open_index(const std::filesystem::path& index) {
           fmt::format("{}: the shard {}, with {} of the model's tensors, is missing", file, shown_name(shard_name), names.size()),
           "Fetch the missing file; every shard that the index names must be there.");
     }
-    const std::size_t before = tensors.size();
+    const std::size_t before = tensors_.size();
     open_file(shard);
     std::vector<std::string_view> found;
-    for (std::size_t i = before; i < tensors.size(); ++i) found.push_back(tensors[i].name);
+    for (std::size_t i = before; i < tensors_.size(); ++i) found.push_back(tensors_[i].name);
     std::sort(found.begin(), found.end());
     for (const std::string& name : names) {
       if (!std::binary_search(found.begin(), found.end(), std::string_view(name))) {
@@ -148,112 +116,88 @@ void SafetensorsReader::Impl::open_index(const std::filesystem::path& index) {
   }
 }
 
-void SafetensorsReader::Impl::index_names() {
-  by_name.reserve(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto [at, added] = by_name.emplace(tensors[i].name, i);
-    SPILLWAY_CHECK(added, "tensor {} is in two shards, which the index should have excluded", tensors[i].name);
+void SafetensorsReader::index_names() {
+  by_name_.reserve(tensors_.size());
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const auto [at, added] = by_name_.emplace(tensors_[i].name, i);
+    SPILLWAY_CHECK(added, "tensor {} is in two shards, which the index should have excluded", tensors_[i].name);
   }
 }
 
-void SafetensorsReader::Impl::check_range(const StoredTensor& tensor, std::int64_t first, std::size_t count) const {
+void SafetensorsReader::check_range(const StoredTensor& tensor, std::int64_t first, std::size_t count) {
   SPILLWAY_CHECK(first >= 0 && first <= tensor.elements && static_cast<std::int64_t>(count) <= tensor.elements - first,
                  "elements {} to {} of {}, which has {}", first, first + static_cast<std::int64_t>(count), tensor.name,
                  tensor.elements);
 }
 
-template <typename Out>
-void SafetensorsReader::Impl::read(const StoredTensor& tensor, std::int64_t first, std::span<Out> out,
-                                   NotFinite not_finite) const {
+void SafetensorsReader::read(const StoredTensor& tensor, std::int64_t first, std::span<float> out) const {
   check_range(tensor, first, out.size());
   if (tensor.type != ElementType::f32 && tensor.type != ElementType::bf16 && tensor.type != ElementType::f16) {
     throw InputError(fmt::format("{}: tensor {} has the type {}; weights may be F32, BF16 or F16", file_of(tensor),
                                  shown_name(tensor.name), name_of(tensor.type)));
   }
-  const PosixFile& file = handles[static_cast<std::size_t>(tensor.file)];
   alignas(64) std::array<std::byte, kStagingBytes> staging;
   const std::size_t width = static_cast<std::size_t>(size_of(tensor.type));
   const std::size_t piece = kStagingBytes / width;
   for (std::size_t done = 0; done < out.size(); done += piece) {
-    const std::size_t count = std::min(piece, out.size() - done);
+    const std::span<float> part = out.subspan(done, std::min(piece, out.size() - done));
     const Bytes offset = tensor.offset + (first + static_cast<std::int64_t>(done)) * static_cast<Bytes>(width);
-    file.read(offset, std::span(staging).first(count * width));
-    const std::size_t bad = convert(tensor.type, staging.data(), count, out.data() + done);
-    if (bad == count || not_finite == NotFinite::accept) continue;
-    float value = 0;
-    convert(tensor.type, staging.data() + bad * width, 1, &value);
+    handle_of(tensor).read(offset, std::span(staging).first(part.size() * width));
+    const std::size_t bad = convert(tensor.type, staging.data(), part);
+    if (bad == part.size()) continue;
     const std::int64_t element = first + static_cast<std::int64_t>(done + bad);
-    throw InputError(
-        fmt::format("{}: tensor {} has {} at element {} ({}); {}", file_of(tensor), shown_name(tensor.name), value, element,
-                    coordinates(tensor.shape, element),
-                    is_finite(value) ? "it is too large for bf16" : "all weights must be finite"),
-        is_finite(value) ? "Train with --dtype fp32." : "The file is damaged or its training diverged; use another.");
+    throw InputError(fmt::format("{}: tensor {} has {} at element {} ({}); all weights must be finite", file_of(tensor),
+                                 shown_name(tensor.name), part[bad], element, coordinates(tensor.shape, element)),
+                     "The file is damaged or its training diverged; use another.");
   }
 }
 
-SafetensorsReader::SafetensorsReader(const std::filesystem::path& file_or_directory) : impl_(std::make_unique<Impl>()) {
-  impl_->opened = file_or_directory;
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& file_or_directory) : opened_(file_or_directory) {
   std::error_code ignored;  // what cannot be looked at is opened, and the opening says why it fails
   if (!std::filesystem::is_directory(file_or_directory, ignored)) {
     if (file_or_directory.string().ends_with(".index.json")) {
-      impl_->open_index(file_or_directory);
+      open_index(file_or_directory);
     } else {
-      impl_->open_file(file_or_directory);
+      open_file(file_or_directory);
     }
   } else if (std::filesystem::exists(file_or_directory / "model.safetensors", ignored)) {
-    impl_->open_file(file_or_directory / "model.safetensors");
+    open_file(file_or_directory / "model.safetensors");
   } else if (std::filesystem::exists(file_or_directory / "model.safetensors.index.json", ignored)) {
-    impl_->open_index(file_or_directory / "model.safetensors.index.json");
+    open_index(file_or_directory / "model.safetensors.index.json");
   } else {
     throw InputError(
         fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", file_or_directory.string()));
   }
-  impl_->index_names();
+  index_names();
 }
 
-SafetensorsReader::~SafetensorsReader() = default;
-SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
-SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;
-
-const std::vector<StoredTensor>& SafetensorsReader::tensors() const { return impl_->tensors; }
-const std::vector<std::filesystem::path>& SafetensorsReader::files() const { return impl_->paths; }
-
 const StoredTensor* SafetensorsReader::find(std::string_view name) const {
-  const auto at = impl_->by_name.find(name);
-  return at == impl_->by_name.end() ? nullptr : &impl_->tensors[at->second];
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &tensors_[at->second];
 }
 
 const StoredTensor& SafetensorsReader::require(std::string_view name, std::span<const std::int64_t> shape) const {
   const StoredTensor* tensor = find(name);
   if (tensor == nullptr) {
-    throw InputError(fmt::format("{}: tensor {} is missing; the model needs it with shape [{}]", impl_->opened.string(),
+    throw InputError(fmt::format("{}: tensor {} is missing; the model needs it with shape [{}]", opened_.string(),
                                  shown_name(name), fmt::join(shape, ", ")),
                      "The weights must be those of the model that config.json describes.");
   }
   if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
-    throw InputError(fmt::format("{}: tensor {} has shape [{}]; the model needs [{}]", impl_->file_of(*tensor), shown_name(name),
+    throw InputError(fmt::format("{}: tensor {} has shape [{}]; the model needs [{}]", file_of(*tensor), shown_name(name),
                                  fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")),
                      "The weights must be those of the model that config.json describes.");
   }
   return *tensor;
 }
 
-void SafetensorsReader::read(const StoredTensor& tensor, std::int64_t first, std::span<float> out, NotFinite not_finite) const {
-  impl_->read(tensor, first, out, not_finite);
-}
-
-void SafetensorsReader::read(const StoredTensor& tensor, std::int64_t first, std::span<BFloat16> out,
-                             NotFinite not_finite) const {
-  impl_->read(tensor, first, out, not_finite);
-}
-
 void SafetensorsReader::read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const {
-  impl_->check_range(tensor, first, out.size());
+  check_range(tensor, first, out.size());
   if (tensor.type != ElementType::i32) {
-    throw InputError(fmt::format("{}: tensor {} has the type {}; I32 was expected", impl_->file_of(tensor),
-                                 shown_name(tensor.name), name_of(tensor.type)));
+    throw InputError(fmt::format("{}: tensor {} has the type {}; I32 was expected", file_of(tensor), shown_name(tensor.name),
+                                 name_of(tensor.type)));
   }
-  impl_->handles[static_cast<std::size_t>(tensor.file)].read(tensor.offset + first * 4, std::as_writable_bytes(out));
+  handle_of(tensor).read(tensor.offset + first * 4, std::as_writable_bytes(out));
 }
 
 }  // namespace spillway

@@ -5,14 +5,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "memory/bfloat16.h"
 #include "memory/types.h"
+#include "models/posix_file.h"
 
 namespace spillway {
 
@@ -50,35 +50,38 @@ struct StoredTensor {
   Bytes bytes = 0;
 };
 
-enum class NotFinite : std::uint8_t { refuse, accept };
-
 // Immutable once open: all methods may be called from several threads at once.
 class SafetensorsReader {
  public:
   // InputError: what the header or the index says is wrong (file, tensor, what was found, what to do). IoError: it cannot be
   // read.
   explicit SafetensorsReader(const std::filesystem::path& file_or_directory);
-  ~SafetensorsReader();
-  SafetensorsReader(SafetensorsReader&&) noexcept;
-  SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
 
-  const std::vector<StoredTensor>& tensors() const;  // file after file, each in the order of its offsets
-  const std::vector<std::filesystem::path>& files() const;
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // file after file, each in the order of its offsets
+  const std::vector<std::filesystem::path>& files() const { return paths_; }
 
   const StoredTensor* find(std::string_view name) const;  // nullptr where there is none
   // InputError where the tensor is missing or has another shape than the model asks for.
   const StoredTensor& require(std::string_view name, std::span<const std::int64_t> shape) const;
 
-  // Elements [first, first + out.size()) of a tensor of f32, bf16 or f16, converted to fp32, or to bf16 bits (nearest, ties to
-  // even). A value that is not finite, or becomes so, is an InputError naming the tensor and the element, unless accepted.
-  void read(const StoredTensor& tensor, std::int64_t first, std::span<float> out, NotFinite not_finite = NotFinite::refuse) const;
-  void read(const StoredTensor& tensor, std::int64_t first, std::span<BFloat16> out,
-            NotFinite not_finite = NotFinite::refuse) const;
+  // Elements [first, first + out.size()) of a tensor of f32, bf16 or f16 as fp32. A value that is not finite is an InputError
+  // naming the tensor and the element.
+  void read(const StoredTensor& tensor, std::int64_t first, std::span<float> out) const;
   void read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void open_file(const std::filesystem::path& path);
+  void open_index(const std::filesystem::path& index);
+  void index_names();
+  const PosixFile& handle_of(const StoredTensor& tensor) const { return handles_[static_cast<std::size_t>(tensor.file)]; }
+  std::string file_of(const StoredTensor& tensor) const { return handle_of(tensor).path().string(); }
+  static void check_range(const StoredTensor& tensor, std::int64_t first, std::size_t count);
+
+  std::vector<PosixFile> handles_;
+  std::vector<std::filesystem::path> paths_;
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
+  std::filesystem::path opened_;                               // what the user named
 };
 
 }  // namespace spillway

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/posix_file.h"
 #include "models/safetensors.h"
 
 namespace spillway {
@@ -25,35 +26,53 @@ struct TensorToWrite {
 // One file.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors);
+  SafetensorsWriter(const std::filesystem::path& file, std::vector<TensorToWrite> tensors);
   ~SafetensorsWriter();
-  SafetensorsWriter(SafetensorsWriter&&) noexcept;
-  SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // The next bytes of `name`, which must be the tensor that the order of declaration is at. IoError: disk full, say.
   void append(std::string_view name, std::span<const std::byte> data);
+  bool is_complete() const { return current_ == tensors_.size(); }
   // All tensors must be complete. When it returns the file is on the disk under its name.
   void finish();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void put(std::span<const std::byte> data);
+  void skip_complete();
+
+  std::filesystem::path final_path_;  // of a file that has another name until it is whole
+  std::vector<TensorToWrite> tensors_;
+  PosixFile file_;
+  std::size_t current_ = 0;  // tensor that takes the next bytes
+  Bytes filled_ = 0;         // of it
+  Bytes position_ = 0;       // in the file
+  bool finished_ = false;
 };
 
 // A Hugging Face directory's weights: model.safetensors, or shards of at most `shard_bytes` with an index.
 class ShardedSafetensorsWriter {
  public:
-  ShardedSafetensorsWriter(const std::filesystem::path& directory, const std::vector<TensorToWrite>& tensors,
+  ShardedSafetensorsWriter(std::filesystem::path directory, const std::vector<TensorToWrite>& tensors,
                            Bytes shard_bytes = 5'000'000'000);
   ~ShardedSafetensorsWriter();
+  ShardedSafetensorsWriter(const ShardedSafetensorsWriter&) = delete;
+  ShardedSafetensorsWriter& operator=(const ShardedSafetensorsWriter&) = delete;
 
   void append(std::string_view name, std::span<const std::byte> data);
   // The index is written last: a directory with an index has all its shards.
   void finish();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string name_of_shard(std::size_t shard) const;
+  void advance();
+  void write_index() const;
+
+  std::filesystem::path directory_;
+  std::vector<std::vector<TensorToWrite>> shards_;
+  std::size_t written_ = 0;                    // shards
+  std::unique_ptr<SafetensorsWriter> writer_;  // of the shard after them
+  bool finished_ = false;
 };
 
 }  // namespace spillway

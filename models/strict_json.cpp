@@ -19,8 +19,7 @@ std::string shortened(std::string text) {
   return text;
 }
 
-}  // namespace
-
+// "line 3, column 7" of a byte, counted from 1.
 std::string place_in_text(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte, text.size()));
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
@@ -28,6 +27,8 @@ std::string place_in_text(std::string_view text, std::size_t byte) {
   const std::size_t column = before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1);
   return fmt::format("line {}, column {}", line, std::max<std::size_t>(column, 1));
 }
+
+}  // namespace
 
 std::string shown(const Json& value) {
   if (value.is_object()) return fmt::format("an object of {} keys", value.size());

@@ -12,9 +12,6 @@ namespace spillway {
 // `file` names the text in errors (InputError).
 nlohmann::json parse_strict_json(std::string_view text, const std::string& file, int max_keys = 1'000'000);
 
-// "line 3, column 7" of a byte of `text`, counted from 1.
-std::string place_in_text(std::string_view text, std::size_t byte);
-
 // A value or a name as an error message may show it: one line, short, no control characters.
 std::string shown(const nlohmann::json& value);
 std::string shown_name(std::string_view name);

@@ -284,7 +284,9 @@ int tokenize_command(int argc, const char* const* argv) {
   app.add_option("--end-of-text", options.end_of_text, "what stands between documents in a .bin (the tokenizer's usual one)")
       ->type_name("TOKEN|none");
   app.add_flag("--skip-bad-lines", options.skip_bad_lines, "leave out rows of JSONL that are not right, and count them");
-  app.add_option("--threads", options.threads, "(all cores)")->type_name("N")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", options.threads, "that encode (all cores)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).description(""));
   if (help_was_asked(app, argc, argv)) return 0;
   try {
     return run(options);

@@ -1,21 +1,18 @@
 #include "models/catalogue/catalogue.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <numeric>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "memory/error.h"
-#include "models/catalogue/entries.h"
 
 namespace spillway {
 namespace {
 
 constexpr std::size_t kNearest = 3;
-
-auto groups() { return std::array{gpt2_entries(), llama_entries(), mistral_entries(), qwen_entries(), gemma_entries()}; }
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -58,11 +55,8 @@ std::string all_names() {
 
 const CatalogueEntry* find(std::string_view name) {
   const std::string wanted = lower(name);
-  for (const auto group : groups()) {
-    const auto at = std::find_if(group.begin(), group.end(), [&](const CatalogueEntry& entry) { return entry.name == wanted; });
-    if (at != group.end()) return &*at;
-  }
-  return nullptr;
+  const auto at = std::ranges::find(catalogue(), wanted, &CatalogueEntry::name);
+  return at == catalogue().end() ? nullptr : &*at;
 }
 
 // Weights that are there but cannot be read must not be replaced by random ones in silence.
@@ -93,13 +87,6 @@ std::filesystem::path weights_of(const std::filesystem::path& directory) {
 }
 
 }  // namespace
-
-std::vector<CatalogueEntry> catalogue() {
-  std::vector<CatalogueEntry> all;
-  for (const auto group : groups())
-    all.insert(all.end(), group.begin(), group.end());
-  return all;
-}
 
 ModelConfig catalogue_config(std::string_view name) {
   const CatalogueEntry* entry = find(name);

@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "models/config.h"
 
@@ -18,7 +17,7 @@ struct CatalogueEntry {
 };
 
 // Family after family, small to large.
-std::vector<CatalogueEntry> catalogue();
+std::span<const CatalogueEntry> catalogue();  // entries.cpp
 
 // InputError with the nearest names where there is no such one.
 ModelConfig catalogue_config(std::string_view name);

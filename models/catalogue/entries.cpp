@@ -1,11 +1,11 @@
 // The well-known shapes, as data: the keys of each model's own config.json that decide its shape and its arithmetic.
 // Dropout of the GPT-2 files is 0 here, since training is without.
-#include "models/catalogue/entries.h"
+#include "models/catalogue/catalogue.h"
 
 namespace spillway {
 namespace {
 
-constexpr CatalogueEntry kGpt2Entries[] = {
+constexpr CatalogueEntry kEntries[] = {
     {"gpt2",
      R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024,
         "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": null, "activation_function": "gelu_new",
@@ -26,9 +26,7 @@ constexpr CatalogueEntry kGpt2Entries[] = {
         "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_inner": null, "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-05, "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 50256,
         "eos_token_id": 50256, "torch_dtype": "float32", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})"},
-};
 
-constexpr CatalogueEntry kLlamaEntries[] = {
     {"smollm2-135m",
      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 49152, "hidden_size": 576,
         "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
@@ -111,9 +109,7 @@ constexpr CatalogueEntry kLlamaEntries[] = {
         "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "tie_word_embeddings": false,
         "initializer_range": 0.02, "attention_bias": false, "mlp_bias": false, "bos_token_id": 128000,
         "eos_token_id": 128001, "torch_dtype": "bfloat16"})"},
-};
 
-constexpr CatalogueEntry kMistralEntries[] = {
     {"mistral-7b-v0.1",
      R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 32000, "hidden_size": 4096,
         "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -138,9 +134,7 @@ constexpr CatalogueEntry kMistralEntries[] = {
         "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "silu", "max_position_embeddings": 65536,
         "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "tie_word_embeddings": false, "initializer_range": 0.02,
         "sliding_window": null, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"})"},
-};
 
-constexpr CatalogueEntry kQwenEntries[] = {
     {"qwen2.5-0.5b",
      R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896,
         "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
@@ -248,9 +242,7 @@ constexpr CatalogueEntry kQwenEntries[] = {
         "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "rope_scaling": null, "tie_word_embeddings": false,
         "initializer_range": 0.02, "attention_bias": false, "use_sliding_window": false, "sliding_window": null,
         "max_window_layers": 94, "bos_token_id": 151643, "eos_token_id": 151645, "torch_dtype": "bfloat16"})"},
-};
 
-constexpr CatalogueEntry kGemmaEntries[] = {
     {"gemma-2-2b",
      R"({"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
         "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -276,10 +268,6 @@ constexpr CatalogueEntry kGemmaEntries[] = {
 
 }  // namespace
 
-std::span<const CatalogueEntry> gpt2_entries() { return kGpt2Entries; }
-std::span<const CatalogueEntry> llama_entries() { return kLlamaEntries; }
-std::span<const CatalogueEntry> mistral_entries() { return kMistralEntries; }
-std::span<const CatalogueEntry> qwen_entries() { return kQwenEntries; }
-std::span<const CatalogueEntry> gemma_entries() { return kGemmaEntries; }
+std::span<const CatalogueEntry> catalogue() { return kEntries; }
 
 }  // namespace spillway

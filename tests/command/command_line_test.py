@@ -103,6 +103,15 @@ class CommandLine(CommandTest):
             for word in ("unit", "block", "tier", "lane", "order", "update", "kept"):
                 self.assertRegex(text, rf"(?m)^  {word} +\w")
         self.assertIn("horizontal: each micro-batch", text.replace("\n", " "))
+        lanes = re.search(r"(?s)  lane .*?(?=\n  \w)", text).group()
+        for lane in ("compute", "upload", "download", "nvme_read", "nvme_write", "update", "network", "commit"):
+            self.assertIn(lane, lanes)
+
+    def test_help_says_values_in_one_way(self):
+        """Names of values, and no words of the parser's."""
+        for command in COMMANDS:
+            for line in run(command, "--help").out.splitlines():
+                self.assertNotRegex(line, r"^  --\S+ .*(:INT|:FLOAT|:TEXT|UINT| in \[)")
 
     # --- flags of others ---
 

@@ -60,7 +60,7 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"gemma-2-9b", 9'241'705'984},
       {"gemma-2-27b", 27'227'128'320},
   };
-  const std::vector<CatalogueEntry> all = catalogue();
+  const std::span<const CatalogueEntry> all = catalogue();
   EXPECT_EQ(all.size(), published.size());
   for (const CatalogueEntry& entry : all) {
     ASSERT_TRUE(published.contains(entry.name)) << entry.name;

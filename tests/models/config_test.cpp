@@ -50,7 +50,6 @@ TEST(Config, ReadsGpt2) {
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.rope_theta, 0);
   EXPECT_TRUE(config.qkv_bias && config.attention_output_bias && config.mlp_bias && config.tied_embeddings);
-  EXPECT_TRUE(config.learned_positions && !config.gated_mlp && config.norm == NormKind::layer);
   EXPECT_DOUBLE_EQ(config.attention_scale(2), 1 / std::sqrt(12.0));
 }
 
@@ -58,7 +57,6 @@ TEST(Config, ReadsQwen3WithItsOwnHeadDim) {
   const ModelConfig config = read_model_config(golden("qwen3/config.json"));
   EXPECT_EQ(name_of(config.family), "qwen3");
   EXPECT_EQ(config.head_dim, 24);
-  EXPECT_TRUE(config.qk_norm);
   EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.tied_embeddings);
   EXPECT_EQ(config.rope_theta, 1e6);
   EXPECT_EQ(config.windows, std::vector<std::int64_t>(2, 0));
@@ -72,11 +70,9 @@ TEST(Config, ReadsGemma2) {
   EXPECT_EQ(config.head_dim, 20);
   EXPECT_EQ(config.mlp_width, 144);
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
-  EXPECT_EQ(config.norm, NormKind::rms);
-  EXPECT_EQ(config.norm_offset, 1);
   EXPECT_EQ(config.norm_eps, 1e-6);
-  EXPECT_TRUE(config.post_norms && config.gated_mlp && config.tied_embeddings);
-  EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.mlp_bias || config.qk_norm || config.learned_positions);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.mlp_bias);
   EXPECT_EQ(config.rope_theta, 1e4);
   EXPECT_EQ(config.windows, (std::vector<std::int64_t>{12, 0, 12}));
   EXPECT_EQ(config.attention_softcap, 5);
@@ -90,8 +86,8 @@ TEST(Config, PartsOfGemma2AreOthersNot) {
   for (const FamilyRow& family : families()) {
     if (family.model_type == "gemma2") continue;
     const ModelConfig config = parse({{"model_type", family.model_type}});
-    EXPECT_FALSE(config.post_norms) << family.model_type;
-    EXPECT_EQ(config.norm_offset, 0) << family.model_type;
+    EXPECT_EQ(family.norm_names.after_mlp, nullptr) << family.model_type;
+    EXPECT_EQ(family.norm_offset, 0) << family.model_type;
     EXPECT_EQ(config.attention_softcap, 0) << family.model_type;
     EXPECT_EQ(config.logit_softcap, 0) << family.model_type;
     EXPECT_EQ(config.embedding_factor, 1) << family.model_type;

@@ -65,7 +65,9 @@ TEST(InitialWeights, AreThoseOfTheirSeedForEver) {
 
 TEST(InitialWeights, OfNormsWithAnOffsetAreZero) {
   ModelConfig config = small_config("qwen3");
-  config.norm_offset = 1;
+  FamilyRow family = *config.family;
+  family.norm_offset = 1;
+  config.family = &family;
   InCoreRunner runner(config, {DType::float32, 1, 8, HeadMode::tiled}, kNoCuts);
   runner.draw(1);
   int norms = 0;

@@ -119,36 +119,23 @@ TEST_F(Safetensors, HalvesConvertExactly) {
   }
   const std::string header = R"({"h":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]}})";
   const SafetensorsReader reader(write("halves.safetensors", file_of(header, data)));
-  std::vector<float> floats(65536);
-  reader.read(reader.tensors()[0], 0, std::span(floats), NotFinite::accept);
   for (std::uint32_t i = 0; i < 65536; ++i) {
+    float value = 0;
+    const auto read = [&] { reader.read(reader.tensors()[0], i, std::span(&value, 1)); };
     const int exponent = static_cast<int>(i >> 10 & 31U);
     const int mantissa = static_cast<int>(i & 1023U);
     const double sign = (i & 0x8000U) != 0 ? -1 : 1;
     if (exponent == 31) {
-      EXPECT_EQ(std::isnan(floats[i]), mantissa != 0);
-      EXPECT_EQ(std::isinf(floats[i]), mantissa == 0);
+      EXPECT_THROW(read(), InputError) << i;
+      EXPECT_EQ(std::isnan(value), mantissa != 0);
+      EXPECT_EQ(std::isinf(value), mantissa == 0);
       continue;
     }
+    read();
     const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-    ASSERT_EQ(floats[i], static_cast<float>(sign * magnitude)) << i;
-    ASSERT_EQ(std::signbit(floats[i]), sign < 0) << i;
+    ASSERT_EQ(value, static_cast<float>(sign * magnitude)) << i;
+    ASSERT_EQ(std::signbit(value), sign < 0) << i;
   }
-}
-
-TEST_F(Safetensors, Bfloat16RoundsToNearestEven) {
-  const std::vector<float> values = {1.0F, 1.00390625F, 1.01171875F, -0.0F, 3.0e-39F, 65504.0F, 1.0F + 0x1p-7F};
-  std::string data(values.size() * 4, '\0');
-  std::memcpy(data.data(), values.data(), data.size());
-  const std::string header = R"({"x":{"dtype":"F32","shape":[7],"data_offsets":[0,28]}})";
-  const SafetensorsReader reader(write("x.safetensors", file_of(header, data)));
-  std::vector<BFloat16> out(values.size());
-  reader.read(reader.tensors()[0], 0, std::span(out));
-  EXPECT_EQ(out[0].to_float(), 1.0F);
-  EXPECT_EQ(out[1].to_float(), 1.0F);       // a tie, down to even
-  EXPECT_EQ(out[2].to_float(), 1.015625F);  // a tie, up to even
-  EXPECT_EQ(out[3].bits, 0x8000);
-  EXPECT_EQ(out[6].to_float(), 1.0078125F);
 }
 
 TEST_F(Safetensors, RefusesValuesThatAreNotFinite) {
@@ -161,7 +148,6 @@ TEST_F(Safetensors, RefusesValuesThatAreNotFinite) {
   const std::string header = R"({"w.bad":{"dtype":"F32","shape":[400,100],"data_offsets":[0,160000]}})";
   const SafetensorsReader reader(write("w.safetensors", file_of(header, data)));
   std::vector<float> out(kElements);
-  EXPECT_NO_THROW(reader.read(reader.tensors()[0], 0, std::span(out), NotFinite::accept));
   EXPECT_NO_THROW(reader.read(reader.tensors()[0], 0, std::span(out).first(33'333)));
   try {
     reader.read(reader.tensors()[0], 0, std::span(out));
@@ -169,18 +155,6 @@ TEST_F(Safetensors, RefusesValuesThatAreNotFinite) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(),
                 HasSubstr("w.safetensors: tensor \"w.bad\" has nan at element 33333 ([333, 33]); all weights must be finite"));
-  }
-
-  values[33'333] = std::numeric_limits<float>::max();
-  std::memcpy(data.data(), values.data(), data.size());
-  const SafetensorsReader large(write("large.safetensors", file_of(header, data)));
-  EXPECT_NO_THROW(large.read(large.tensors()[0], 0, std::span(out)));
-  std::vector<BFloat16> narrow(kElements);
-  try {
-    large.read(large.tensors()[0], 0, std::span(narrow));
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("it is too large for bf16"));
   }
 }
 
@@ -386,7 +360,7 @@ TEST_F(Safetensors, SurvivesMutatedHeaders) {
       for (const StoredTensor& tensor : reader.tensors()) {
         if (size_of(tensor.type) == 2 || tensor.type == ElementType::f32) {
           std::vector<float> out(static_cast<std::size_t>(tensor.elements));
-          reader.read(tensor, 0, std::span(out), NotFinite::accept);
+          reader.read(tensor, 0, std::span(out));
         }
       }
       ++opened;

@@ -27,9 +27,6 @@ inline ModelConfig small_config(const std::string& which) {
   config.initializer_range = 0.15;  // gradients that stand out of fp32's noise
   if (which == "gpt2") {
     config.family = find_family("gpt2");
-    config.norm = NormKind::layer;
-    config.gated_mlp = false;
-    config.learned_positions = true;
     config.kv_heads = 4;
     config.rope_theta = 0;
     config.activation = Activation::gelu_tanh;
@@ -47,13 +44,11 @@ inline ModelConfig small_config(const std::string& which) {
   } else if (which == "qwen3") {
     config.family = find_family("qwen3");
     config.head_dim = 24;
-    config.qk_norm = true;
     config.windows = {0, 16};
   } else if (which == "gemma2") {
     config.family = find_family("gemma2");
     config.head_dim = 20;
-    config.norm_offset = 1;
-    config.post_norms = config.tied_embeddings = true;
+    config.tied_embeddings = true;
     config.activation = Activation::gelu_tanh;
     config.query_scalar = 24;
     config.attention_softcap = 5;

@@ -49,7 +49,7 @@ class Step {
     const Cuts cuts = canonical_cuts(config);
     const auto layers = static_cast<double>(config.layers);
     const std::int64_t qkv = (config.heads + 2 * config.kv_heads) * config.head_dim, o = config.heads * config.head_dim;
-    const std::int64_t up = config.gated_mlp ? 2 : 1;
+    const std::int64_t up = config.family->gated_mlp ? 2 : 1;
     add_linear("qkv", config.hidden, qkv, layers);
     add_linear("output", o, config.hidden, layers);
     for (const Piece& piece : pieces(config.mlp_width, cuts.mlp_columns)) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "memory/parallel.h"
-#include "models/units_alone.h"
+#include "trainer/machine/units_alone.h"
 
 namespace spillway {
 namespace {

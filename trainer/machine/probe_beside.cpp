@@ -1,7 +1,7 @@
 #include <atomic>
 #include <thread>
 
-#include "models/units_alone.h"
+#include "trainer/machine/units_alone.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
 

@@ -7,7 +7,7 @@
 
 #include "memory/machine.h"
 #include "memory/parallel.h"
-#include "models/units_alone.h"
+#include "trainer/machine/units_alone.h"
 #include "trainer/machine/measurement.h"
 #include "trainer/machine/probe_work.h"
 

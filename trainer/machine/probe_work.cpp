@@ -12,7 +12,7 @@
 
 #include "memory/prompt_thread.h"
 #include "memory/random.h"
-#include "models/units_alone.h"
+#include "trainer/machine/units_alone.h"
 #include "offload/host_adamw.h"
 #include "trainer/machine/nvme_directories.h"
 

@@ -10,7 +10,7 @@
 #include "memory/machine.h"
 #include "memory/parallel.h"
 #include "models/cpu/ops.h"
-#include "models/units_alone.h"
+#include "trainer/machine/units_alone.h"
 #include "nvme/store.h"
 #include "trainer/machine/settling_rate.h"
 #include "trainer/options/options.h"

@@ -270,7 +270,8 @@ void add_memory_and_planning(std::vector<Flag>& table) {
       "activation-tier", names_of<ActivationChoice>("|"), F::text, "where activations wait for the backward pass",
       SET { set_choice(o.memory.activation_tier, v); }, GET { return choice_json(o.memory.activation_tier); });
   add(
-      "update-on", names_of<UpdateOnChoice>("|"), F::text, "where the optimizer runs; this version: not apart from the device",
+      "update-on", names_of<UpdateOnChoice>("|"), F::text,
+      "where the optimizer runs: on a device with memory of its own, or on its host; same bits",
       SET { set_choice(o.memory.update_on, v); }, GET { return choice_json(o.memory.update_on); });
   add(
       "order", names_of<OrderChoice>("|") + "|N", F::text,

@@ -53,8 +53,9 @@ std::string words_of_plans() {
       {"tier",
        "where bytes rest: device (what computes; with --device cpu a part of RAM), host, nvme (the directories of --nvme)"},
       {"lane",
-       "what does one thing at a time: compute, nvme_read, nvme_write, update (the optimizer), network (ranks). No order of "
-       "the work makes a step shorter than what one lane has to do in it: that lane binds"},
+       "what does one thing at a time: compute, nvme_read, nvme_write, update (the optimizer), commit (makes steps durable), "
+       "upload and download (between a device with memory of its own and its host), network (ranks). No order of the work "
+       "makes a step shorter than what one lane has to do in it: that lane binds"},
       {"order",
        "horizontal: each micro-batch goes through all units before the next, and weights are fetched for each of them; "
        "vertical: all micro-batches go through a unit before the next unit, weights are fetched once, and what units "

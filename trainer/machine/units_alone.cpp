@@ -1,4 +1,4 @@
-#include "models/units_alone.h"
+#include "trainer/machine/units_alone.h"
 
 #include <hwy/cache_control.h>
 

@@ -1,0 +1,68 @@
+"""What README.md says of the program: its commands, its flags, and the figures of its two recipes.
+
+Not here: the two scripts that it begins with (they are run whole), benchmarks (tools/bench/README.md).
+"""
+import pathlib
+import re
+import shlex
+import unittest
+
+from harness import CommandTest, run
+
+README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+# Figures are rounded there, and plans become a little better without README being the place to look.
+NEAR = 0.03
+MODELS = {"path/to/Qwen2.5-0.5B": "qwen2.5-0.5b", "path/to/Llama-3.1-8B": "llama-3.1-8b"}
+MACHINE = ["--profile", "laptop"]
+
+
+def recipes():
+    """The words of each `spillway train` with a model, as README has them, behind the command."""
+    text = README.replace("\\\n", " ")
+    return [shlex.split(line)[2:] for line in re.findall(r"(?m)^    build/release/spillway train .*$", text) if "--model" in line]
+
+
+def number(pattern, text):
+    found = re.search(pattern, re.sub(r"\s+", " ", text))
+    assert found, f"{pattern} is not in {text}"
+    return float(found.group(1).replace(",", ""))
+
+
+class Readme(CommandTest):
+    def planned(self, words, *more):
+        """The plan of a recipe on the machine that README names: (step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps)"""
+        data = words.index("--data")
+        words = [MODELS.get(word, word) for word in words[:data] + words[data + 2:]]
+        words[words.index("--nvme") + 1] = "/not/there=4TiB"
+        outcome = run("plan", *words, *MACHINE, *more)
+        self.assertEqual(outcome.code, 0, outcome.err)
+        return (number(r"step ([\d.]+) s,", outcome.out), number(r"disk ([\d.]+) GiB in --nvme", outcome.out),
+                number(r"([\d.]+) GiB in --save for a checkpoint", outcome.out), number(r"wear ([\d.]+) TB", outcome.out))
+
+    def check(self, planned, *said):
+        for is_so, figure in zip(planned, said, strict=True):
+            self.assertLessEqual(abs(figure - is_so), NEAR * is_so, (planned, said))
+
+    def test_the_figures_of_the_recipes(self):
+        laptop, server = recipes()
+        figures = re.findall(r"(?s)By its plan, with .*?\n\n", README)
+        self.check(self.planned(laptop), number(r": ([\d.]+) s a step", figures[0]), number(r"([\d.]+) GiB in `--nvme`", figures[0]),
+                   number(r"and ([\d.]+) GiB for a checkpoint", figures[0]), number(r"([\d.]+) TB written in 1,000 steps", figures[0]))
+        self.check(self.planned(server), number(r": ([\d.]+) s a step", figures[1]), number(r"([\d.]+) GiB in `--nvme`", figures[1]),
+                   number(r"durable, ([\d.]+) GiB for a checkpoint", figures[1]), number(r"([\d.]+) TB in 1,000 steps", figures[1]))
+        compact = re.search(r"With `(--state compact --durability checkpoint)`: ([\d.]+) s, ([\d.]+) GiB, ([\d.]+) GiB, ([\d.]+) TB",
+                            re.sub(r"\s+", " ", figures[1]))
+        self.check(self.planned(server, *compact.group(1).split()), *map(float, compact.groups()[1:]))
+
+    def test_its_commands_and_flags_are_there(self):
+        commands = {word for row in re.findall(r"(?m)^\| ((?:`\w+`(?:, )?)+) \|", README.split("| command |")[1].split("\n\n")[0])
+                    for word in re.findall(r"\w+", row)}
+        self.assertEqual(commands, set(re.findall(r"(?m)^  ([a-z]+)  ", run("--help").out)))
+        helped = "".join(run(command, "--help").out for command in commands)
+        of_scripts = {"slow", "preset", "match", "python", "no-install", "write", "build"}
+        for flag in set(re.findall(r"--([a-z][a-z0-9-]+)", README)) - of_scripts:
+            self.assertRegex(helped, rf"(?m)^  --{flag}\b")
+
+
+if __name__ == "__main__":
+    unittest.main()
