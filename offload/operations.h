@@ -14,7 +14,7 @@
 #include "offload/bound_program.h"
 #include "offload/optimizer_ops.h"
 #include "offload/row_ops.h"
-#include "offload/run.h"
+#include "offload/run_under_way.h"
 #include "offload/update_hashes.h"
 
 namespace spillway {

@@ -22,12 +22,13 @@ struct Counted {
   double most = 1.1;
 };
 
-std::vector<Counted> norms_and_activations() {
-  const auto floats = [](Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); };
-  const auto matrix = [](Operands& of, std::int64_t columns = kHidden) { return of.numbers(kType, kRows * columns); };
+auto floats(Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); }
+auto matrix(Operands& of, std::int64_t columns = kHidden) { return of.numbers(kType, kRows * columns); }
+
+std::vector<Counted> norms() {
   return {
       {"norm",
-       [=](Operands& of) {
+       [](Operands& of) {
          return Norm{.type = kType,
                      .rows = kRows,
                      .hidden = kHidden,
@@ -39,7 +40,7 @@ std::vector<Counted> norms_and_activations() {
                      .statistics = floats(of, kRows)};
        }},
       {"norm_again",
-       [=](Operands& of) {
+       [](Operands& of) {
          return NormAgain{.type = kType,
                           .rows = kRows,
                           .hidden = kHidden,
@@ -49,7 +50,7 @@ std::vector<Counted> norms_and_activations() {
                           .y = matrix(of)};
        }},
       {"norm_backward",
-       [=](Operands& of) {
+       [](Operands& of) {
          return NormBackward{.type = kType,
                              .gradient_type = kType,
                              .rows = kRows,
@@ -62,40 +63,40 @@ std::vector<Counted> norms_and_activations() {
                              .dx = matrix(of),
                              .dweight = floats(of, kHidden)};
        }},
+  };
+}
+
+std::vector<Counted> activations_and_copies() {
+  return {
       {"activate",
-       [=](Operands& of) {
-         return Activate{kType, Activation::silu, true, kRows, kHidden, matrix(of, 2 * kHidden), matrix(of)};
-       }},
+       [](Operands& of) { return Activate{kType, Activation::silu, true, kRows, kHidden, matrix(of, 2 * kHidden), matrix(of)}; }},
       {"activate_backward",
-       [=](Operands& of) {
+       [](Operands& of) {
          return ActivateBackward{
              kType,     Activation::silu, true, kRows, kHidden, matrix(of), matrix(of, 2 * kHidden), matrix(of, 2 * kHidden),
              matrix(of)};
        }},
       {"column_sums",
-       [=](Operands& of) {
+       [](Operands& of) {
          return ColumnSums{kType, kRows, kHidden, matrix(of), floats(of, kHidden)};
        }},
       {"round",
-       [=](Operands& of) {
+       [](Operands& of) {
          return Round{kType, kRows * kHidden, floats(of, kRows * kHidden), matrix(of)};
        }},
-      {"copy_rows", [=](Operands& of) { return CopyRows{kType, kRows, kHidden, 1.0f, matrix(of), matrix(of)}; }},
+      {"copy_rows", [](Operands& of) { return CopyRows{kType, kRows, kHidden, 1.0f, matrix(of), matrix(of)}; }},
       {"cap",
-       [=](Operands& of) {
+       [](Operands& of) {
          return Cap{kType, kRows * kHidden, 30.0f, matrix(of)};
        }},
   };
 }
 
-std::vector<Counted> positions_and_loss() {
-  const auto floats = [](Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); };
-  const auto matrix = [](Operands& of, std::int64_t columns) { return of.numbers(kType, kRows * columns); };
+std::vector<Counted> positions_and_rows() {
   const ops::RopeShape rope{kRows, kRows, kHeads, kKvHeads, kHead, 1e-6f};
-  const auto angles = [=](Operands& of) { return floats(of, kRows * kHead / 2); };
+  const auto angles = [](Operands& of) { return floats(of, kRows * kHead / 2); };
   const std::int64_t qkv = (kHeads + 2 * kKvHeads) * kHead, qk = (kHeads + kKvHeads) * kHead;
-  const ops::VocabularyTile table{0, kRows}, tile{0, kTile};
-  const auto targets = [](Operands& of) { return of.integers(kRows, 0, static_cast<std::int32_t>(kTile) - 1); };
+  const ops::VocabularyTile table{0, kRows};
   return {
       {"rotate",
        [=](Operands& of) {
@@ -128,6 +129,23 @@ std::vector<Counted> positions_and_loss() {
        [=](Operands& of) {
          return AddPositionsBackward{kType, kRows, kHidden, kRows, kRows, matrix(of, kHidden), floats(of, kRows * kHidden)};
        }},
+      {"keep_keys",
+       [=](Operands& of) {
+         return KeepKeys{kType,
+                         kRows,
+                         kHidden,
+                         kRows + 3,
+                         {matrix(of, kHidden), kHidden},
+                         {matrix(of, kHidden), kHidden},
+                         of.numbers(kType, 2 * (kRows + 3) * kHidden)};
+       }},
+  };
+}
+
+std::vector<Counted> losses() {
+  const ops::VocabularyTile tile{0, kTile};
+  const auto targets = [](Operands& of) { return of.integers(kRows, 0, static_cast<std::int32_t>(kTile) - 1); };
+  return {
       {"loss_tile",
        [=](Operands& of) {
          return LossTile{kType,
@@ -167,16 +185,6 @@ std::vector<Counted> positions_and_loss() {
                            place_of(ControlWord::logits_row),
                            floats(of, 32 * kTile)};
        }},
-      {"keep_keys",
-       [=](Operands& of) {
-         return KeepKeys{kType,
-                         kRows,
-                         kHidden,
-                         kRows + 3,
-                         {matrix(of, kHidden), kHidden},
-                         {matrix(of, kHidden), kHidden},
-                         of.numbers(kType, 2 * (kRows + 3) * kHidden)};
-       }},
   };
 }
 
@@ -195,8 +203,10 @@ double needed_of(Kernel& kernel) {
 TEST(MovedBytes, AreThoseOfTheOperands) {
   if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
   std::set<std::size_t> seen;
-  std::vector<Counted> table = norms_and_activations();
-  std::ranges::copy(positions_and_loss(), std::back_inserter(table));
+  std::vector<Counted> table;
+  for (const auto& rows : {norms(), activations_and_copies(), positions_and_rows(), losses()}) {
+    table.insert(table.end(), rows.begin(), rows.end());
+  }
   fmt::print("{:24} {:>10} {:>10} {:>6}\n", "kernel", "needed", "moved", "ratio");
   for (const Counted& of : table) {
     Operands operands(1);

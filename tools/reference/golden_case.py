@@ -15,12 +15,13 @@ SHAPE = dict(hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_att
              max_position_embeddings=128, vocab_size=192, bos_token_id=1, eos_token_id=2, attn_implementation="eager")
 CASES = {
     # A window that is shorter than a sequence.
-    "mistral_window": lambda: transformers.MistralConfig(**SHAPE, head_dim=16, sliding_window=7, tie_word_embeddings=False),
+    "mistral_window": lambda: transformers.MistralConfig(**SHAPE, head_dim=16, sliding_window=7,
+                                                         tie_word_embeddings=False),
     # Waves on all three sides of Llama 3's rule; every bias that a Llama may have.
     "llama3_rope": lambda: transformers.LlamaConfig(
         **SHAPE, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
-        rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                             original_max_position_embeddings=64)),
+        rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
+                             high_freq_factor=4.0, original_max_position_embeddings=64)),
     # Full and windowed layers in turn, and positions divided by a factor.
     "qwen2_window": lambda: transformers.Qwen2Config(
         **SHAPE, use_sliding_window=True, sliding_window=5, max_window_layers=1, tie_word_embeddings=True,
@@ -88,8 +89,8 @@ def main():
         "case": case, "model_type": config.model_type, "steps": STEPS, "batch": BATCH, "seq_len": SEQUENCE,
         "loss0": losses[0], "grad_norm0": norms[0], "losses": losses, "grad_norms": norms,
         "optimizer": {"name": "AdamW", "lr": LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY}, "clip_norm": CLIP,
-        "schedule": {"type": "constant", "lrs": [LR] * STEPS}, "micro_batches": 1, "dtype": "float32", "stored_dtype": "float32",
-        "torch": torch.__version__, "transformers": transformers.__version__, "seed": SEED,
+        "schedule": {"type": "constant", "lrs": [LR] * STEPS}, "micro_batches": 1, "dtype": "float32",
+        "stored_dtype": "float32", "torch": torch.__version__, "transformers": transformers.__version__, "seed": SEED,
         "final_param_norms": {name: p.detach().double().norm().item() for name, p in model.named_parameters()},
     }
     (directory / "golden.json").write_text(json.dumps(numbers, indent=1) + "\n")
