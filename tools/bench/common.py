@@ -38,12 +38,15 @@ def fail(message):
     sys.exit(f"error: {message}")
 
 
-def add_common_flags(parser):
+def parser_of(doc):
+    """A script's flags: those of every script, to which its own are added."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spillway", type=pathlib.Path, default=ROOT / "build/release/spillway",
                         help="the program (build/release/spillway)")
     parser.add_argument("--directory", type=pathlib.Path, default=None,
                         help="where temporary files go, all of them removed at the end (the system's directory for "
                              "them)")
+    return parser
 
 
 def add_nvme_flag(parser):

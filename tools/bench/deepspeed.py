@@ -160,8 +160,7 @@ def compare(arguments, shape_text, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--shapes", nargs="+",
                         default=["smollm2-135m:4x512", "llama-3.2-1b:1x512", "llama-3.2-1b:8x512"],
                         metavar="MODEL:BATCHxSEQUENCE")

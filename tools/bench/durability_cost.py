@@ -11,7 +11,6 @@ and copies. Every state and its copies are on a disk, in a directory that is rem
 bytes differ by more than 1 %.
 """
 
-import argparse
 import os
 import pathlib
 import sys
@@ -58,8 +57,7 @@ def judge(name, mode, run, against):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--shapes", type=common.shape, nargs="+", default=[common.shape("smollm2-135m:1x512")])
     parser.add_argument("--device-memory", default="384MiB")
     common.add_nvme_flag(parser)

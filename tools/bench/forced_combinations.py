@@ -11,10 +11,8 @@ is also the luckiest, and disks change their rate from minute to minute: the few
 planner's choice, and only these turns are compared.
 """
 
-import argparse
 import dataclasses
 import itertools
-import json
 import os
 import statistics
 import sys
@@ -137,8 +135,7 @@ def show(result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
     parser.add_argument("--profile", type=common.pathlib.Path,
                         help="plan for this profile of this machine rather than measure one")

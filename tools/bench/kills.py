@@ -10,7 +10,6 @@ Prints how many kills there were, at which share of the run, how many steps were
 Exit code 1 if there was one.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -112,8 +111,7 @@ class Killer:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("flags", nargs="*", help="further flags of train")

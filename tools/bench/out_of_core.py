@@ -16,7 +16,6 @@ and all of the processors. The aim is that of fio alone. Without fio the bound i
 are compared.
 """
 
-import argparse
 import dataclasses
 import os
 import shutil
@@ -226,8 +225,7 @@ def show(comparison, cases, runs, failures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
     parser.add_argument("--cases", choices=("small", "large", "all"), default="small",
                         help="small: 135 M parameters; large: 1.2 B, 30 GB of disk (small)")

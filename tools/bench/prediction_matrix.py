@@ -11,7 +11,6 @@ of the update; several shapes and forms of state. --lanes also says how long eac
 where the prediction comes from.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -148,8 +147,7 @@ def lane_seconds(run):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
     parser.add_argument("--profile", type=common.pathlib.Path,
                         help="plan for this profile of this machine rather than measure one")

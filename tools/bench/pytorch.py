@@ -11,7 +11,6 @@ lose far more than ours where they have to share processors.
 Needs torch and transformers in PYTHON (this interpreter by default).
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -89,8 +88,7 @@ def compare(arguments, shape_text, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"],
                         metavar="MODEL:BATCHxSEQUENCE")
     parser.add_argument("--steps", type=int, default=6, help="measured steps a round (6)")

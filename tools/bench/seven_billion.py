@@ -8,15 +8,13 @@ Needs about 60 GB of free disk in DIR (the plan says how much exactly; it is che
 Prints step times, the plan's bound, what was read and written, and resident memory beside the planned peak.
 """
 
-import argparse
 import sys
 
 import common
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
     parser.add_argument("--model", default="llama-2-7b")
     parser.add_argument("--device-memory", default="2GiB")

@@ -10,7 +10,6 @@ clipping. The share of the clock counts (at least 0.70); the share of CPU second
 same on a machine that others use.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -79,8 +78,7 @@ def measure(arguments, shape_text, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--program", type=pathlib.Path, help="step_gemms_bench (in bench/ beside spillway)")
     parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"],
                         metavar="MODEL:BATCHxSEQUENCE")
