@@ -109,7 +109,7 @@ class Golden:
 
 
 def golden_names():
-    return sorted(path.name for path in GOLDEN.iterdir() if (path / "golden.json").exists() and path.name != "mixtral")
+    return sorted(path.name for path in GOLDEN.iterdir() if (path / "golden.json").exists())
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
