@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "memory/choice_names.h"
 #include "memory/sharding.h"
 #include "memory/types.h"
 #include "memory/unit.h"
 
 namespace spillway {
 
-enum class StateForm : std::uint8_t { exact, compact, fp32 };  // fp32: with --dtype fp32, the weight is its own master
 enum class StateKind : std::uint8_t { weight, low, m, v };
 inline constexpr int kStateKinds = 4;
 // ".weight": what follows a block's name in that of a buffer.

@@ -31,14 +31,6 @@ std::string order_words(const Choices& choices) {
   if (choices.group == choices.micro_batches) return "vertical";
   return choices.group == 1 ? "horizontal" : fmt::format("groups of {}", choices.group);
 }
-std::string_view name_of(UpdateTime update) {
-  constexpr std::string_view names[] = {"after", "in-backward", "in-next-forward"};
-  return names[static_cast<int>(update)];
-}
-std::string_view name_of(Saved saved) {
-  constexpr std::string_view names[] = {"keep", "recompute", "spill"};
-  return names[static_cast<int>(saved)];
-}
 
 Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);

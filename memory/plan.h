@@ -20,6 +20,7 @@
 
 #include "memory/block_state.h"
 #include "memory/chain.h"
+#include "memory/choice_names.h"
 #include "memory/control_words.h"
 #include "memory/sharding.h"
 #include "memory/square_tree.h"
@@ -194,13 +195,6 @@ struct Program {
 };
 
 // --- Choices --------------------------------------------------------------------------------------------------------------
-
-enum class UpdateTime : std::uint8_t { after, in_backward, in_next_forward };
-enum class Saved : std::uint8_t { keep, recompute, spill };   // a unit's saved values between its forward and its backward
-enum class Deferred : std::uint8_t { no, yes };
-enum class Boundary : std::uint8_t { keep, spill };  // values that pass from unit to unit, between forward and backward
-std::string_view name_of(UpdateTime update);
-std::string_view name_of(Saved saved);
 
 struct Choices {
   int graph = 0;                        // index into the candidates given to the planner (head tiled or fused)

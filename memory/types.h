@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "memory/names.h"
+
 namespace spillway {
 
 using Bytes = std::int64_t;
@@ -18,33 +20,40 @@ inline constexpr Bytes kExtentAlignment = 4096;
 
 enum class DType : std::uint8_t { float32, bfloat16, float16 };
 constexpr Bytes size_of(DType dtype) { return dtype == DType::float32 ? 4 : 2; }
-constexpr std::string_view name_of(DType dtype) {
-  return dtype == DType::float32 ? "fp32" : dtype == DType::bfloat16 ? "bf16" : "fp16";
-}
+template <>
+struct Names<DType> {
+  static constexpr Named<DType> all[] = {{"bf16", DType::bfloat16}, {"fp32", DType::float32}, {"fp16", DType::float16}};
+};
 
 // Where bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused (design: the CPU as a device).
 enum class Tier : std::uint8_t { device, host, nvme };
 inline constexpr int kTiers = 3;
-constexpr std::string_view name_of(Tier tier) {
-  return tier == Tier::device ? "device" : tier == Tier::host ? "host" : "nvme";
-}
+template <>
+struct Names<Tier> {
+  static constexpr Named<Tier> all[] = {{"device", Tier::device}, {"host", Tier::host}, {"nvme", Tier::nvme}};
+};
 
 // What bytes are for.
 enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
 inline constexpr int kCategories = 5;
-constexpr std::string_view name_of(Category category) {
-  constexpr std::string_view names[kCategories] = {"parameters", "optimizer", "gradients", "activations", "staging"};
-  return names[static_cast<int>(category)];
-}
+template <>
+struct Names<Category> {
+  static constexpr Named<Category> all[kCategories] = {{"parameters", Category::parameters},
+                                                       {"optimizer", Category::optimizer},
+                                                       {"gradients", Category::gradients},
+                                                       {"activations", Category::activations},
+                                                       {"staging", Category::staging}};
+};
 
 // A resource that runs one operation at a time, in the order of the plan.
 enum class Lane : std::uint8_t { compute, upload, download, nvme_read, nvme_write, update, network, commit };
 inline constexpr int kLanes = 8;
-constexpr std::string_view name_of(Lane lane) {
-  constexpr std::string_view names[kLanes] = {"compute",    "upload", "download", "nvme_read",
-                                              "nvme_write", "update", "network",  "commit"};
-  return names[static_cast<int>(lane)];
-}
+template <>
+struct Names<Lane> {
+  static constexpr Named<Lane> all[kLanes] = {
+      {"compute", Lane::compute},       {"upload", Lane::upload}, {"download", Lane::download}, {"nvme_read", Lane::nvme_read},
+      {"nvme_write", Lane::nvme_write}, {"update", Lane::update}, {"network", Lane::network},   {"commit", Lane::commit}};
+};
 
 constexpr Bytes round_up(Bytes bytes, Bytes multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 

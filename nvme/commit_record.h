@@ -1,6 +1,6 @@
 // The record that makes a step durable: which slot of each array holds the state after that step, and the hash of every extent.
 // Small, checksummed as a whole, written after the data that it names. Whatever is read back is taken for hostile.
-// Not here: when it is written and where (commit_log.h), what the arrays are (offload/durable_state.h).
+// Not here: when it is written and where (commit_log.h), what the arrays are (offload/durable_layout.h).
 #pragma once
 
 #include <array>

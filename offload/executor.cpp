@@ -74,13 +74,13 @@ struct Executor::Impl {
     memory.copy_in(Tier::device, plan.resident[plan.constant_buffer].offset, content);
   }
 
-  void fill_tokens(int token_slot, int micro_batch, std::size_t rows, const FillTokens& fill) {
+  void fill_tokens(int token_set, int micro_batch, std::size_t rows, const FillTokens& fill) {
     filled.assign(2 * static_cast<std::size_t>(graph.rows), 0);
     const std::span<std::int32_t> tokens = std::span(filled).first(static_cast<std::size_t>(graph.rows)),
                                   targets = std::span(filled).subspan(static_cast<std::size_t>(graph.rows));
     fill(micro_batch, tokens.first(rows), targets.first(rows));
-    memory.copy_in(Tier::device, operations.tokens_offset(token_slot, micro_batch), std::as_bytes(tokens));
-    memory.copy_in(Tier::device, operations.targets_offset(token_slot, micro_batch), std::as_bytes(targets));
+    memory.copy_in(Tier::device, operations.tokens_offset(token_set, micro_batch), std::as_bytes(tokens));
+    memory.copy_in(Tier::device, operations.targets_offset(token_set, micro_batch), std::as_bytes(targets));
   }
 
   // Its caller has booked what wait() returned before. Not done by what runs beside steps, evaluation and flush(): what they give
@@ -104,7 +104,7 @@ struct Executor::Impl {
     run.logits.reset();
     run.before = run.after = generations.present();
     run.commit.reset();
-    run.token_slot = 0;
+    run.token_set = 0;
     return run;
   }
 
@@ -123,7 +123,7 @@ struct Executor::Impl {
     if (waiting != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting->settings.adamw.step);
     run.commit = generations.take_due(holds.load() > 0);
     if (!defers_all(plan.choices)) run.after = generations.next(settings.adamw.step);
-    run.token_slot = run.index;
+    run.token_set = run.index;
     if (defers_any(plan.choices)) waiting = run.step;
     return run;
   }
@@ -145,7 +145,7 @@ struct Executor::Impl {
     go_through_turns(run);
     run.before = first.before;
     run.after = first.after;
-    run.token_slot = first.token_slot;
+    run.token_set = first.token_set;
     runner->begin(run, bound_step);
     return runner->wait_for_oldest();
   }
@@ -220,11 +220,11 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
                  impl.plan.choices.clip ? "with" : "without");
   impl.acknowledge();
   // Filled before anything else is said of the step: where that throws, there was none.
-  const int token_slot = impl.runner->next().index;
+  const int token_set = impl.runner->next().index;
   for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
-    impl.fill_tokens(token_slot, mb, static_cast<std::size_t>(impl.graph.rows), fill);
+    impl.fill_tokens(token_set, mb, static_cast<std::size_t>(impl.graph.rows), fill);
   }
-  impl.operations.note_tokens(token_slot);
+  impl.operations.note_tokens(token_set);
   Run& run = impl.next_step(settings);
   impl.runner->begin(run, impl.bound_step);
 }
@@ -279,7 +279,7 @@ void Executor::flush() {
 StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
   impl.runner->check_idle("holding the state");
-  SPILLWAY_CHECK(impl.waiting == nullptr, "the state after step {} cannot be held: an update is pending", step);
+  SPILLWAY_CHECK(impl.waiting == nullptr, "the state after step {} cannot be held: an update is waiting", step);
   const std::span<const std::byte> arena = impl.memory.device();
   if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
@@ -351,7 +351,7 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
   impl_->runner->check_idle("reading state");
-  SPILLWAY_CHECK(impl_->waiting == nullptr, "reading state with an update pending");
+  SPILLWAY_CHECK(impl_->waiting == nullptr, "reading state with an update waiting");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
   if (range.buffer->tier != Tier::nvme) {
     impl_->memory.copy_out(range.buffer->tier, range.buffer->offset + range.begin, data);

@@ -70,7 +70,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Elements [begin, begin + bytes / element size) of a block's array. `begin` is a multiple of kBlockElements, `data` aligned to
-  // kExtentAlignment and a multiple of it in size. Only while no step is under way, and with no update pending (flush() first).
+  // kExtentAlignment and a multiple of it in size. Only while no step is under way, and with no update waiting (flush() first).
   void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data);
   void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data);
 
@@ -82,7 +82,7 @@ class Executor {
   StepOutcome wait();
 
   // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no
-  // update pending. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the
+  // update waiting. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the
   // store holds the state. From then on every interval-th step is made durable by the run of the step after it, once the caller
   // has come back with submit() or wait() after wait() returned it: it is durable when wait() returns that next step. Not to be
   // held where steps may be taken back, which takes both slots; without durability only where all state rests on the device.

@@ -197,7 +197,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     hold(run, op);
     try {
       const auto tokens =
-          op.move().rows ? operations_.tokens(run.token_slot, turn, op.op->strip) : std::span<const std::int32_t>();
+          op.move().rows ? operations_.tokens(run.token_set, turn, op.op->strip) : std::span<const std::int32_t>();
       moves.start(index, op, run, turn, skipped(run, turn, op), tokens);
     } catch (...) {
       fail(std::current_exception());

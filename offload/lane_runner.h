@@ -20,7 +20,7 @@
 #include "offload/committer.h"
 #include "offload/lane_progress.h"
 #include "offload/operations.h"
-#include "offload/run.h"
+#include "offload/run_under_way.h"
 
 namespace spillway {
 

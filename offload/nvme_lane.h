@@ -13,7 +13,7 @@
 #include "memory/plan.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
-#include "offload/run.h"
+#include "offload/run_under_way.h"
 #include "offload/state_extents.h"
 
 namespace spillway {

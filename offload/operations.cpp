@@ -20,23 +20,23 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Backend& backen
       optimizer_(graph, plan.choices.form, threads),
       row_ops_(graph, plan.choices, optimizer_) {}
 
-void Operations::note_tokens(int token_slot) {
+void Operations::note_tokens(int token_set) {
   if (!plan_.choices.fetches_rows) return;
-  row_ops_.note_tokens(token_slot, tokens(token_slot, 0, {0, plan_.choices.micro_batches}));
+  row_ops_.note_tokens(token_set, tokens(token_set, 0, {0, plan_.choices.micro_batches}));
 }
 
-Bytes Operations::tokens_offset(int token_slot, int micro_batch) const {
+Bytes Operations::tokens_offset(int token_set, int micro_batch) const {
   const Bytes step = plan_.choices.micro_batches * graph_.token_bytes;
-  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset + token_slot * step +
+  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset + token_set * step +
          micro_batch * graph_.token_bytes / 2;
 }
 
-Bytes Operations::targets_offset(int token_slot, int micro_batch) const {
-  return tokens_offset(token_slot, micro_batch + plan_.choices.micro_batches);
+Bytes Operations::targets_offset(int token_set, int micro_batch) const {
+  return tokens_offset(token_set, micro_batch + plan_.choices.micro_batches);
 }
 
-std::span<const std::int32_t> Operations::tokens(int token_slot, int turn, const Strip& strip) const {
-  return {reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(token_slot, first_micro_batch(turn, strip))),
+std::span<const std::int32_t> Operations::tokens(int token_set, int turn, const Strip& strip) const {
+  return {reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(token_set, first_micro_batch(turn, strip))),
           static_cast<std::size_t>(strip.count * graph_.rows)};
 }
 
@@ -52,7 +52,7 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
       return sum_losses(run);
     case OpKind::gradient_add:
       if (of_rows) {
-        row_ops_.add_rows(bound, run.token_slot);
+        row_ops_.add_rows(bound, run.token_set);
       } else {
         optimizer_.add_gradients(bound);
       }
@@ -93,8 +93,8 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
                          .gradients = pass.gradients,
                          .workspace = pass.workspace,
                          .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
-                         .tokens = reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(run.token_slot, micro_batch)),
-                         .targets = reinterpret_cast<const std::int32_t*>(device_ + targets_offset(run.token_slot, micro_batch)),
+                         .tokens = reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(run.token_set, micro_batch)),
+                         .targets = reinterpret_cast<const std::int32_t*>(device_ + targets_offset(run.token_set, micro_batch)),
                          .words = &words_of_batch,
                          .logits = run.logits ? reinterpret_cast<float*>(device_ + logits_offset()) : nullptr,
                          .first_micro_batch = micro_batch == 0};
@@ -144,10 +144,10 @@ AdamWSettings Operations::settings_of(const StepControl& step, const double* fac
 std::string Operations::finish_gradient(const Run& run, const BoundOp& bound) {
   const int block = bound.op->block;
   if (bound.op->index == Index::rows) {
-    const bool is_finite = row_ops_.finish_rows(bound, run.token_slot, norm_words());
+    const bool is_finite = row_ops_.finish_rows(bound, run.token_set, norm_words());
     return is_finite ? "" : "a gradient of the embedding is not finite";
   }
-  const bool is_finite = keeps_rows_apart(graph_, plan_.choices, block) ? row_ops_.keep_apart(bound, run.token_slot)
+  const bool is_finite = keeps_rows_apart(graph_, plan_.choices, block) ? row_ops_.keep_apart(bound, run.token_set)
                                                                         : optimizer_.finish_gradient(bound, norm_words());
   return is_finite ? "" : gradient_not_finite(block);
 }
@@ -162,14 +162,14 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
   if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.settings.adamw.step);
-  TouchedRows apart;
+  TouchedRows touched;
   if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
-    apart = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_slot);
+    touched = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_set);
   }
   if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
     return optimizer_.square_and_update(bound, settings_of(step, factor()), norm_words());
   // Where the update runs; it has none where it does not wait for it.
-  optimizer_.update(bound, settings_of(step, bound.operands().get<const double>(Role::factor)), apart, hashes_);
+  optimizer_.update(bound, settings_of(step, bound.operands().get<const double>(Role::factor)), touched, hashes_);
   return true;
 }
 
@@ -177,10 +177,10 @@ void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) con
   if (bound.operands().get(Role::looked_up) == nullptr) {
     if (run.step->is_stopped()) return;
     run.step->updates_began.store(true, std::memory_order_relaxed);
-    row_ops_.update_touched(bound, run.token_slot, settings_of(*run.step, factor()));
+    row_ops_.update_touched(bound, run.token_set, settings_of(*run.step, factor()));
     return;
   }
-  const std::span<const std::int32_t> row_tokens = tokens(run.token_slot, turn, bound.op->strip);
+  const std::span<const std::int32_t> row_tokens = tokens(run.token_set, turn, bound.op->strip);
   if (run.waiting != nullptr && defers_all(plan_.choices)) {
     row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting, factor()));
   } else {

@@ -14,7 +14,7 @@
 #include "offload/bound_program.h"
 #include "offload/optimizer_ops.h"
 #include "offload/row_ops.h"
-#include "offload/run.h"
+#include "offload/run_under_way.h"
 #include "offload/update_hashes.h"
 
 namespace spillway {
@@ -27,15 +27,15 @@ class Operations {
              UpdateHashes* hashes);
 
   // Before a step whose tokens are in place begins.
-  void note_tokens(int token_slot);
+  void note_tokens(int token_set);
   // Why the run must stop, where its loss or a gradient came out not finite; else empty.
   std::string execute(const Run& run, int turn, const BoundOp& bound);
 
   // Of the device: int32 [n] of a micro-batch of the step, those of the next behind them; and its targets.
-  Bytes tokens_offset(int token_slot, int micro_batch) const;
-  Bytes targets_offset(int token_slot, int micro_batch) const;
+  Bytes tokens_offset(int token_set, int micro_batch) const;
+  Bytes targets_offset(int token_set, int micro_batch) const;
   // The inputs of all micro-batches of a strip.
-  std::span<const std::int32_t> tokens(int token_slot, int turn, const Strip& strip) const;
+  std::span<const std::int32_t> tokens(int token_set, int turn, const Strip& strip) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
   // By which the gradients of the last run that took their norm are to be scaled.
   double clip_factor() const { return factor()[1]; }

@@ -112,21 +112,21 @@ void OptimizerOps::step(const AdamWSettings& settings, int block, std::int64_t b
   }
 }
 
-void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart,
+void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched,
                           UpdateHashes* hashes) const {
   const std::int64_t elements = op.op->element_end - op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
     if (hashes != nullptr) hashes->take_old(begin, end);
-    update_elements(op, settings, apart, op.op->element_begin + begin, op.op->element_begin + end);
+    update_elements(op, settings, touched, op.op->element_begin + begin, op.op->element_begin + end);
     if (hashes != nullptr) hashes->take_new(begin, end);
   });
   if (hashes != nullptr) hashes->finish();
 }
 
 // Elements [first, last) of the block: what of each piece is among them, and of each row that is taken apart.
-void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart, std::int64_t first,
-                                   std::int64_t last) const {
+void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched,
+                                   std::int64_t first, std::int64_t last) const {
   const int block = op.op->block;
   const Bytes gradient_bytes = gradient_bytes_per_element(form_);
   const BoundOperands& of = op.operands();
@@ -147,14 +147,14 @@ void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& setti
   for (const TensorPiece& piece : graph_.blocks[block].pieces) {
     std::int64_t begin = std::max(first, piece.begin);
     const std::int64_t end = std::min(last, piece.begin + piece.elements());
-    if (!apart.empty() && begin < end) {
+    if (!touched.empty() && begin < end) {
       const RowLookup& lookup = rows_.lookup_of(block);
       const std::int64_t H = lookup.row_elements;
-      for (const TouchedRow& row : apart.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
+      for (const TouchedRow& row : touched.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
         const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin),
                            to = std::min(end, row_begin + H);
         run_dense(begin, from);
-        if (apart.have_gradients()) run(from, to, apart.gradient(row) + (from - row_begin) * gradient_bytes);
+        if (touched.have_gradients()) run(from, to, touched.gradient(row) + (from - row_begin) * gradient_bytes);
         begin = to;
       }
     }

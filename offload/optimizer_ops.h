@@ -34,9 +34,9 @@ class OptimizerOps {
   // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, as the order within a
   // block is (memory/square_tree.h): the norm depends neither on the plan nor on the threads, nor will it on the ranks.
   double norm(const double* norm_words) const;
-  // Of a range of a block: `apart` rows by their own gradients, or left as they are where these follow. With hashes of the state
-  // where it is durable: they have begun.
-  void update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart, UpdateHashes* hashes = nullptr) const;
+  // Of a range of a block: `touched` rows by their own gradients, or left as they are where these follow. With hashes of the
+  // state where it is durable: they have begun.
+  void update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched, UpdateHashes* hashes = nullptr) const;
   // Where squares_with_update(). A block's updates come in order, none of another block between them: what they have of its
   // tree goes from one to the next in the open nodes of `norm_words`. The last leaves what finish_gradient() does. False where it
   // is not finite.
@@ -55,7 +55,7 @@ class OptimizerOps {
   const ThreadPool& pool() const { return pool_; }
 
  private:
-  void update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& apart, std::int64_t first,
+  void update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched, std::int64_t first,
                        std::int64_t last) const;
 
   const UnitGraph& graph_;

@@ -15,8 +15,8 @@ def times_in_step(when, turns):
 
 
 def operations(plan, shown=0):
-    """[{id, kind, lane, when, times, of, micro_batch, micro_batches, bytes, waits [[id, turn]], begin_s, end_s}] of a turn, one of those that the
-    plan has times of; `of` is a unit or a block, or None."""
+    """[{id, kind, lane, when, times, of, micro_batch, micro_batches, bytes, waits [[id, turn]], begin_s, end_s}] of a
+    turn, one of those that the plan has times of; `of` is a unit or a block, or None."""
     columns = plan["ops"]
     unit_s = columns["time_unit_s"]
     rows = []
@@ -24,8 +24,8 @@ def operations(plan, shown=0):
         of = columns["of"][id_]
         begin, duration = columns["begin"][shown][id_], columns["duration"][shown][id_]
         row = dict(columns["classes"][columns["class"][id_]])
-        row.update(id=id_, times=times_in_step(row["when"], columns["turns"]), of=columns["names"][of] if of >= 0 else None,
-                   micro_batch=columns["micro_batch"][id_],
+        row.update(id=id_, times=times_in_step(row["when"], columns["turns"]),
+                   of=columns["names"][of] if of >= 0 else None, micro_batch=columns["micro_batch"][id_],
                    waits=[[id_ - wait, 0] if wait >= 0 else [-1 - wait, -1] for wait in columns["waits"][id_]],
                    begin_s=begin * unit_s, end_s=(begin + duration) * unit_s)
         rows.append(row)

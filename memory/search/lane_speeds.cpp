@@ -35,11 +35,6 @@ double move_s(const Op& op, double bytes_a_second, double small_requests_a_secon
   return byte_s * static_cast<double>(op.bytes) + request_s * static_cast<double>(requests);
 }
 
-// State that outlives the process is hashed while it is updated: so much longer takes an update then, of the same elements, on
-// the machines where it was measured (tools/bench/run hashed_update: 1.7 to 1.9 times the time of the threads). It is more
-// arithmetic in the same loop, and hardly depends on the memory that the profile is about.
-constexpr double kHashedUpdate = 1.7;
-
 // Passes take as long as their reads; writes go on beside them. Two threads of a server: 43 GB/s where all is read, 63 where
 // y += x, 80 in updates, which read 16 of their 28 bytes. So much longer than by the rate of updates passes take for their bytes.
 double time_by_update_rate(const Op& op) {
@@ -70,7 +65,7 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
       return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
     case Lane::update:
       return op.work.bytes / machine.update_bytes * time_by_update_rate(op) *
-             (choices.slots == 2 && updates_block(op) ? kHashedUpdate : 1);
+             (choices.slots == 2 && updates_block(op) ? machine.hashed_update : 1);
     case Lane::network:
       return static_cast<double>(op.bytes) / machine.network_bytes;
     case Lane::upload:

@@ -14,9 +14,6 @@ struct Budgets {
   Bytes nvme = 0;  // 0: no directory was given
 };
 
-enum class SavedRequest : std::uint8_t { automatic, device, recompute, host, nvme };
-enum class Durability : std::uint8_t { automatic, step, checkpoint };
-
 // any: the first plan that is found to fit, to know that there is one, without weighing.
 enum class Goal : std::uint8_t { fastest, any };
 

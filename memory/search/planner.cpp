@@ -35,12 +35,12 @@ struct Ranked {
 class Search {
  public:
   // `whole`: what the graphs are a sample of.
-  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const RunBoth& run_both,
+  Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const PairRunner& run_pair,
          const UnitGraph* whole = nullptr)
       : graphs_(graphs),
         machine_(machine),
         request_(request),
-        run_both_(run_both),
+        run_pair_(run_pair),
         is_sample_(whole != nullptr),
         outlines_(graphs_, machine, request_),
         filling_(graphs_, request_, whole),
@@ -171,7 +171,7 @@ class Search {
     if (is_sample_) found = each_order_in_turn(found);
     found.resize(std::min(found.size(), kRefined));
     if (is_sample_) return refine(found);
-    const RunBoth by_itself = one_after_the_other;
+    const PairRunner by_itself = one_after_the_other;
     std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
     for (Search& half : halves) half.begin_after(*this);
     const auto refine_half = [&](std::size_t half) {
@@ -179,7 +179,7 @@ class Search {
       for (std::size_t i = half; i < found.size(); i += 2) mine.push_back(found[i]);
       halves[half].refine(mine);
     };
-    run_both_([&] { refine_half(0); }, [&] { refine_half(1); });
+    run_pair_([&] { refine_half(0); }, [&] { refine_half(1); });
     for (Search& half : halves) {
       trial_plans_built_ += half.filling_.plans_built();
       if (!half.best_ || half.best_seconds_ >= best_seconds_) continue;
@@ -194,9 +194,8 @@ class Search {
   static std::vector<Ranked> each_order_in_turn(const std::vector<Ranked>& sorted) {
     std::vector<std::pair<std::size_t, const Ranked*>> places;
     for (const Ranked& ranked : sorted) {
-      const auto before = std::count_if(places.begin(), places.end(), [&](const auto& place) {
-        return place.second->outline.ordered_alike(ranked.outline);
-      });
+      const auto before = std::count_if(places.begin(), places.end(),
+                                        [&](const auto& place) { return place.second->outline.ordered_alike(ranked.outline); });
       places.emplace_back(static_cast<std::size_t>(before), &ranked);
     }
     std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -215,8 +214,8 @@ class Search {
     std::vector<std::vector<Outline>> tried(found.size());
     for (std::size_t i = 0; i < found.size(); ++i) {
       const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &found[i], [&](const Ranked& before) {
-        return before.outline.ordered_alike(found[i].outline);
-      });
+                                        return before.outline.ordered_alike(found[i].outline);
+                                      });
       if (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample) vary_details(found[i], tried[i]);
     }
     if (is_sample_ || found.empty()) return;
@@ -262,8 +261,7 @@ class Search {
     if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
     if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
       is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
-    if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
-      is_better(&Outline::update_chunk, outline.update_chunk / 2);
+    if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
     if (outlines_.may_defer(outline.update)) {
       for (int share = kDeferredAtFirst; share > 0; share /= 2) {
         while (outline.deferred + share <= Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + share)) {
@@ -303,7 +301,7 @@ class Search {
   // depend on how many there are: the best outline of each such choice is tried, and the others as far as there is time.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
-    run_both_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
+    run_pair_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
     weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
     trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
@@ -341,7 +339,7 @@ class Search {
     const GraphCandidates graphs = trial_graphs();
     std::vector<Outline> outlines = outlines_.all(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
-    const RunBoth by_itself = one_after_the_other;  // two of these run at once
+    const PairRunner by_itself = one_after_the_other;  // two of these run at once
     Search trial(graphs, machine_, trial_request(), by_itself, graphs_.tiled);
     for (const Outline& outline : outlines) {
       if (!trial.is_good_enough()) trial.consider(outline);
@@ -389,26 +387,26 @@ class Search {
   const GraphCandidates graphs_;
   const MachineProfile& machine_;
   const PlanRequest request_;
-  const RunBoth& run_both_;
+  const PairRunner& run_pair_;
   const bool is_sample_;
   const Outlines outlines_;
   Filling filling_;
   const double least_compute_s_;
   int trial_plans_built_ = 0;
   std::optional<Choices> best_;  // its plan is built again at the end: a large one is not to be kept beside those that are tried
-  Prediction prediction_;  // of the best
+  Prediction prediction_;        // of the best
   double best_seconds_ = std::numeric_limits<double>::infinity();
   std::size_t spent_before_ = 0;
-  std::size_t weighed_ = 0;  // operations of all plans that were
-  std::vector<Ranked> ranking_;  // what fitted
+  std::size_t weighed_ = 0;                                  // operations of all plans that were
+  std::vector<Ranked> ranking_;                              // what fitted
   std::vector<std::pair<Choices, double>> weighed_choices_;  // and the seconds of their plans
 };
 
 }  // namespace
 
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
-                      const RunBoth& run_both) {
-  return Search(graphs, machine, request, run_both).run();
+                      const PairRunner& run_pair) {
+  return Search(graphs, machine, request, run_pair).run();
 }
 
 }  // namespace spillway

@@ -8,8 +8,8 @@
 
 #include "memory/machine.h"
 #include "memory/plan.h"
+#include "memory/search/pair_runner.h"
 #include "memory/search/plan_request.h"
-#include "memory/search/run_both.h"
 #include "memory/search/simulate.h"
 
 namespace spillway {
@@ -25,6 +25,6 @@ struct PlanOutcome {
 };
 
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
-                      const RunBoth& run_both = one_after_the_other);
+                      const PairRunner& run_pair = one_after_the_other);
 
 }  // namespace spillway

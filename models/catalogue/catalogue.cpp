@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "memory/edit_distance.h"
 #include "memory/error.h"
 
 namespace spillway {
@@ -19,21 +19,6 @@ std::string lower(std::string_view text) {
   std::transform(result.begin(), result.end(), result.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return result;
-}
-
-// Insertions, deletions and replacements of one letter that lead from a to b.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
 }
 
 std::string nearest_names(std::string_view name) {

@@ -1,5 +1,5 @@
-"""--device cpu-apart: a device whose memory is apart from the host's. State, gradients and activations rest on three tiers, updates run on
-either side, and the bits are those of the CPU in core."""
+"""--device cpu-apart: a device whose memory is apart from the host's. State, gradients and activations rest on three
+tiers, updates run on either side, and the bits are those of the CPU in core."""
 import itertools
 import unittest
 
@@ -16,8 +16,9 @@ class ApartGolden(CommandTest):
     def test_golden_curves(self):
         for update_on, tier in (("host", "host"), ("device", "nvme")):
             self.each(lambda golden: self.train(golden.flags(
-                device="cpu-apart", micro_batch_size=1, device_memory="64MiB", host_memory="256MiB", nvme=self.fresh_directory("nvme"),
-                update_on=update_on, parameter_tier=tier, optimizer_tier=tier, activation_tier="host")), FP32)
+                device="cpu-apart", micro_batch_size=1, device_memory="64MiB", host_memory="256MiB",
+                nvme=self.fresh_directory("nvme"), update_on=update_on, parameter_tier=tier, optimizer_tier=tier,
+                activation_tier="host")), FP32)
 
 
 class Apart(CommandTest):
@@ -28,10 +29,12 @@ class Apart(CommandTest):
         cls.nvme = cls.fresh_directory("nvme")
 
     def flags(self, **changes):
-        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS, **changes})
+        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 3,
+                                    "train_iters": STEPS, **changes})
 
     def apart(self, **changes):
-        return self.flags(**{"device": "cpu-apart", "device_memory": "64MiB", "host_memory": "256MiB", "nvme": self.nvme, **changes})
+        return self.flags(**{"device": "cpu-apart", "device_memory": "64MiB", "host_memory": "256MiB",
+                             "nvme": self.nvme, **changes})
 
     def check_peaks(self, run_):
         for record in run_.log:
@@ -39,32 +42,37 @@ class Apart(CommandTest):
                 self.assertEqual(record[f"{tier}_peak_bytes"], run_.plan["tiers"][tier]["peak_bytes"], tier)
 
     def test_no_placement_changes_a_bit(self):
-        """All tiers of parameters and optimizer, where updates run, orders and times of updates: each pair of values somewhere."""
+        """All tiers of parameters and optimizer, where updates run, orders and times of updates: each pair of values
+        somewhere.
+        """
         reference = self.train(self.flags(order="horizontal", update="after", activation_tier="device"))
         clipped = [record["grad_norm"] > self.golden.json["clip_norm"] for record in reference.log]
         self.assertTrue(any(clipped))
-        cases = itertools.product(TIERS, TIERS, ("host", "device"), ("horizontal", "vertical"), ("after", "in-next-forward"))
+        cases = itertools.product(TIERS, TIERS, ("host", "device"), ("horizontal", "vertical"),
+                                  ("after", "in-next-forward"))
         for index, (parameters, optimizer, update_on, order, update) in enumerate(cases):
             if (index * 7) % 3:  # a third of them
                 continue
             activations = ("auto", "recompute", "host", "nvme", "device")[index % 5]
-            with self.subTest(parameters=parameters, optimizer=optimizer, update_on=update_on, order=order, update=update, activations=activations):
-                run_ = self.train(self.apart(parameter_tier=parameters, optimizer_tier=optimizer, update_on=update_on, order=order,
-                                             update=update, activation_tier=activations))
+            with self.subTest(parameters=parameters, optimizer=optimizer, update_on=update_on, order=order,
+                              update=update, activations=activations):
+                run_ = self.train(self.apart(parameter_tier=parameters, optimizer_tier=optimizer, update_on=update_on,
+                                             order=order, update=update, activation_tier=activations))
                 self.assertEqual(run_.result(), reference.result())
                 self.check_peaks(run_)
                 lanes = {lane["name"] for lane in run_.plan["lanes"]}
                 if update_on == "host" or parameters != "device" or optimizer != "device":
                     self.assertIn("upload", lanes)
                 self.assertEqual("update" in lanes, update_on == "host")
-                self.assertEqual("nvme_read" in lanes, "nvme" in (parameters, optimizer, activations) or run_.plan["nvme_per_step"]["read_bytes"] > 0)
+                self.assertEqual("nvme_read" in lanes, "nvme" in (parameters, optimizer, activations)
+                                 or run_.plan["nvme_per_step"]["read_bytes"] > 0)
 
     def test_without_clipping_updates_run_in_the_backward(self):
         for state in ("exact", "compact"):
             reference = self.train(self.flags(clip_grad=0, state=state))
             for update_on in ("host", "device"):
-                run_ = self.train(self.apart(clip_grad=0, state=state, update="in-backward", update_on=update_on, parameter_tier="host",
-                                             optimizer_tier="nvme"))
+                run_ = self.train(self.apart(clip_grad=0, state=state, update="in-backward", update_on=update_on,
+                                             parameter_tier="host", optimizer_tier="nvme"))
                 self.assertEqual(run_.choices()["update"], "in-backward")
                 self.assertEqual(run_.result(), reference.result())
 
@@ -89,7 +97,8 @@ class Apart(CommandTest):
         self.check_refusal(run("train", *arguments(self.apart(host_memory="0"))), 2, "--host-memory: found 0")
         saved = self.fresh("plan")
         self.assertEqual(run("plan", *arguments(self.apart(format="json", out=saved))).code, 0)
-        self.check_refusal(run("train", *arguments(self.flags(nvme=self.nvme, plan=saved))), 2, "a device with memory of its own")
+        self.check_refusal(run("train", *arguments(self.flags(nvme=self.nvme, plan=saved))), 2,
+                           "a device with memory of its own")
         again = self.train(self.apart(plan=saved))
         self.assertEqual(again.choices()["tiers"], list(TIERS))
         self.check_refusal(run("train", *arguments(self.apart(update="in-backward"))), 2, "--clip-grad 0")

@@ -190,7 +190,8 @@ class CommandLine(CommandTest):
         flags = self.flags(micro_batch_size=1, global_batch_size=1)
         texts = [run("plan", *arguments(flags)).out, self.train(flags).outcome.out]
         for text in texts:
-            self.assertNotRegex(text, r"\b1 (units|blocks|threads|tokens|sequences|files|positions|steps|micro-batches)\b")
+            self.assertNotRegex(text, r"\b1 "
+                                      r"(units|blocks|threads|tokens|sequences|files|positions|steps|micro-batches)\b")
         self.assertIn("in 1 micro-batch\n", texts[0])
 
     # --- commands that read a run ---

@@ -1,5 +1,5 @@
-"""No placement, schedule or budget changes the result: losses, gradient norms and the state at the end are those of the run in core,
-bit for bit, while plans differ and bytes really move (as the kernel counts them)."""
+"""No placement, schedule or budget changes the result: losses, gradient norms and the state at the end are those of the
+run in core, bit for bit, while plans differ and bytes really move (as the kernel counts them)."""
 import itertools
 import unittest
 
@@ -24,7 +24,8 @@ class Equivalence(CommandTest):
 
     def flags(self, form, **changes):
         """Three micro-batches of one row: a batch of six rows would be another sum."""
-        return self.golden.flags(**{"dtype": None, "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS, **FORMS[form], **changes})
+        return self.golden.flags(**{"dtype": None, "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS,
+                                    **FORMS[form], **changes})
 
     def reference(self, form, **changes):
         """The plain run in core, made once for each question."""
@@ -51,7 +52,8 @@ class Equivalence(CommandTest):
         for record in run.log[1:]:  # the first has no update of a step before to make
             moved = (record["nvme_read_bytes"], record["nvme_written_bytes"])
             planned_moves = (planned["read_bytes"], planned["written_bytes"])
-            again = run.choices()["update"] == "in-backward" and run.choices()["clip"] and record["grad_norm"] > self.golden.json["clip_norm"]
+            again = run.choices()["update"] == "in-backward" and run.choices()["clip"] and record[
+                "grad_norm"] > self.golden.json["clip_norm"]
             # Where clipping acted after all, a speculative step ran twice.
             self.assertEqual(moved, tuple(2 * bytes_ for bytes_ in planned_moves) if again else planned_moves)
 
@@ -60,7 +62,8 @@ class Equivalence(CommandTest):
         programs = set()
         for order, update, activation in itertools.product(ORDERS, UPDATES, ACTIVATIONS):
             with self.subTest(form=form, order=order, update=update, activation=activation, **changes):
-                run = self.train(self.flags(form, order=order, update=update, activation_tier=activation, nvme=self.nvme, **ALL_ON_NVME, **changes))
+                run = self.train(self.flags(form, order=order, update=update, activation_tier=activation,
+                                            nvme=self.nvme, **ALL_ON_NVME, **changes))
                 choices = run.choices()
                 self.assertEqual((choices["order"], choices["update"]), (order, update))
                 wanted = {"device": "keep", "recompute": "recompute", "nvme": "spill"}[activation]
@@ -68,7 +71,8 @@ class Equivalence(CommandTest):
                 self.check_same(run, reference)
                 self.check_offloaded(run, reference)
                 programs.add(run.plan["ops"]["digest"])
-        self.assertEqual(len(programs), len(ORDERS) * len(UPDATES) * len(ACTIVATIONS), "some of these plans were one and the same")
+        self.assertEqual(len(programs), len(ORDERS) * len(UPDATES) * len(ACTIVATIONS),
+                         "some of these plans were one and the same")
 
     def test_schedules_exact(self):
         self.each_schedule("exact")
@@ -114,7 +118,8 @@ class Equivalence(CommandTest):
         for order, update, activation in itertools.product(ORDERS, UPDATES, ACTIVATIONS):
             with self.subTest(order=order, update=update, activation=activation):
                 reference = self.reference("exact")
-                flags = self.flags("exact", order=order, update=update, activation_tier=activation, nvme=self.nvme, **ALL_ON_NVME)
+                flags = self.flags("exact", order=order, update=update, activation_tier=activation, nvme=self.nvme,
+                                   **ALL_ON_NVME)
                 run = self.train({**flags, "device_memory": self.smallest_budget(flags, 16384)})
                 self.check_same(run, reference)
 
@@ -129,7 +134,8 @@ class Equivalence(CommandTest):
 
     def test_saved_plan(self):
         reference = self.reference("exact")
-        flags = self.flags("exact", nvme=self.nvme, order="vertical", update="in-backward", activation_tier="nvme", **ALL_ON_NVME)
+        flags = self.flags("exact", nvme=self.nvme, order="vertical", update="in-backward", activation_tier="nvme",
+                           **ALL_ON_NVME)
         first = self.train(flags)
         again = self.train(self.flags("exact", nvme=self.nvme, plan=first.path / "plan.json"))
         self.assertEqual(again.choices(), first.choices())
@@ -140,7 +146,8 @@ class Equivalence(CommandTest):
         flags["device_memory"] = self.smallest_budget(flags)
         plan, _ = self.plan(flags)
         words = plan["flags"].split()
-        again, _ = self.plan({"profile": flags["profile"], **{words[i][2:].replace("-", "_"): words[i + 1] for i in range(0, len(words), 2)}})
+        again, _ = self.plan({"profile": flags["profile"],
+                              **{words[i][2:].replace("-", "_"): words[i + 1] for i in range(0, len(words), 2)}})
         self.assertEqual(again["choices"], plan["choices"])
 
     @unittest.skipIf(SANITIZED, "a sanitizer's own files and memory are counted, too")
@@ -149,7 +156,8 @@ class Equivalence(CommandTest):
         if kind in ("tmpfs", "ramfs", "overlay"):
             self.skipTest(f"{self.directory} is on {kind}: its reads and writes are not counted")
         # A budget of what is available would be another each time.
-        changes = dict(order="vertical", update="after", activation_tier="nvme", nvme=self.nvme, log_interval=50, device_memory="1GiB", **ALL_ON_NVME)
+        changes = dict(order="vertical", update="after", activation_tier="nvme", nvme=self.nvme, log_interval=50,
+                       device_memory="1GiB", **ALL_ON_NVME)
         few, many = 3, 43
         short = self.train(self.flags("exact", **{**changes, "train_iters": few}))
         long = self.train(self.flags("exact", **{**changes, "train_iters": many}))
@@ -162,7 +170,8 @@ class Equivalence(CommandTest):
             self.assertGreater(bytes_, 1 << 20)
             self.assertAlmostEqual(counted[what] / bytes_, 1, delta=0.03, msg=what)
         in_core = self.train(self.flags("exact", train_iters=many))
-        self.assertLess(in_core.outcome.read_bytes, planned["read_bytes"], "a run in core must read nothing while it trains")
+        self.assertLess(in_core.outcome.read_bytes, planned["read_bytes"],
+                        "a run in core must read nothing while it trains")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ class Evaluation(CommandTest):
         return json.loads(outcome.out)
 
     def flags(self, golden, **changes):
-        return {"model": golden.model, "data": golden.data, "seq_length": golden.json["seq_len"], "dtype": "fp32", **changes}
+        return {"model": golden.model, "data": golden.data, "seq_length": golden.json["seq_len"], "dtype": "fp32",
+                **changes}
 
     def test_loss_of_the_first_batch_is_the_golden_one(self):
         for name in golden_names():
@@ -49,7 +50,8 @@ class Evaluation(CommandTest):
 
     def test_refusals(self):
         golden = Golden("qwen3", self.directory)
-        for change, fragment in (({"data": None}, "--data"), ({"model": None}, "--model"), ({"step": 1}, "--step"), ({"load": self.fresh_directory()}, "run.json"),
+        for change, fragment in (({"data": None}, "--data"), ({"model": None}, "--model"), ({"step": 1}, "--step"),
+                                 ({"load": self.fresh_directory()}, "run.json"),
                                  ({"data": "nowhere"}, "nowhere")):
             with self.subTest(change):
                 self.check_refusal(run("eval", *arguments(self.flags(golden, **change))), 2, fragment)

@@ -1,4 +1,5 @@
-"""A run written as a Hugging Face directory: every weight of it, the configuration kept, nothing left where it fails."""
+"""A run written as a Hugging Face directory: every weight of it, the configuration kept, nothing left where it fails.
+"""
 import json
 import pathlib
 import re
@@ -65,15 +66,16 @@ class Export(CommandTest):
         shutil.copytree(golden.model, model)
         config = json.loads((model / "config.json").read_text())
         (model / "config.json").write_text(json.dumps({**config, "a_key_of_ours": {"kept": [1, 2.5, None]}}))
-        files = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation_config.json",
-                 "chat_template.jinja")
+        files = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+                 "generation_config.json", "chat_template.jinja")
         for file in files:
             (model / file).write_text("{} " + file)
         out = self.export(self.untouched(golden, model=model))
         self.assertEqual(json.loads((out / "config.json").read_text())["a_key_of_ours"], {"kept": [1, 2.5, None]})
         for file in files:
             self.assertEqual((out / file).read_text(), "{} " + file)
-        self.assertEqual(sorted(path.name for path in out.iterdir()), sorted((*files, "config.json", "model.safetensors")))
+        self.assertEqual(sorted(path.name for path in out.iterdir()),
+                         sorted((*files, "config.json", "model.safetensors")))
 
     def test_a_step_is_chosen_and_what_is_exported_trains_on(self):
         golden = Golden("gpt2", self.directory)
@@ -94,7 +96,8 @@ class Export(CommandTest):
         self.export(run_, 2, "--dtype", dtype="fp8")
         self.export(run_, 2, "--max-shard-size", max_shard_size="much")
         place = self.fresh_directory("full")
-        outcome = run("export", *arguments({"load": run_.path, "out": place / "hf"}), prefix=(sys.executable, "-c", FULL))
+        outcome = run("export", *arguments({"load": run_.path, "out": place / "hf"}),
+                      prefix=(sys.executable, "-c", FULL))
         self.check_refusal(outcome, 4, "hf")
         self.assertEqual(list(place.iterdir()), [])
 

@@ -1,14 +1,16 @@
-"""Golden cases through the command: the losses and gradient norms of an independent implementation (tests/data/golden/README.md)."""
+"""Golden cases through the command: the losses and gradient norms of an independent implementation
+(tests/data/golden/README.md).
+"""
 import unittest
 
 from harness import CommandTest, Golden, golden_names
 
-# Relative, as that README has them for fp32: first loss, losses, first gradient norm, last gradient norm. Norms between are given
-# the last one's.
+# Relative, as that README has them for fp32: first loss, losses, first gradient norm, last gradient norm. Norms between
+# are given the last one's.
 FP32 = (1e-5, 2e-4, 1e-4, 1e-3)
-# Weights and activations are rounded to 8 bits: an error of epsilon / (2 sqrt 3) in the mean square each. About 50 roundings lie on
-# a path through 2 or 3 layers and back and add as squares: 2 epsilon on a gradient; a loss is a mean over ~100 tokens of far
-# smaller slopes, epsilon / 2, and drifts with the weights by as much again over the steps.
+# Weights and activations are rounded to 8 bits: an error of epsilon / (2 sqrt 3) in the mean square each. About 50
+# roundings lie on a path through 2 or 3 layers and back and add as squares: 2 epsilon on a gradient; a loss is a mean
+# over ~100 tokens of far smaller slopes, epsilon / 2, and drifts with the weights by as much again over the steps.
 EPSILON = 2.0 ** -7
 BF16 = (EPSILON / 2, EPSILON, 2 * EPSILON, 6 * EPSILON)
 
@@ -20,7 +22,8 @@ class GoldenCurves(CommandTest):
         loss = [abs(record["loss"] - want) / want for record, want in zip(run.log, g["losses"])]
         norm = [abs(record["grad_norm"] - want) / want for record, want in zip(run.log, g["grad_norms"])]
         found = (loss[0], max(loss), norm[0], max(norm))
-        print(f"{golden.name}: loss0 {found[0]:.1e}, losses {found[1]:.1e}, first norm {found[2]:.1e}, norms {found[3]:.1e}")
+        print(f"{golden.name}: loss0 {found[0]:.1e}, losses {found[1]:.1e}, first norm {found[2]:.1e}, norms "
+              f"{found[3]:.1e}")
         for what, error, limit in zip(("loss0", "losses", "first norm", "norms"), found, allow):
             self.assertLessEqual(error, limit, f"{golden.name}: {what}")
         self.assertEqual([record["lr"] for record in run.log], g["schedule"]["lrs"])
@@ -34,7 +37,8 @@ class GoldenCurves(CommandTest):
                 self.check(golden, curve_of(golden), allow)
 
     def test_cases_clip_in_some_steps(self):
-        clipped = [want > g["clip_norm"] for g in (Golden(name, self.directory).json for name in golden_names()) for want in g["grad_norms"]]
+        clipped = [want > g["clip_norm"] for g in (Golden(name, self.directory).json for name in golden_names())
+                   for want in g["grad_norms"]]
         self.assertGreater(sum(clipped), len(clipped) // 4)
         self.assertLess(sum(clipped), len(clipped))
 

@@ -1,7 +1,8 @@
 """What the tests of the command share: running it, what it wrote, model directories and data to run it on.
 
-Not here: what is expected of a run (the *_test.py beside this file). Standard library only. The program is $SPILLWAY; files
-go to a directory below $SPILLWAY_TEST_SPACE, or below the current one: on a real disk, since bytes moved are counted.
+Not here: what is expected of a run (the *_test.py beside this file). Standard library only. The program is $SPILLWAY;
+files go to a directory below $SPILLWAY_TEST_SPACE, or below the current one: on a real disk, since bytes moved are
+counted.
 """
 import hashlib
 import json
@@ -24,12 +25,13 @@ PROGRAM = os.environ.get("SPILLWAY", "")
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 GOLDEN = DATA / "golden"
 SANITIZED = os.environ.get("SPILLWAY_SANITIZED", "") == "1"  # memory and speed are not the program's own then
-PATIENCE = int(os.environ.get("SPILLWAY_PATIENCE", "1"))  # times as long as a release build takes may be waited for the program
+# times as long as a release build takes may be waited for the program
+PATIENCE = int(os.environ.get("SPILLWAY_PATIENCE", "1"))
 MIB = 1 << 20
 PROCESS_OVERHEAD = 150 * MIB
 
 
-# --- safetensors ------------------------------------------------------------------------------------------------------------
+# --- safetensors ------------------------------------------------------------------------------------------------------
 
 def read_safetensors(path):
     """{name: (dtype, shape, bytes)}"""
@@ -38,7 +40,8 @@ def read_safetensors(path):
     header = json.loads(raw[8:8 + length])
     header.pop("__metadata__", None)
     data = raw[8 + length:]
-    return {name: (t["dtype"], t["shape"], data[t["data_offsets"][0]:t["data_offsets"][1]]) for name, t in header.items()}
+    return {name: (t["dtype"], t["shape"], data[t["data_offsets"][0]:t["data_offsets"][1]])
+            for name, t in header.items()}
 
 
 def safetensors_bytes(tensors, header=None):
@@ -52,11 +55,24 @@ def safetensors_bytes(tensors, header=None):
     return struct.pack("<Q", len(text)) + text + data
 
 
+def edited(whole, path, value):
+    """A copy of what a JSON file says, with another value (None: none) where that path of keys leads."""
+    copy = json.loads(json.dumps(whole))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return copy
+
+
 def sha256(path):
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
-# --- golden cases -----------------------------------------------------------------------------------------------------------
+# --- golden cases -----------------------------------------------------------------------------------------------------
 
 class Golden:
     """A golden case as the command takes it: rows of input_ids (and labels) in the order that it was trained in."""
@@ -93,10 +109,10 @@ class Golden:
 
 
 def golden_names():
-    return sorted(path.name for path in GOLDEN.iterdir() if (path / "golden.json").exists() and path.name != "mixtral")
+    return sorted(path.name for path in GOLDEN.iterdir() if (path / "golden.json").exists())
 
 
-# --- running ----------------------------------------------------------------------------------------------------------------
+# --- running ----------------------------------------------------------------------------------------------------------
 
 def arguments(flags):
     made = []
@@ -105,7 +121,8 @@ def arguments(flags):
             continue
         made.append("--" + name.replace("_", "-"))
         if value is not True:
-            made += [os.fspath(v) if isinstance(v, os.PathLike) else str(v) for v in (value if isinstance(value, list) else [value])]
+            made += [os.fspath(v) if isinstance(v, os.PathLike) else str(v)
+                     for v in (value if isinstance(value, list) else [value])]
     return made
 
 
@@ -120,8 +137,8 @@ class Outcome:
 
 
 def begin(*words, cwd=None, stdout=subprocess.PIPE, prefix=(), environment=None):
-    return subprocess.Popen([*prefix, PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-                            cwd=cwd, env={**os.environ, **(environment or {})})
+    return subprocess.Popen([*prefix, PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=stdout,
+                            stderr=subprocess.PIPE, cwd=cwd, env={**os.environ, **(environment or {})})
 
 
 def has_ended(process):
@@ -240,7 +257,9 @@ class CommandTest(unittest.TestCase):
         return self.plan({**flags, "device_memory": budget})[1].code == 0
 
     def smallest_budget(self, flags, granularity=4096):
-        """The fewest bytes of device memory, to a multiple of the granularity, that a plan fits into. Found by asking the program."""
+        """The fewest bytes of device memory, to a multiple of the granularity, that a plan fits into. Found by asking
+        the program.
+        """
         low, high = 0, 64
         while not self.fits(flags, high * granularity):
             low, high = high, high * 2
@@ -261,7 +280,8 @@ class CommandTest(unittest.TestCase):
         errors = [line for line in lines if line.startswith("error: ")]
         self.assertIn(fragment.lower(), errors[0].lower(), str(outcome))
         self.assertLessEqual(len(lines) - lines.index(errors[0]), 6, "more than a few lines of help: " + str(outcome))
-        for raw in ("terminate called", "std::", "what():", "bad_alloc", "Aborted", "json.exception", "filesystem error", "unexpected:"):
+        for raw in ("terminate called", "std::", "what():", "bad_alloc", "Aborted", "json.exception",
+                    "filesystem error", "unexpected:"):
             self.assertNotIn(raw, outcome.err + outcome.out, str(outcome))
         self.assertNotRegex(outcome.err, r"(?m)[^.]\.\.$", "a sentence that ends twice: " + str(outcome))
 

@@ -1,17 +1,19 @@
-"""What a run takes: planned peaks are the recorded ones, and the process stays within the plan and its stated overhead, also where
-the system enforces it."""
+"""What a run takes: planned peaks are the recorded ones, and the process stays within the plan and its stated overhead,
+also where the system enforces it."""
 import json
 import os
 import pathlib
 import time
 import unittest
 
-from harness import MIB, PROCESS_OVERHEAD, SANITIZED, CommandTest, arguments, run
+from harness import MIB, PROCESS_OVERHEAD, SANITIZED, CommandTest
 
 # 29 million parameters: their state alone is 350 MB.
-SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4,
-         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 16384, "max_position_embeddings": 512,
-         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1536,
+         "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+         "vocab_size": 16384, "max_position_embeddings": 512,
+         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
 ROWS, LENGTH = 4, 128
 
 
@@ -62,11 +64,13 @@ class Memory(CommandTest):
         # The same few rows again and again, so that the loss falls within a few steps.
         with open(cls.data, "w") as out:
             for row in range(ROWS):
-                out.write(json.dumps({"input_ids": [(i * i * 7 + row * 131) % 16384 for i in range(LENGTH + 1)]}) + "\n")
+                out.write(json.dumps({"input_ids": [(i * i * 7 + row * 131) % 16384 for i in range(LENGTH + 1)]})
+                          + "\n")
         cls.nvme = cls.fresh_directory("nvme")
 
     def flags(self, **changes):
-        return {"model": self.model, "data": self.data, "data_order": "sequential", "seq_length": LENGTH, "micro_batch_size": 1, "global_batch_size": ROWS,
+        return {"model": self.model, "data": self.data, "data_order": "sequential", "seq_length": LENGTH,
+                "micro_batch_size": 1, "global_batch_size": ROWS,
                 "train_iters": 3, "lr": 1e-3, "lr_decay_style": "constant", "nvme": self.nvme,
                 "profile": pathlib.Path(__file__).parent.parent / "data" / "machine.json", **changes}
 
@@ -95,7 +99,8 @@ class Memory(CommandTest):
     def check_resident(self, run_):
         planned = run_.plan["tiers"]["device"]["peak_bytes"]
         over = run_.outcome.resident_bytes - planned
-        print(f"planned {planned / MIB:.1f} MiB, resident {run_.outcome.resident_bytes / MIB:.1f} MiB: {over / MIB:.1f} MiB over")
+        print(f"planned {planned / MIB:.1f} MiB, resident {run_.outcome.resident_bytes / MIB:.1f} MiB: "
+              f"{over / MIB:.1f} MiB over")
         self.assertLessEqual(over, PROCESS_OVERHEAD)
 
     def budgets(self):

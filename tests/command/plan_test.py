@@ -1,55 +1,16 @@
 """spillway plan: the table, plan.json and the page. What bad input does to it: bad_input_test.py."""
-import html.parser
 import json
-import pathlib
 import shlex
 import shutil
 import signal
 import unittest
 
-from harness import (DATA, GOLDEN, MIB, CommandTest, Golden, Run, arguments, begin, finish, has_ended, operations, run, send_signal, wait_for_steps)
+from harness import (DATA, GOLDEN, MIB, Run, arguments, begin, finish, has_ended, operations, run, send_signal,
+                     wait_for_steps)
+from planning import Page, PlanTest, shape
 
 
-class Page(html.parser.HTMLParser):
-    """The elements of a page, and the text of its scripts."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.scripts, self.open_script = [], [], False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        self.open_script = tag == "script"
-        if self.open_script:
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        self.open_script = self.open_script and tag != "script"
-
-    def handle_data(self, data):
-        if self.open_script:
-            self.scripts[-1] += data
-
-
-def shape(value):
-    """The keys of an object, at every depth; of a list those of its first entry."""
-    if isinstance(value, dict):
-        return {key: shape(entry) for key, entry in value.items()}
-    return [shape(entry) for entry in value[:1]] if isinstance(value, list) else None
-
-
-class Plan(CommandTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.golden = Golden("qwen3", cls.directory)
-        cls.nvme = cls.fresh_directory("nvme")
-
-    def flags(self, **changes):
-        return self.golden.flags(**{"nvme": f"{self.nvme}=64MiB", "device_memory": "4MiB", "global_batch_size": 8, "micro_batch_size": 2,
-                                    "optimizer_tier": "nvme", **changes})
-
+class Plan(PlanTest):
     def test_every_field_of_the_contract(self):
         plan, _ = self.plan(self.flags(nvme_tbw="600TB"))
         self.assertIs(plan["fits"], True)
@@ -57,7 +18,8 @@ class Plan(CommandTest):
             self.assertGreater(plan["model"][name], 0)
         self.assertEqual(plan["process_overhead_bytes"], 150 * MIB)
         for tier in ("device", "host", "nvme"):
-            self.assertEqual(set(plan["tiers"][tier]["at_rest"]), {"parameters", "optimizer", "gradients", "activations", "staging"})
+            self.assertEqual(set(plan["tiers"][tier]["at_rest"]),
+                             {"parameters", "optimizer", "gradients", "activations", "staging"})
             self.assertLessEqual(plan["tiers"][tier]["peak_bytes"], plan["tiers"][tier]["budget_bytes"])
         self.assertEqual([lane["name"] for lane in plan["lanes"]], ["compute", "nvme_read", "nvme_write", "update"])
         for lane in plan["lanes"]:
@@ -89,7 +51,8 @@ class Plan(CommandTest):
         count = plan["ops"]["count"]
         for column in ("class", "of", "micro_batch", "waits"):
             self.assertEqual(len(plan["ops"][column]), count, column)
-        self.assertEqual([len(times) for times in plan["ops"]["begin"] + plan["ops"]["duration"]], 2 * len(plan["ops"]["shown_turns"]) * [count])
+        self.assertEqual([len(times) for times in plan["ops"]["begin"] + plan["ops"]["duration"]],
+                         2 * len(plan["ops"]["shown_turns"]) * [count])
         for lacking in ("16KiB", "1MiB"):
             plan, outcome = self.plan(self.flags(device_memory=lacking, nvme=None, optimizer_tier=None))
             self.assertEqual((plan["fits"], outcome.code), (False, 3))
@@ -98,7 +61,8 @@ class Plan(CommandTest):
     def test_the_table_and_its_command(self):
         outcome = run("plan", *arguments(self.flags(nvme_tbw="1.2PB")))
         self.assertEqual(outcome.code, 0, str(outcome))
-        for part in ("tier ", "device ", "lane ", "nvme_write", "tokens/s; MFU ", "times as long", "tokens a step on", "a drive rated for 1.20 PB written lasts"):
+        for part in ("tier ", "device ", "lane ", "nvme_write", "tokens/s; MFU ", "times as long", "tokens a step on",
+                     "a drive rated for 1.20 PB written lasts"):
             self.assertIn(part, outcome.out if part.endswith(" ") else " ".join(outcome.out.split()))
         table, command = outcome.out.split("\nspillway train ")
         for line in table.splitlines():
@@ -115,7 +79,8 @@ class Plan(CommandTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         text = file.read_text()
         page = Page(text)
-        self.assertEqual({tag for tag, _ in page.elements}, {"html", "head", "meta", "title", "style", "body", "noscript", "div", "script"})
+        self.assertEqual({tag for tag, _ in page.elements},
+                         {"html", "head", "meta", "title", "style", "body", "noscript", "div", "script"})
         self.assertNotRegex(text, r"https?://|url\(|@import")
         for _, attributes in page.elements:
             self.assertFalse({"src", "href"} & set(attributes))
@@ -136,111 +101,10 @@ class Plan(CommandTest):
         self.assertEqual(too_small.code, 3)
         self.assertIn("does not fit", json.loads(Page(file.read_text()).scripts[0])["subtitle"])
 
-    def test_a_machine_that_is_not_here(self):
-        changes = {"profile": "laptop", "nvme": "/not/there=2TiB", "device_memory": None, "optimizer_tier": "nvme"}
-        plan, _ = self.plan(self.flags(**changes))
-        self.assertTrue(plan["fits"])
-        self.assertEqual(plan["tiers"]["device"]["budget_bytes"], 24 << 30)
-        self.assertEqual(plan["tiers"]["nvme"]["budget_bytes"], 2 << 40)
-        self.assertIn("--profile laptop", plan["flags"])
-        self.check_refusal(run("plan", *arguments(self.flags(**{**changes, "nvme": "/not/there"}))), 2, "/not/there without a size")
-        self.check_refusal(run("train", *arguments(self.flags(**changes))), 2, "--profile laptop")
-        unknown = run("plan", *arguments(self.flags(profile="rtx-4091")))
-        self.check_refusal(unknown, 2, "a machine known by name (")
-
-    def test_machines_with_devices_of_their_own(self):
-        """Are planned for, by name and by file, and not run on."""
-        profiles = pathlib.Path(__file__).parents[2] / "trainer/machine/profiles"
-        shipped = sorted(file.stem for file in profiles.glob("*.json"))
-        self.assertIn("rtx-4090-desktop", shipped)
-        for name in shipped:
-            of_machine = json.loads((profiles / f"{name}.json").read_text())
-            for profile in (name, profiles / f"{name}.json"):
-                flags = self.flags(profile=profile, nvme="/not/there=2TiB", device_memory=None)
-                plan, _ = self.plan(flags)
-                has_host = "host_memory_bytes" in of_machine
-                self.assertEqual("note" in plan, has_host)
-                self.assertEqual(plan["tiers"]["host"]["budget_bytes"] > 0, has_host)
-                self.assertLess(plan["tiers"]["host"]["budget_bytes"], of_machine.get("host_memory_bytes", 1))
-                if has_host:
-                    self.assertIn("not yet run by this version", plan["note"])
-                    self.assertIn("--device cuda", plan["flags"])
-                    self.check_refusal(run("train", *arguments(flags)), 2, "--profile")
-                    self.check_refusal(run("plan", *arguments({**flags, "device": "cpu"})), 2, "--device: found cpu with the profile of")
-                else:
-                    self.check_refusal(run("plan", *arguments({**flags, "device": "cuda"})), 2, "--device: found cuda")
-        for flags, found in (({"device": "cuda:1"}, "--device: found cuda"), ({"host_memory": "8GiB"}, "--host-memory: found 8GiB"),
-                             ({"parameter_tier": "host"}, "--parameter-tier: found host"),
-                             ({"optimizer_tier": "host"}, "--optimizer-tier: found host"),
-                             ({"activation_tier": "host"}, "--activation-tier: found host"),
-                             ({"update_on": "host"}, "--update-on: found host"),
-                             ({"collectives": "nccl"}, "--collectives: found nccl")):
-            for command in ("plan", "train"):
-                self.check_refusal(run(command, *arguments(self.flags(**flags))), 2, found)
-
-    def desktop(self, **changes):
-        flags = {"model": "qwen2.5-1.5b", "profile": "rtx-4090-desktop", "nvme": "/not/there=2TiB", "seq_length": 1024,
-                 "micro_batch_size": 4, "global_batch_size": 8, **changes}
-        return {key: value for key, value in flags.items() if value is not None}
-
-    def test_tiers_of_a_device_of_its_own(self):
-        def lanes(plan):
-            return {lane["name"] for lane in plan["lanes"]}
-
-        forced, _ = self.plan(self.desktop(parameter_tier="host", optimizer_tier="host", update_on="host", activation_tier="host"))
-        self.assertEqual(forced["choices"]["update_on"], "host")
-        self.assertEqual([run[0] for run in forced["choices"]["optimizer_tier"]], [1])
-        self.assertEqual(forced["tiers"]["nvme"]["peak_bytes"], 0)
-        self.assertTrue({"compute", "upload", "download", "update"} <= lanes(forced))
-        below, _ = self.plan(self.desktop(parameter_tier="nvme", optimizer_tier="nvme", host_memory="8GiB", update_on="device"))
-        self.assertTrue({"compute", "upload", "download", "nvme_read", "nvme_write"} <= lanes(below))
-        self.assertNotIn("update", lanes(below))
-        for plan in (forced, below):
-            for tier in plan["tiers"].values():
-                self.assertLessEqual(tier["peak_bytes"], tier["budget_bytes"])
-            file = self.fresh("again")
-            outcome = run("plan", *shlex.split(plan["flags"]), "--format", "json", "--out", file)
-            self.assertEqual(outcome.code, 0, str(outcome))
-            again = json.loads(file.read_text())
-            for key in ("choices", "predicted", "ops", "tiers", "flags"):
-                self.assertEqual(plan[key], again[key], key)
-            loaded = run("plan", *arguments(self.desktop(plan=file, host_memory=plan["tiers"]["host"]["budget_bytes"])))
-            self.assertEqual(loaded.code, 0, str(loaded))
-        # A link half as fast takes twice the time.
-        machine = json.loads((pathlib.Path(__file__).parents[2] / "trainer/machine/profiles/rtx-4090-desktop.json").read_text())
-        slow = self.fresh("slow")
-        slow.write_text(json.dumps({**machine, "upload_bytes": machine["upload_bytes"] / 2}))
-        slower, _ = self.plan(self.desktop(profile=slow, parameter_tier="host", optimizer_tier="host", update_on="host",
-                                           activation_tier="host"))
-        self.assertGreaterEqual(slower["predicted"]["step_s"], forced["predicted"]["step_s"])
-        slow.write_text(json.dumps({key: value for key, value in machine.items() if key != "download_bytes"}))
-        self.check_refusal(run("plan", *arguments(self.desktop(profile=slow))), 2, "has no download_bytes")
-
-    def test_a_host_that_is_too_small(self):
-        flags = self.desktop(model="llama-3.2-3b", nvme=None, host_memory="20GiB", device_memory="4GiB")
-        outcome = run("plan", *arguments(flags))
-        self.check_refusal(outcome, 3, "the host tier needs")
-        offered = [line.strip() for line in outcome.err.splitlines() if line.strip().startswith("--")]
-        self.assertTrue(any(line.startswith("--host-memory ") for line in offered), outcome.err)
-        for line in offered:
-            given = shlex.split(line)
-            changed = {given[i].lstrip("-").replace("-", "_"): given[i + 1] for i in range(0, len(given), 2)}
-            self.assertEqual(run("plan", *arguments({**flags, **changed})).code, 0, line)
-
-    def test_beside_what_others_publish(self):
-        """LLMQ's tokens a second on a 4090 in bf16 (https://github.com/IST-DASLab/llmq). The profile takes matrix products at 0.7
-        of the dense peak and attention at half of that, where LLMQ's whole steps reach more; and exact state takes 16 bytes a
-        parameter with its gradient in fp32, of which a part of 1.5 B does not fit the device: LLMQ's takes less."""
-        for model, published in (("qwen2.5-0.5b", 40_000), ("qwen2.5-1.5b", 14_000)):
-            for state in ("exact", "compact"):
-                plan, _ = self.plan(self.desktop(model=model, global_batch_size=64, state=state))
-                ratio = plan["predicted"]["tokens_per_s"] / published
-                print(f"{model}, {state}: {plan['predicted']['tokens_per_s']:.0f} tokens/s planned, {published} by LLMQ: {ratio:.2f}")
-                self.assertGreater(ratio, 0.5)
-                self.assertLess(ratio, 1.1)
-
     def test_a_plan_runs_as_it_was_made(self):
-        """Also where the profile does not say what the processor multiplies with, or has more threads than this machine."""
+        """Also where the profile does not say what the processor multiplies with, or has more threads than this
+        machine.
+        """
         machine = json.loads((DATA / "machine.json").read_text())
         profile, saved = self.fresh("profile"), self.fresh("plan")
         flags = self.flags(profile=profile, train_iters=2, device_memory="16MiB")
@@ -262,8 +126,10 @@ class Plan(CommandTest):
 
     def test_its_flags_give_the_plan_again(self):
         """Also where all is forced, and through train's own reading of them."""
-        for changes in ({}, {"device_memory": None, "nvme": None, "optimizer_tier": None}, {"clip_grad": 0, "durability": "checkpoint"},
-                        {"activation_tier": "recompute", "order": "horizontal"}, {"parameter_tier": "nvme", "state": "compact", "dtype": "bf16"}):
+        for changes in ({}, {"device_memory": None, "nvme": None, "optimizer_tier": None},
+                        {"clip_grad": 0, "durability": "checkpoint"},
+                        {"activation_tier": "recompute", "order": "horizontal"},
+                        {"parameter_tier": "nvme", "state": "compact", "dtype": "bf16"}):
             plan, _ = self.plan(self.flags(**changes))
             file = self.fresh("again")
             outcome = run("plan", *shlex.split(plan["flags"]), "--format", "json", "--out", file)
@@ -276,21 +142,28 @@ class Plan(CommandTest):
 
     def test_what_is_forced_is_not_faster_than_what_is_chosen(self):
         machine = {
-            "name": "two cores and a drive", "threads": 2, "gemm_bf16_flops": 778e9, "gemm_fp32_flops": 374e9, "attention_bf16_flops": 556e9,
-            "attention_fp32_flops": 276e9, "memory_bytes": 66.9e9, "update_bytes": 59.1e9, "nvme_read_bytes": 3.17e9, "nvme_write_bytes": 6.88e9,
-            "nvme_mixed_read_bytes": 2.12e9, "nvme_mixed_write_bytes": 2.12e9, "nvme_read_requests": 45500, "nvme_write_requests": 37800,
-            "operation_s": 38e-6, "gemm_bf16_extra_rows": 41, "gemm_fp32_extra_rows": 9.1, "layers_bf16": 0.94, "layers_fp32": 0.82,
-            "compute_beside_read": 0.95, "compute_beside_write": 0.89, "update_beside_read": 0.91, "update_beside_write": 0.71,
+            "name": "two cores and a drive", "threads": 2, "gemm_bf16_flops": 778e9, "gemm_fp32_flops": 374e9,
+            "attention_bf16_flops": 556e9, "attention_fp32_flops": 276e9, "memory_bytes": 66.9e9,
+            "update_bytes": 59.1e9, "nvme_read_bytes": 3.17e9, "nvme_write_bytes": 6.88e9,
+            "nvme_mixed_read_bytes": 2.12e9, "nvme_mixed_write_bytes": 2.12e9, "nvme_read_requests": 45500,
+            "nvme_write_requests": 37800, "operation_s": 38e-6, "gemm_bf16_extra_rows": 41, "gemm_fp32_extra_rows": 9.1,
+            "layers_bf16": 0.94, "layers_fp32": 0.82, "compute_beside_read": 0.95, "compute_beside_write": 0.89,
+            "update_beside_read": 0.91, "update_beside_write": 0.71,
             "read_beside_compute": 0.85, "write_beside_compute": 0.90, "shared_compute": 0.38, "shared_update": 0.66}
         busy_drive = {
-            "nvme_read_bytes": 2.9e9, "nvme_write_bytes": 3.81e9, "nvme_mixed_read_bytes": 1.69e9, "nvme_mixed_write_bytes": 1.69e9,
-            "compute_beside_read": 0.86, "compute_beside_write": 0.87, "read_beside_compute": 0.81, "write_beside_compute": 0.82}
-        small = {"model": "gpt2", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 2, "clip_grad": 0, "state": "compact", "device_memory": "384MiB"}
-        clipped = {"model": "smollm2-135m", "seq_length": 512, "micro_batch_size": 4, "global_batch_size": 4, "device_memory": "512MiB"}
-        for name, figures, flags, update in (("small", {}, small, "in-backward"), ("clipped", busy_drive, clipped, "in-next-forward")):
+            "nvme_read_bytes": 2.9e9, "nvme_write_bytes": 3.81e9, "nvme_mixed_read_bytes": 1.69e9,
+            "nvme_mixed_write_bytes": 1.69e9, "compute_beside_read": 0.86, "compute_beside_write": 0.87,
+            "read_beside_compute": 0.81, "write_beside_compute": 0.82}
+        small = {"model": "gpt2", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 2, "clip_grad": 0,
+                 "state": "compact", "device_memory": "384MiB"}
+        clipped = {"model": "smollm2-135m", "seq_length": 512, "micro_batch_size": 4, "global_batch_size": 4,
+                   "device_memory": "512MiB"}
+        for name, figures, flags, update in (("small", {}, small, "in-backward"),
+                                             ("clipped", busy_drive, clipped, "in-next-forward")):
             profile = self.directory / f"{name}.json"
             profile.write_text(json.dumps(machine | figures))
-            flags |= {"tokenizer": "bytes", "dtype": "bf16", "nvme": "/not/there=64GiB", "optimizer_tier": None, "durability": "checkpoint", "profile": profile}
+            flags |= {"tokenizer": "bytes", "dtype": "bf16", "nvme": "/not/there=64GiB", "optimizer_tier": None,
+                      "durability": "checkpoint", "profile": profile}
             chosen_s = self.plan(self.flags(**flags))[0]["predicted"]["step_s"]
             for forced in ({}, {"activation_tier": "nvme"}, {"activation_tier": "device"}):
                 plan, _ = self.plan(self.flags(**flags, update=update, **forced))
@@ -298,8 +171,9 @@ class Plan(CommandTest):
                     self.assertLessEqual(chosen_s, 1.01 * plan["predicted"]["step_s"], (name, forced))
 
     def test_a_drive_that_is_nearly_full(self):
-        flags = {"model": "llama-2-7b", "tokenizer": "bytes", "seq_length": 512, "micro_batch_size": 1, "global_batch_size": 1, "clip_grad": 0,
-                 "dtype": "bf16", "state": "compact", "device_memory": "2GiB", "optimizer_tier": None, "durability": "checkpoint", "profile": "laptop"}
+        flags = {"model": "llama-2-7b", "tokenizer": "bytes", "seq_length": 512, "micro_batch_size": 1,
+                 "global_batch_size": 1, "clip_grad": 0, "dtype": "bf16", "state": "compact", "device_memory": "2GiB",
+                 "optimizer_tier": None, "durability": "checkpoint", "profile": "laptop"}
         fits = []
         for size in range(47, 53):
             plan, _ = self.plan(self.flags(**flags, nvme=f"/not/there={size}GiB"))
@@ -310,37 +184,6 @@ class Plan(CommandTest):
                 self.assertGreater(plan["lacking_bytes"], 0)
         self.assertEqual(fits, sorted(fits))  # what fits into less fits into more
         self.assertEqual({False, True}, set(fits))
-
-    def test_ranks_are_planned_and_not_run(self):
-        flags = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1, "global_batch_size": 16, "ranks": 8,
-                 "profile": "laptop", "device_memory": "8GiB", "nvme": "/not/there=8TiB"}
-        whole, _ = self.plan(self.flags(**flags))
-        parts, _ = self.plan(self.flags(**flags, zero_stage=3))
-        parameters = whole["model"]["parameters"]
-        self.assertEqual(whole["as_others_store_it"]["state_bytes"], 16 * parameters)
-        self.assertEqual(parts["as_others_store_it"]["state_bytes"], 2 * parameters)
-        # 2 + 2 + 12 bytes, of which the stages share the last, the second and the first.
-        for plan in (whole, parts):
-            self.assertEqual(plan["as_others_store_it"]["state_bytes_by_zero_stage"],
-                             [parameters * each for each in (16, 2 + 2 + 12 / 8, 2 + 14 / 8, 16 / 8)])
-        self.assertEqual(whole["tiers"]["nvme"]["budget_bytes"], 1 << 40)
-        self.assertEqual(whole["model"]["tokens_per_step"], 16 * 256)
-        kinds = [{op["kind"] for op in operations(plan) if op["lane"] == "network"} for plan in (whole, parts)]
-        self.assertEqual(kinds, [{"reduce"}, {"reduce", "gather"}])
-        self.assertIn("ranks    8, ZeRO stage 0", run("plan", *arguments(self.flags(**flags))).out)
-        # Ranks of a host share its memory, its directories and its rates.
-        shared, _ = self.plan(self.flags(**{**flags, "device_memory": None}))
-        self.assertEqual(shared["tiers"]["device"]["budget_bytes"], 3 << 30)
-        self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "zero_group_size": 3}))), 2, "--zero-group-size")
-        self.check_refusal(run("train", *arguments(self.flags(**{**flags, "profile": None}))), 2, "plans for several ranks")
-
-    def test_experts_are_planned_and_not_run(self):
-        flags = {"model": "mixtral-8x7b", "tokenizer": "bytes", "seq_length": 256, "global_batch_size": None, "device_memory": "16GiB",
-                 "nvme": "/not/there=4TiB"}
-        plan, _ = self.plan(self.flags(**flags))
-        self.assertEqual((plan["model"]["parameters"], plan["model"]["active_parameters"]), (46702792704, 12879925248))
-        self.assertIn("layer 31 expert 7", {op["of"] for op in operations(plan)})
-        self.check_refusal(run("train", *arguments(self.flags(**flags))), 2, "plans but does not run")
 
     def would_fit(self, flags):
         """The offers for a command line that does not fit, each of which fits when it is pasted."""

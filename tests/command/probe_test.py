@@ -14,7 +14,8 @@ def busy_share(trained):
     """Of the last step, the share in which anything moved."""
     spans = json.loads((trained.path / "timeline.json").read_text())["spans"]
     busy, until = 0, 0
-    for begin, end in sorted(span for op, span in zip(operations(trained.plan), spans) if op["lane"].startswith("nvme")):
+    for begin, end in sorted(span for op, span in zip(operations(trained.plan), spans)
+                             if op["lane"].startswith("nvme")):
         busy += max(0, end - max(begin, until))
         until = max(until, end)
     return busy / max(end for _, end in spans)
@@ -38,7 +39,8 @@ class Probe(CommandTest):
         self.assertEqual(len(parts), 12)
         for value, least, most, _ in parts.values():
             self.assertTrue(0 < least <= value <= most)
-        for name, (least, most, samples) in ((name, values) for name, values in profile["samples"].items() if name not in parts):
+        for name, (least, most, samples) in ((name, values) for name, values in profile["samples"].items()
+                                             if name not in parts):
             self.assertLessEqual(least, profile[name])
             self.assertLessEqual(profile[name], most)
             self.assertGreater(samples, 0)
@@ -116,7 +118,8 @@ class Probe(CommandTest):
         self.check_refusal(outcome, 2, 'machine.profile.memory_bytes is "much"')
 
     def test_refusals(self):
-        for flags, fragment in (({"nvme": "/nowhere/at/all"}, "/nowhere/at/all"), ({"format": "html"}, "--format"), ({"thorougly": True}, "--thorougly")):
+        for flags, fragment in (({"nvme": "/nowhere/at/all"}, "/nowhere/at/all"), ({"format": "html"}, "--format"),
+                                ({"thorougly": True}, "--thorougly")):
             self.check_refusal(run("probe", *arguments(flags)), 2, fragment)
 
     def test_slow_runs_leave_what_they_saw_of_the_drive(self):

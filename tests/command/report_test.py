@@ -3,8 +3,8 @@ import json
 import shutil
 import unittest
 
-from harness import DATA, CommandTest, Golden, arguments, operations, run
-from plan_test import Page
+from harness import DATA, CommandTest, Golden, arguments, edited, operations, run
+from planning import Page
 
 
 class Report(CommandTest):
@@ -13,8 +13,8 @@ class Report(CommandTest):
         super().setUpClass()
         cls.nvme = cls.fresh_directory("nvme")
         golden = Golden("qwen3", cls.directory)
-        flags = golden.flags(nvme=f"{cls.nvme}=64MiB", optimizer_tier="nvme", parameter_tier="nvme", device_memory="4MiB", train_iters=4,
-                             save=cls.fresh())
+        flags = golden.flags(nvme=f"{cls.nvme}=64MiB", optimizer_tier="nvme", parameter_tier="nvme",
+                             device_memory="4MiB", train_iters=4, save=cls.fresh())
         outcome = run("train", *arguments(flags))
         assert outcome.code == 0, str(outcome)
         cls.run_directory = flags["save"]
@@ -37,14 +37,17 @@ class Report(CommandTest):
         plan = json.loads((path / "plan.json").read_text())
         spans = json.loads((path / "timeline.json").read_text())["spans"]
         loss = data["curves"][0]
-        self.assertEqual((loss["x"], loss["y"]), ([record["step"] for record in log], [record["loss"] for record in log]))
+        self.assertEqual((loss["x"], loss["y"]),
+                         ([record["step"] for record in log], [record["loss"] for record in log]))
         ops = data["timeline"]["ops"]
         for id_, op in enumerate(operations(plan)):
             self.assertAlmostEqual(ops["planned_begin"][id_] / 1e9, op["begin_s"], places=8)
             self.assertAlmostEqual(ops["recorded_end"][id_] / 1e9, spans[id_][1], places=8)
         titles = [table["title"] for table in data["tables"]]
-        self.assertEqual(titles, ["Lanes in figures", "Operations that cost most against plan", "Longest stalls", "Tiers in figures"])
-        # Each tier over the step, as planned and as it ran: never above the peak, and at it where buffers are packed without gaps.
+        self.assertEqual(titles, ["Lanes in figures", "Operations that cost most against plan", "Longest stalls",
+                                  "Tiers in figures"])
+        # Each tier over the step, as planned and as it ran: never above the peak, and at it where buffers are packed
+        # without gaps.
         self.assertEqual([tier["name"] for tier in data["tiers"]["list"]],
                          ["device, planned", "device, recorded in step 4", "nvme, planned", "nvme, recorded in step 4"])
         for tier in data["tiers"]["list"]:
@@ -58,25 +61,32 @@ class Report(CommandTest):
         self.assertEqual(device[2], device[3])  # peak bytes: planned and recorded
 
     def test_a_step_of_many_turns(self):
-        """The first, the third and the last are shown, as they were planned and as they ran; the bits are those of one turn."""
+        """The first, the third and the last are shown, as they were planned and as they ran; the bits are those of one
+        turn.
+        """
         golden, losses = Golden("qwen3", self.directory), set()
-        for order, turns, shown in (("horizontal", 8, [0, 2, 7]), ("2", 4, [0, 2, 3]), ("4", 2, [0, 1]), ("vertical", 1, [0])):
+        for order, turns, shown in (("horizontal", 8, [0, 2, 7]), ("2", 4, [0, 2, 3]), ("4", 2, [0, 1]),
+                                    ("vertical", 1, [0])):
             path = self.fresh("run")
-            outcome = run("train", *arguments(golden.flags(micro_batch_size=1, global_batch_size=8, train_iters=3, order=order, save=path)))
+            outcome = run("train", *arguments(golden.flags(micro_batch_size=1, global_batch_size=8, train_iters=3,
+                                                           order=order, save=path)))
             self.assertEqual(outcome.code, 0, str(outcome))
             _, data = self.report(path, "--trace", self.fresh("trace"))
             plan = json.loads((path / "plan.json").read_text())
             self.assertEqual((plan["ops"]["turns"], plan["ops"]["shown_turns"]), (turns, shown))
-            self.assertEqual(len(json.loads((path / "timeline.json").read_text())["spans"]), len(shown) * plan["ops"]["count"])
+            self.assertEqual(len(json.loads((path / "timeline.json").read_text())["spans"]),
+                             len(shown) * plan["ops"]["count"])
             ops = data["timeline"]["ops"]
             self.assertEqual(len(ops["planned_begin"]), len(shown) * plan["ops"]["count"])
-            self.assertEqual(set(ops["micro_batch"]) - {-1}, {turn * 8 // turns + i for turn in shown for i in range(8 // turns)})
+            self.assertEqual(set(ops["micro_batch"]) - {-1},
+                             {turn * 8 // turns + i for turn in shown for i in range(8 // turns)})
             self.assertEqual("are shown: the others" in data["timeline"]["note"], turns > 3)
             for at, (begin, end) in enumerate(zip(ops["recorded_begin"], ops["recorded_end"])):
                 self.assertLessEqual(begin, end, at)
             losses.add(tuple(json.loads(line)["loss"] for line in (path / "log.jsonl").read_text().splitlines()))
         self.assertEqual(len(losses), 1)
-        self.check_refusal(run("plan", *arguments(golden.flags(micro_batch_size=1, global_batch_size=8, order="3"))), 2, "--order 3")
+        self.check_refusal(run("plan", *arguments(golden.flags(micro_batch_size=1, global_batch_size=8, order="3"))), 2,
+                           "--order 3")
         for order in ("0", "-1", "2x", "99999999"):
             self.check_refusal(run("plan", *arguments(golden.flags(order=order))), 2, "--order: found")
 
@@ -109,15 +119,18 @@ class Report(CommandTest):
             id_ = event["args"]["operation"]
             op = rows[id_]
             self.assertEqual(event["cat"], op["kind"])
-            self.assertTrue(named[event["pid"], event["tid"]].startswith(op["lane"]))  # a thread is named before it is used
+            # a thread is named before it is used
+            self.assertTrue(named[event["pid"], event["tid"]].startswith(op["lane"]))
             begin, end = spans[id_] if event["pid"] == 1 else (op["begin_s"], op["end_s"])
             self.assertAlmostEqual(event["ts"], begin * 1e6, delta=0.001)
             self.assertAlmostEqual(event["ts"] + event["dur"], end * 1e6, delta=0.002)
             self.assertNotIn(id_, seen[event["pid"]])
             seen[event["pid"]].add(id_)
-            threads.setdefault((event["pid"], event["tid"]), []).append((round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)))
+            threads.setdefault((event["pid"], event["tid"]),
+                               []).append((round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)))
         self.assertEqual(seen[2], {op["id"] for op in rows if op["end_s"] > op["begin_s"]})
-        self.assertEqual(seen[1], {id_ for id_, (begin, end) in enumerate(spans) if round(end * 1e9) > round(begin * 1e9)})
+        self.assertEqual(seen[1], {id_ for id_, (begin, end) in enumerate(spans)
+                                   if round(end * 1e9) > round(begin * 1e9)})
         for events in threads.values():  # events of a thread lie one after the other
             for (_, end), (begin, _) in zip(events, events[1:]):
                 self.assertLessEqual(end, begin)
@@ -139,7 +152,8 @@ class Report(CommandTest):
         self.assertNotIn("<script>alert", (path / "report.html").read_text())
 
     def test_drift_is_said_once(self):
-        profile = {**json.loads((DATA / "machine.json").read_text()), "gemm_fp32_flops": 1e16, "attention_fp32_flops": 1e16, "memory_bytes": 1e14}
+        profile = {**json.loads((DATA / "machine.json").read_text()), "gemm_fp32_flops": 1e16,
+                   "attention_fp32_flops": 1e16, "memory_bytes": 1e14}
         fast = self.fresh("profile")
         fast.write_text(json.dumps(profile))
         golden = Golden("qwen3", self.directory)
@@ -149,45 +163,40 @@ class Report(CommandTest):
             said = [line for line in outcome.out.splitlines() if line.startswith("note: steps take ")]
             self.assertEqual(len(said), notes, str(outcome))
             for line in said:
-                self.assertRegex(line, r"longer than the planned .*: most of it on compute \(.* busy, planned .*\); operations \d+ (forward|backward) .* \(.*, planned .*\)")
+                self.assertRegex(line, r"longer than the planned .*: most of it on compute \(.* busy, planned .*\); "
+                                       r"operations \d+ (forward|backward) .* \(.*, planned .*\)")
         self.check_refusal(run("train", *arguments(golden.flags(drift_threshold="-1"))), 2, "--drift-threshold")
 
     def test_refusals(self):
-        def edited(name, change):
-            path = self.copy()
-            json_ = json.loads((path / name).read_text())
-            change(json_)
-            (path / name).write_text(json.dumps(json_))
-            return path
-
-        def put(*keys, value):
-            def change(json_):
-                for key in keys[:-1]:
-                    json_ = json_[key]
-                if value is None:
-                    del json_[keys[-1]]
-                else:
-                    json_[keys[-1]] = value
-            return change
-
-        cases = [("plan.json", put("predicted", "step_s", value=-1), "predicted.step_s"), ("plan.json", put("predicted", value=None), "predicted is missing"),
-                 ("plan.json", put("ops", "classes", 0, "lane", value="motorway"), "ops.classes[0].lane"), ("plan.json", put("ops", "class", 2, value=777), "ops.class[2]"),
-                 ("plan.json", put("ops", "duration", 0, 1, value=-5), "ops.duration[0][1]"), ("plan.json", put("ops", "classes", 0, "kind", value=None), "ops.classes[0].kind is missing"),
-                 ("plan.json", put("ops", "begin", 0, value=[]), "ops.begin[0] has 0"), ("plan.json", put("ops", "begin", value=[]), "ops.begin has 0"),
-                 ("plan.json", put("ops", "shown_turns", value=[7]), "ops.shown_turns[0]"), ("plan.json", put("ops", "of", 1, value=1 << 20), "ops.of[1]"),
-                 ("plan.json", put("ops", "time_unit_s", value=0), "ops.time_unit_s"), ("plan.json", put("choices", "group", value="all"), "choices.group"),
-                 ("plan.json", put("ops", "count", value=0), "ops.count is 0"), ("plan.json", put("ops", "waits", 1, value=[1 << 40]), "ops.waits[1][0]"),
-                 ("plan.json", put("tiers", "nvme", "peak_bytes", value="much"), "tiers.nvme.peak_bytes"),
-                 ("plan.json", put("tiers", "device", "peak_bytes", value=1 << 63), "tiers.device.peak_bytes"),
-                 ("plan.json", put("buffers", "ops", 0, value=[1 << 30]), "buffers.ops[0][0]"),
-                 ("plan.json", put("buffers", "classes", 0, "category", value="luggage"), "buffers.classes[0].category"),
-                 ("plan.json", put("resident", "device", value=None), "resident.device is missing"),
-                 ("timeline.json", put("spans", 4, value=[1, 0]), "spans[4][1]"), ("timeline.json", put("spans", 4, value=["now", 1]), "spans[4][0]"),
-                 ("timeline.json", put("spans", 0, value=None), "spans has"), ("timeline.json", put("step", value=None), "step is missing"),
-                 ("run.json", put("modle", value="x"), "modle")]
-        for name, change, fragment in cases:
+        cases = [("plan.json", ["predicted", "step_s"], -1, "predicted.step_s"),
+                 ("plan.json", ["predicted"], None, "predicted is missing"),
+                 ("plan.json", ["ops", "classes", 0, "lane"], "motorway", "ops.classes[0].lane"),
+                 ("plan.json", ["ops", "class", 2], 777, "ops.class[2]"),
+                 ("plan.json", ["ops", "duration", 0, 1], -5, "ops.duration[0][1]"),
+                 ("plan.json", ["ops", "classes", 0, "kind"], None, "ops.classes[0].kind is missing"),
+                 ("plan.json", ["ops", "begin", 0], [], "ops.begin[0] has 0"),
+                 ("plan.json", ["ops", "begin"], [], "ops.begin has 0"),
+                 ("plan.json", ["ops", "shown_turns"], [7], "ops.shown_turns[0]"),
+                 ("plan.json", ["ops", "of", 1], 1 << 20, "ops.of[1]"),
+                 ("plan.json", ["ops", "time_unit_s"], 0, "ops.time_unit_s"),
+                 ("plan.json", ["choices", "group"], "all", "choices.group"),
+                 ("plan.json", ["ops", "count"], 0, "ops.count is 0"),
+                 ("plan.json", ["ops", "waits", 1], [1 << 40], "ops.waits[1][0]"),
+                 ("plan.json", ["tiers", "nvme", "peak_bytes"], "much", "tiers.nvme.peak_bytes"),
+                 ("plan.json", ["tiers", "device", "peak_bytes"], 1 << 63, "tiers.device.peak_bytes"),
+                 ("plan.json", ["buffers", "ops", 0], [1 << 30], "buffers.ops[0][0]"),
+                 ("plan.json", ["buffers", "classes", 0, "category"], "luggage", "buffers.classes[0].category"),
+                 ("plan.json", ["resident", "device"], None, "resident.device is missing"),
+                 ("timeline.json", ["spans", 4], [1, 0], "spans[4][1]"),
+                 ("timeline.json", ["spans", 4], ["now", 1], "spans[4][0]"),
+                 ("timeline.json", ["spans", 0], None, "spans has"),
+                 ("timeline.json", ["step"], None, "step is missing"),
+                 ("run.json", ["modle"], "x", "modle")]
+        for name, path, value, fragment in cases:
             with self.subTest(file=name, fragment=fragment):
-                outcome = run("report", edited(name, change))
+                file = self.copy() / name
+                file.write_text(json.dumps(edited(json.loads(file.read_text()), path, value)))
+                outcome = run("report", file.parent)
                 self.check_refusal(outcome, 2, fragment)
                 self.assertIn(name, outcome.err)
         for name in ("plan.json", "run.json", "log.jsonl", "timeline.json"):

@@ -1,4 +1,6 @@
-"""Stopped and gone on with: a run that was interrupted, saved or moved to another plan ends with the bits of one that never stopped."""
+"""Stopped and gone on with: a run that was interrupted, saved or moved to another plan ends with the bits of one that
+never stopped.
+"""
 import json
 import os
 import shutil
@@ -7,8 +9,8 @@ import subprocess
 import time
 import unittest
 
-from harness import (PATIENCE, CommandTest, Golden, Run, arguments, begin, finish, interrupt, read_safetensors, run, send_signal,
-                     wait_for_steps)
+from harness import (PATIENCE, CommandTest, Golden, Run, arguments, begin, finish, interrupt, read_safetensors, run,
+                     send_signal, wait_for_steps)
 
 STEPS = 12
 ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
@@ -23,7 +25,8 @@ class Resume(CommandTest):
         cls.wholes = {}
 
     def flags(self, **changes):
-        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS, "lr_decay_style": "cosine",
+        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 3,
+                                    "train_iters": STEPS, "lr_decay_style": "cosine",
                                     "lr_warmup_iters": 3, "data_order": "shuffled", **changes})
 
     def whole(self, **changes):
@@ -40,8 +43,10 @@ class Resume(CommandTest):
 
     def test_under_another_plan(self):
         """Half a run under each plan, the other half under the next."""
-        plans = [{}, {"nvme": self.nvme, "update": "in-next-forward", "order": "vertical", "activation_tier": "nvme", **ON_NVME},
-                 {"nvme": self.nvme, "update": "in-backward", "order": "horizontal", "activation_tier": "recompute", **ON_NVME},
+        plans = [{}, {"nvme": self.nvme, "update": "in-next-forward", "order": "vertical", "activation_tier": "nvme",
+                      **ON_NVME},
+                 {"nvme": self.nvme, "update": "in-backward", "order": "horizontal", "activation_tier": "recompute",
+                  **ON_NVME},
                  {"update": "after", "order": "horizontal", "activation_tier": "recompute"}]
         for state in ("exact", "compact"):
             whole = self.whole(state=state)
@@ -49,18 +54,24 @@ class Resume(CommandTest):
                 with self.subTest(state=state, first=str(first), then=str(then)):
                     half = self.train(self.flags(**first, state=state, lr_decay_iters=STEPS, train_iters=5))
                     # Flags of the first half stay unless others are given.
-                    forget = {name: "auto" for name in ("order", "update", "activation_tier", "parameter_tier", "optimizer_tier") if name in first}
+                    forget = {name: "auto" for name in ("order", "update", "activation_tier", "parameter_tier",
+                                                        "optimizer_tier") if name in first}
                     on = self.train({"load": half.path, "save": half.path, "train_iters": STEPS, **forget, **then})
                     self.check_same(on, whole)
                     self.assertNotEqual(on.choices(), half.choices())
 
     def test_what_changes_the_bits_is_said(self):
-        """Another micro-batch, dtype or form of state goes on, close to what it was, and says what is no longer the same."""
+        """Another micro-batch, dtype or form of state goes on, close to what it was, and says what is no longer the
+        same.
+        """
         whole = self.whole()
         half = self.train(self.flags(train_iters=6, lr_decay_iters=STEPS))
-        for change, words in (({"micro_batch_size": 3}, "gradients are summed in other groups"), ({"dtype": "fp32"}, "the state is taken over to the bit"),
-                              ({"state": "compact"}, "moments are rounded to bf16"), ({"global_batch_size": 6}, "the data go on where they would be"),
-                              ({"device_memory": "64MiB", "order": "vertical", "update": "in-next-forward", "nvme": self.nvme, **ON_NVME}, None)):
+        for change, words in (({"micro_batch_size": 3}, "gradients are summed in other groups"),
+                              ({"dtype": "fp32"}, "the state is taken over to the bit"),
+                              ({"state": "compact"}, "moments are rounded to bf16"),
+                              ({"global_batch_size": 6}, "the data go on where they would be"),
+                              ({"device_memory": "64MiB", "order": "vertical", "update": "in-next-forward",
+                                "nvme": self.nvme, **ON_NVME}, None)):
             with self.subTest(change=str(change)):
                 on = self.train({"load": half.path, "train_iters": STEPS, **change})
                 notes = [line for line in on.outcome.out.splitlines() if line.startswith("note: --")]
@@ -83,7 +94,8 @@ class Resume(CommandTest):
         self.assertEqual(on.curve(), whole.curve()[7:])
 
     def test_interrupted(self):
-        for number, changes in enumerate(({}, {"nvme": self.nvme, **ON_NVME, "update": "in-next-forward"}, {"nvme": self.nvme, **ON_NVME, "update": "in-backward"})):
+        for number, changes in enumerate(({}, {"nvme": self.nvme, **ON_NVME, "update": "in-next-forward"},
+                                          {"nvme": self.nvme, **ON_NVME, "update": "in-backward"})):
             for stop in (signal.SIGINT, signal.SIGTERM):
                 with self.subTest(stop=stop.name, **{name: str(value) for name, value in changes.items()}):
                     long = 3000
@@ -119,14 +131,16 @@ class Resume(CommandTest):
         stopped = Run(flags["save"]) if (flags["save"] / "plan.json").exists() else None
         steps = [step for step in os.listdir(flags["save"] / "checkpoints") if step.isdigit()]
         self.assertTrue(steps)
-        on = self.train({"load": flags["save"], "save": flags["save"], "train_iters": max(map(int, steps)) + 2, "save_interval": 0})
+        on = self.train({"load": flags["save"], "save": flags["save"], "train_iters": max(map(int, steps)) + 2,
+                         "save_interval": 0})
         self.assertEqual([record["step"] for record in on.log], list(range(1, on.log[-1]["step"] + 1)))
         self.assertIsNotNone(stopped)
 
     def test_killed(self):
         """Goes on from the last checkpoint; what the log has beyond it goes, and so do the files left on NVMe."""
         nvme = self.fresh_directory("nvme")
-        flags = self.flags(save=self.fresh(), train_iters=40, lr_decay_iters=40, save_interval=4, nvme=nvme, durability="checkpoint", **ON_NVME)
+        flags = self.flags(save=self.fresh(), train_iters=40, lr_decay_iters=40, save_interval=4, nvme=nvme,
+                           durability="checkpoint", **ON_NVME)
         process = begin("train", *arguments({**flags, "train_iters": 100000}))
         wait_for_steps(flags["save"], 10, process)
         send_signal(process, signal.SIGKILL)
@@ -163,7 +177,8 @@ class Resume(CommandTest):
 
     def test_checkpoints_beside_training_in_core(self):
         """Copied out of device memory while the next step computes: updates wait for the copy, and nothing else."""
-        ends = {steps: self.train(self.flags(train_iters=steps, lr_decay_iters=STEPS, clip_grad=0)).state() for steps in (4, 7)}
+        ends = {steps: self.train(self.flags(train_iters=steps, lr_decay_iters=STEPS, clip_grad=0)).state()
+                for steps in (4, 7)}
         for update in ("after", "in-backward", "in-next-forward"):
             for dtype in ("bf16", "fp32"):
                 with self.subTest(update=update, dtype=dtype):
@@ -179,7 +194,8 @@ class Resume(CommandTest):
         self.assertEqual(again.result(), before)
         self.assertEqual(again.steps(), [STEPS])
         # And one that went further than is asked for is left as it is.
-        self.check_refusal(run("train", *arguments({"load": whole.path, "save": whole.path, "train_iters": STEPS - 1})), 2, "--train-iters")
+        self.check_refusal(run("train", *arguments({"load": whole.path, "save": whole.path, "train_iters": STEPS - 1})),
+                           2, "--train-iters")
         self.assertEqual(Run(whole.path).steps(), [STEPS])
         self.assertEqual(Run(whole.path).result(), before)
 
@@ -207,8 +223,8 @@ class Resume(CommandTest):
         """`spillway train | head -1`: the run goes on, or ends without an error of its own."""
         flags = self.flags(save=self.fresh(), train_iters=50)
         words = subprocess.list2cmdline(["train", *arguments(flags)])
-        process = subprocess.run(["bash", "-c", f'"$SPILLWAY" {words} | head -1; exit ${{PIPESTATUS[0]}}'], capture_output=True, text=True,
-                                 timeout=60 * PATIENCE)
+        process = subprocess.run(["bash", "-c", f'"$SPILLWAY" {words} | head -1; exit ${{PIPESTATUS[0]}}'],
+                                 capture_output=True, text=True, timeout=60 * PATIENCE)
         self.assertIn(process.returncode, (0, 141), process.stderr)
         self.assertNotIn("unexpected", process.stderr)
         closed = run("train", *arguments(self.flags(save=self.fresh())), stdout=subprocess.DEVNULL)
@@ -229,7 +245,8 @@ class Resume(CommandTest):
         place = self.fresh_directory()
         shutil.copytree(self.golden.model, place / "model")
         shutil.copy(self.golden.data, place / "data.jsonl")
-        half = run("train", *arguments(self.flags(model="model", data="data.jsonl", save="run", train_iters=4, lr_decay_iters=STEPS)), cwd=place)
+        half = run("train", *arguments(self.flags(model="model", data="data.jsonl", save="run", train_iters=4,
+                                                  lr_decay_iters=STEPS)), cwd=place)
         self.assertEqual(half.code, 0, str(half))
         on = self.train({"load": place / "run", "save": place / "run", "train_iters": STEPS}, cwd="/")
         self.check_same(on, self.whole())

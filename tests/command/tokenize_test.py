@@ -19,7 +19,8 @@ FUZZ = pathlib.Path(__file__).resolve().parents[2] / "tools" / "reference" / "to
 
 
 def tokenize(*words, timeout=240):
-    return subprocess.run([SPILLWAY, "tokenize", *map(str, words)], capture_output=True, text=True, timeout=timeout * PATIENCE)
+    return subprocess.run([SPILLWAY, "tokenize", *map(str, words)], capture_output=True, text=True,
+                          timeout=timeout * PATIENCE)
 
 
 class Tokenize(CommandTest):
@@ -64,7 +65,8 @@ class Tokenize(CommandTest):
     @unittest.skipIf(importlib.util.find_spec("tokenizers") is None, "tokenizers is not installed")
     def test_random_tokenizers_and_text_against_the_reference(self):
         for files in ((), (self.qwen / "tokenizer.json",)):
-            done = subprocess.run([sys.executable, FUZZ, SPILLWAY, "--seconds", "15", *files], capture_output=True, text=True, timeout=300)
+            done = subprocess.run([sys.executable, FUZZ, SPILLWAY, "--seconds", "15", *files], capture_output=True,
+                                  text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stdout[-3000:])
             self.assertIn(": 0 tokenizers differ", done.stdout)
 
@@ -76,8 +78,10 @@ class Tokenize(CommandTest):
         (place / "c.txt").write_text("")
         (place / "d.md").write_text("not read")
         out = self.directory / "t.bin"
-        for tokenizer, words, code, separator in ((self.qwen, (20240801, 7), "I", 151643), (DATA / "gpt2.json", (20240520, 1), "H", 0)):
-            documents = [json.loads(line) for line in tokenize("--tokenizer", tokenizer, place, "--format", "ids").stdout.splitlines()]
+        for tokenizer, words, code, separator in ((self.qwen, (20240801, 7), "I", 151643),
+                                                  (DATA / "gpt2.json", (20240520, 1), "H", 0)):
+            documents = [json.loads(line) for line in tokenize("--tokenizer", tokenizer, place, "--format",
+                                                               "ids").stdout.splitlines()]
             self.assertEqual(len(documents), 4)
             self.assertEqual([documents[1], documents[3]], [[], []])
             done = tokenize("--tokenizer", tokenizer, "--data", place, "--out", out)
@@ -116,7 +120,8 @@ class Tokenize(CommandTest):
         place = self.directory / "interrupted"
         place.mkdir()
         (place / "long.txt").write_text("A line of some words that are long enough to take a while.\n" * 1_500_000)
-        process = subprocess.Popen([SPILLWAY, "tokenize", "--tokenizer", str(self.qwen), "--data", str(place), "--out", str(place / "t.bin")],
+        process = subprocess.Popen([SPILLWAY, "tokenize", "--tokenizer", str(self.qwen), "--data", str(place), "--out",
+                                    str(place / "t.bin")],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         end = time.monotonic() + 60 * PATIENCE
         while not list(place.glob("t.bin.partial.*")) and process.poll() is None and time.monotonic() < end:

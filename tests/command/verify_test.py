@@ -14,7 +14,8 @@ class Verify(CommandTest):
     def test_on_nvme_against_in_core(self):
         golden = Golden("gpt2", self.directory)
         nvme = self.fresh_directory("nvme")
-        result = self.verify(golden.flags(micro_batch_size=1, nvme=nvme, parameter_tier="nvme", optimizer_tier="nvme", activation_tier="nvme"))
+        result = self.verify(golden.flags(micro_batch_size=1, nvme=nvme, parameter_tier="nvme", optimizer_tier="nvme",
+                                          activation_tier="nvme"))
         self.assertTrue(result["equal"])
         self.assertEqual([step["step"] for step in result["steps"]], [1, 2, 3])
         for step, loss in zip(result["steps"], golden.json["losses"]):
@@ -37,7 +38,8 @@ class Verify(CommandTest):
 
     def test_refusals(self):
         golden = Golden("qwen3", self.directory)
-        for change, code, fragment in (({"steps": 0}, 2, "--steps"), ({"data": None}, 2, "--data"), ({"device_memory": "1MiB"}, 3, "does not fit"),
+        for change, code, fragment in (({"steps": 0}, 2, "--steps"), ({"data": None}, 2, "--data"),
+                                       ({"device_memory": "1MiB"}, 3, "does not fit"),
                                        ({"lr": 1e30}, 6, "nothing to compare"), ({"format": "html"}, 2, "html")):
             with self.subTest(change):
                 outcome = run("verify", *arguments(golden.flags(**change)))

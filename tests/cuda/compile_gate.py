@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles every CUDA kernel for the chips that Spillway is for, and compares what ptxas says of each with a committed table.
+"""Compiles every CUDA kernel for the chips that Spillway is for, and compares what ptxas says of each with a committed
+table.
 
     compile_gate.py [--chips 80,90] [--nvcc PROGRAM] [--write]
 
-A kernel that spills, or keeps anything in local memory, is an error. So is one that needs more registers than the table says, or
-of which fewer blocks fit an SM: speed that no machine at hand can show is held by what can be counted. --write makes the table
-anew; what it changed is for the reader of the change. Exit code 77 where there is no nvcc.
+A kernel that spills, or keeps anything in local memory, is an error. So is one that needs more registers than the table
+says, or of which fewer blocks fit an SM: speed that no machine at hand can show is held by what can be counted. --write
+makes the table anew; what it changed is for the reader of the change. Exit code 77 where there is no nvcc.
 """
 
 import argparse
@@ -58,7 +59,8 @@ def readable(names):
     """Mangled to "NormForward<BFloat16, 8, false>"."""
     text = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     kernels = (re.search(r"run_kernel<(.*)>\(", line).group(1) for line in text.splitlines())
-    return dict(zip(names, (re.sub(r"spillway::(cuda::)?|\((?:spillway::)?\w+\)", "", kernel).replace(" >", ">").strip() for kernel in kernels)))
+    return dict(zip(names, (re.sub(r"spillway::(cuda::)?|\((?:spillway::)?\w+\)", "", kernel).replace(" >", ">").strip()
+                            for kernel in kernels)))
 
 
 def blocks_of_sm(chip, registers, threads, shared):
@@ -92,7 +94,8 @@ def complaints(before, now):
             if held is None:
                 yield f"{chip} {name}: not in the table: run compile_gate.py --write, and look at what it says"
             elif registers > held[0] or blocks < held[3] or shared > held[2]:
-                yield (f"{chip} {name}: {registers} registers, {shared} bytes of shared memory, {blocks} blocks of an SM, "
+                yield (f"{chip} {name}: {registers} registers, {shared} bytes of shared memory, {blocks} blocks of an "
+                       "SM, "
                        f"where the table has {held[0]}, {held[2]} and {held[3]}")
 
 
@@ -116,15 +119,16 @@ def main():
         return NOT_HERE
     before = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     chips = [int(chip) for chip in arguments.chips.split(",")]
-    # What a launch gives each block at run time is in no cubin: kernel, or one of its instances -> bytes, the most of its
-    # launches.
+    # What a launch gives each block at run time is in no cubin: kernel, or one of its instances -> bytes, the most of
+    # its launches.
     dynamic_shared = before.pop("dynamic_shared_bytes", {})
     now = measured(arguments.nvcc, chips, dynamic_shared)
     if arguments.write:
         TABLE.write_text(text_of({"dynamic_shared_bytes": dynamic_shared, **before, **now}), encoding="utf-8")
         return 0
     found = list(complaints(before, now))
-    print("\n".join(found) or f"{sum(map(len, now.values()))} kernels: no spills, no local memory, none worse than the table")
+    print("\n".join(found) or f"{sum(map(len, now.values()))} kernels: no spills, no local memory, none worse than the "
+                              "table")
     return 1 if found else 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the closing line of tools/test, `N passed, N failed[, N skipped]`, from the results that ctest wrote, and before it
-the names of the tests that failed, and of those that were skipped with the reasons they gave. Exit code 1 if any failed or none
-passed.
+"""Prints the closing line of tools/test, `N passed, N failed[, N skipped]`, from the results that ctest wrote, and
+before it the names of the tests that failed, and of those that were skipped with the reasons they gave. Exit code 1 if
+any failed or none passed.
 
     summary.py RESULTS.xml
 """

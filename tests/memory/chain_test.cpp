@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <random>
 
 #include "memory/passes/residency.h"
 #include "memory/passes/validate.h"
 #include "tests/memory/byte_order.h"
 #include "tests/memory/compiled_plan.h"
+#include "tests/memory/drawn_choices.h"
 #include "tests/memory/every_choice.h"
 #include "tests/memory/symbolic_run.h"
 #include "tests/memory/toy_graph.h"
@@ -41,20 +41,12 @@ TEST(Chain, LinksAreCrossedOneByOne) {
 
 // Each block and each unit somewhere else.
 Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto any = [&](auto... of) {
-    const std::array values{of...};
-    return values[random() % values.size()];
-  };
+  Draw draw(seed);
+  const auto any = [&](auto... of) { return draw.any(of...); };
   Choices choices = toy_choices(graph, Tier::nvme);
   choices.chain = Chain::device_host_nvme;
   choices.update_tier = any(Tier::host, Tier::device);
-  choices.update = any(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward);
-  choices.clip = choices.update != UpdateTime::in_backward;
-  choices.micro_batches = any(1, 2, 3, 4, 6);
-  choices.group = any(1, 2, choices.micro_batches);
-  if (choices.micro_batches % choices.group != 0) choices.group = 1;
-  choices.strip = 1 + static_cast<int>(random() % static_cast<unsigned>(choices.group));
+  draw.order(choices);
   choices.lookahead = any(0, 1, 2, 4);
   choices.slots = any(1, 2);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "memory/passes/validate.h"
-#include "memory/search/peer_layout.h"
 #include "memory/search/planner.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/toy_graph.h"
@@ -103,19 +102,6 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
       }
     }
   }
-}
-
-// The closed forms of others: 16 bytes a parameter, by stage; and sbh (34 + 5 a s / h) a layer.
-TEST(Sharding, PeersStoreSixteenBytesAParameter) {
-  const std::int64_t parameters = 7'500'000'000;
-  const auto gigabytes = [&](int stage) {
-    return peer_state_bytes(parameters, {.ranks = 64, .group = 64, .stage = stage}) / 1e9;
-  };
-  EXPECT_DOUBLE_EQ(gigabytes(0), 120);
-  EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
-  EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
-  EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
-  EXPECT_DOUBLE_EQ(peer_activation_bytes(2048, 1, 12288, 96), 2048.0 * 12288 * (34 + 80));
 }
 
 TEST(Sharding, LetsTheSearchFitWhatOneRankCannot) {

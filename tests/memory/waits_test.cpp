@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "memory/error.h"
 #include "memory/passes/validate.h"
 #include "memory/search/planner.h"
 #include "tests/memory/byte_order.h"
 #include "tests/memory/compiled_plan.h"
+#include "tests/memory/drawn_choices.h"
 #include "tests/memory/every_choice.h"
 #include "tests/memory/toy_graph.h"
 
@@ -71,18 +70,10 @@ int expect_no_wait_idle(const Plan& plan, const UnitGraph& graph, bool validates
 
 // What is not uniform: each block somewhere else, and each unit's values.
 Choices mixed_choices(const UnitGraph& graph, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto any = [&](auto... of) {
-    const std::array values{of...};
-    return values[random() % values.size()];
-  };
+  Draw draw(seed);
+  const auto any = [&](auto... of) { return draw.any(of...); };
   Choices choices = toy_choices(graph, Tier::nvme);
-  choices.update = any(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward);
-  choices.clip = choices.update != UpdateTime::in_backward;
-  choices.micro_batches = any(1, 2, 3, 4, 6);
-  choices.group = any(1, 2, choices.micro_batches);
-  if (choices.micro_batches % choices.group != 0) choices.group = 1;
-  choices.strip = 1 + static_cast<int>(random() % static_cast<unsigned>(choices.group));
+  draw.order(choices);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
   choices.slots = any(1, 2);
   choices.lookahead = any(0, 1, 2, 4);

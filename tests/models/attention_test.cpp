@@ -78,70 +78,79 @@ double slope_error(const AttentionShape& s) {
   return 4 * epsilon_of<float>() / (sizeof(E) == 2 ? 2 * epsilon_of<E>() : epsilon_of<E>() * static_cast<double>(s.head_dim + 8));
 }
 
+// A problem's operands as doubles.
+struct Widened {
+  std::vector<double> q, kv, d_o;
+};
+
+// One query's row of one head: its output and loss of scores, and what it adds to the gradients.
+template <typename E>
+void add_query(const Problem<E>& problem, const Widened& of, std::int64_t b, std::int64_t h, std::int64_t t, Reference& r) {
+  const AttentionShape& s = problem.shape;
+  const std::int64_t D = s.head_dim, values = s.kv_heads * D;
+  const auto& [q, kv, d_o] = of;
+  const std::int64_t position = s.key_offset + t;
+  std::int64_t first = s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
+  if (!problem.first_key.empty()) first = std::max<std::int64_t>(first, problem.first_key[at(b * s.queries + t)]);
+  const std::int64_t row = (b * s.queries + t) * problem.q_stride + h * D;
+  const auto key_row = [&](std::int64_t key) { return (b * s.keys + key) * problem.kv_stride + h / (s.heads / s.kv_heads) * D; };
+  std::vector<double> p, slopes;  // of the cap: 1 - tanh^2
+  const auto cap = static_cast<double>(s.softcap);
+  double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (std::int64_t key = first; key <= position; ++key) {
+    double score = 0;
+    for (std::int64_t d = 0; d < D; ++d) score += q[at(row + d)] * kv[at(key_row(key) + d)];
+    score *= static_cast<double>(s.scale);
+    const double bent = cap == 0 ? 0 : std::tanh(score / cap);
+    p.push_back(cap == 0 ? score : cap * bent);
+    slopes.push_back(1 - bent * bent);
+    largest = std::max(largest, p.back());
+    r.largest_score = std::max(r.largest_score, std::abs(score));
+  }
+  for (double& weight : p) sum += weight = std::exp(weight - largest);
+  r.lse[at((b * s.heads + h) * s.queries + t)] = largest + std::log(sum);
+  double delta = 0, delta_size = 0;
+  for (std::int64_t d = 0; d < D; ++d) {
+    for (std::int64_t key = first; key <= position; ++key) {
+      const double term = p[at(key - first)] / sum * kv[at(key_row(key) + values + d)];
+      r.o[at(row + d)] += term;
+      r.o_size[at(row + d)] += std::abs(term);
+    }
+    delta += r.o[at(row + d)] * d_o[at(row + d)];
+    delta_size += r.o_size[at(row + d)] * std::abs(d_o[at(row + d)]);
+  }
+  for (std::int64_t key = first; key <= position; ++key) {
+    const double weight = p[at(key - first)] / sum, scale = static_cast<double>(s.scale);
+    double dp = 0, dp_size = 0;
+    for (std::int64_t d = 0; d < D; ++d) {
+      const double term = d_o[at(row + d)] * kv[at(key_row(key) + values + d)];
+      dp += term;
+      dp_size += std::abs(term);
+      r.dkv[at(key_row(key) + values + d)] += weight * d_o[at(row + d)];
+      r.dkv_size[at(key_row(key) + values + d)] += std::abs(weight * d_o[at(row + d)]);
+    }
+    const double slope = slopes[at(key - first)], slope_size = slope + slope_error<E>(s);
+    const double ds = weight * (dp - delta) * scale * slope, ds_size = weight * (dp_size + delta_size) * scale * slope_size;
+    for (std::int64_t d = 0; d < D; ++d) {
+      r.dq[at(row + d)] += ds * kv[at(key_row(key) + d)];
+      r.dq_size[at(row + d)] += ds_size * std::abs(kv[at(key_row(key) + d)]);
+      r.dkv[at(key_row(key) + d)] += ds * q[at(row + d)];
+      r.dkv_size[at(key_row(key) + d)] += ds_size * std::abs(q[at(row + d)]);
+    }
+  }
+}
+
 template <typename E>
 Reference reference(const Problem<E>& problem) {
   const AttentionShape& s = problem.shape;
-  const std::int64_t D = s.head_dim, values = s.kv_heads * D;
-  const auto q = widened(problem.q), kv = widened(problem.kv), d_o = widened(problem.d_o);
+  const Widened of{widened(problem.q), widened(problem.kv), widened(problem.d_o)};
   Reference r;
-  for (auto* out : {&r.o, &r.o_size, &r.dq, &r.dq_size}) out->resize(q.size());
-  for (auto* out : {&r.dkv, &r.dkv_size}) out->resize(kv.size());
+  for (auto* out : {&r.o, &r.o_size, &r.dq, &r.dq_size}) out->resize(of.q.size());
+  for (auto* out : {&r.dkv, &r.dkv_size}) out->resize(of.kv.size());
   r.lse.resize(at(s.sequences * s.heads * s.queries));
   for (std::int64_t b = 0; b < s.sequences; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
-      for (std::int64_t t = 0; t < s.queries; ++t) {
-        const std::int64_t position = s.key_offset + t;
-        std::int64_t first = s.window == 0 ? 0 : std::max<std::int64_t>(0, position - s.window + 1);
-        if (!problem.first_key.empty()) first = std::max<std::int64_t>(first, problem.first_key[at(b * s.queries + t)]);
-        const std::int64_t row = (b * s.queries + t) * problem.q_stride + h * D;
-        const auto key_row = [&](std::int64_t key) {
-          return (b * s.keys + key) * problem.kv_stride + h / (s.heads / s.kv_heads) * D;
-        };
-        std::vector<double> p, slopes;  // of the cap: 1 - tanh^2
-        const auto cap = static_cast<double>(s.softcap);
-        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-        for (std::int64_t key = first; key <= position; ++key) {
-          double score = 0;
-          for (std::int64_t d = 0; d < D; ++d) score += q[at(row + d)] * kv[at(key_row(key) + d)];
-          score *= static_cast<double>(s.scale);
-          const double bent = cap == 0 ? 0 : std::tanh(score / cap);
-          p.push_back(cap == 0 ? score : cap * bent);
-          slopes.push_back(1 - bent * bent);
-          largest = std::max(largest, p.back());
-          r.largest_score = std::max(r.largest_score, std::abs(score));
-        }
-        for (double& weight : p) sum += weight = std::exp(weight - largest);
-        r.lse[at((b * s.heads + h) * s.queries + t)] = largest + std::log(sum);
-        double delta = 0, delta_size = 0;
-        for (std::int64_t d = 0; d < D; ++d) {
-          for (std::int64_t key = first; key <= position; ++key) {
-            const double term = p[at(key - first)] / sum * kv[at(key_row(key) + values + d)];
-            r.o[at(row + d)] += term;
-            r.o_size[at(row + d)] += std::abs(term);
-          }
-          delta += r.o[at(row + d)] * d_o[at(row + d)];
-          delta_size += r.o_size[at(row + d)] * std::abs(d_o[at(row + d)]);
-        }
-        for (std::int64_t key = first; key <= position; ++key) {
-          const double weight = p[at(key - first)] / sum, scale = static_cast<double>(s.scale);
-          double dp = 0, dp_size = 0;
-          for (std::int64_t d = 0; d < D; ++d) {
-            const double term = d_o[at(row + d)] * kv[at(key_row(key) + values + d)];
-            dp += term;
-            dp_size += std::abs(term);
-            r.dkv[at(key_row(key) + values + d)] += weight * d_o[at(row + d)];
-            r.dkv_size[at(key_row(key) + values + d)] += std::abs(weight * d_o[at(row + d)]);
-          }
-          const double slope = slopes[at(key - first)], slope_size = slope + slope_error<E>(s);
-          const double ds = weight * (dp - delta) * scale * slope, ds_size = weight * (dp_size + delta_size) * scale * slope_size;
-          for (std::int64_t d = 0; d < D; ++d) {
-            r.dq[at(row + d)] += ds * kv[at(key_row(key) + d)];
-            r.dq_size[at(row + d)] += ds_size * std::abs(kv[at(key_row(key) + d)]);
-            r.dkv[at(key_row(key) + d)] += ds * q[at(row + d)];
-            r.dkv_size[at(key_row(key) + d)] += ds_size * std::abs(q[at(row + d)]);
-          }
-        }
-      }
+      for (std::int64_t t = 0; t < s.queries; ++t) add_query(problem, of, b, h, t, r);
     }
   }
   return r;

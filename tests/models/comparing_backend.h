@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "memory/element.h"
 #include "models/reference/reference_backend.h"
+#include "tests/models/golden_case.h"
+#include "tests/models/in_core_runner.h"
 
 namespace spillway::testing {
 
@@ -75,5 +79,18 @@ class ComparingBackend final : public Backend {
   Backend& tested_;
   std::map<std::size_t, int> kernels_;
 };
+
+// Every kernel of a golden case's backward passes, on the operands that training gives it, beside the plain loops.
+inline void compare_golden(const GoldenCase& golden, DType dtype, HeadMode head, Backend& tested,
+                           std::initializer_list<SavedValues> all_saved) {
+  ComparingBackend backend(tested);
+  Cuts cuts = canonical_cuts(golden.config);
+  if (head == HeadMode::tiled) cuts = {.vocabulary_rows = 96, .mlp_columns = 48, .head_strip = 24};
+  InCoreRunner runner(golden.config, {dtype, 2, golden.sequence, head}, cuts, 2, &backend);
+  runner.load(SafetensorsReader(golden.directory));
+  const auto tokens = std::span(golden.tokens).first(static_cast<std::size_t>(4 * golden.sequence)),
+             targets = std::span(golden.targets).first(tokens.size());
+  for (const SavedValues saved : all_saved) runner.backward(tokens, targets, saved);
+}
 
 }  // namespace spillway::testing

@@ -49,6 +49,64 @@ void expect_same_bits(const Tensors& a, const Tensors& b) {
   }
 }
 
+// Every element of every tensor of the file lies in one piece.
+void expect_whole_tensors(const UnitGraph& graph) {
+  std::map<std::string, std::int64_t> elements, wanted;
+  std::map<int, std::string> indices;
+  for (const ParameterBlock& block : graph.blocks) {
+    EXPECT_EQ(block.elements % kBlockElements, 0) << block.name;
+    std::int64_t end = 0;
+    for (const TensorPiece& piece : block.pieces) {
+      EXPECT_GE(piece.begin, end) << piece.tensor;
+      end = piece.begin + piece.elements();
+      elements[piece.tensor] += piece.elements();
+      wanted[piece.tensor] =
+          std::accumulate(piece.file_shape.begin(), piece.file_shape.end(), std::int64_t{1}, std::multiplies<>());
+      EXPECT_EQ(indices.try_emplace(piece.tensor_index, piece.tensor).first->second, piece.tensor);
+      EXPECT_EQ(piece.decay == Decay::applied, piece.file_shape.size() >= 2) << piece.tensor;
+    }
+    EXPECT_LE(end, block.elements);
+  }
+  EXPECT_EQ(elements, wanted);
+  EXPECT_EQ(graph.parameters, std::accumulate(elements.begin(), elements.end(), std::int64_t{0},
+                                              [](std::int64_t sum, const auto& tensor) { return sum + tensor.second; }));
+  EXPECT_EQ(static_cast<int>(indices.size()), graph.tensors);
+  EXPECT_EQ(indices.rbegin()->first + 1, graph.tensors);
+}
+
+// A value is written before it is read, and written once; saved values are the unit's own.
+void expect_values_in_order(const UnitGraph& graph) {
+  std::set<int> written, trained;
+  const auto follow = [&](const Unit& unit, const std::vector<ValueUse>& uses) {
+    for (const ValueUse& use : uses) {
+      const std::string& name = graph.values[static_cast<std::size_t>(use.value)].name;
+      if (use.access == Access::write) {
+        EXPECT_TRUE(written.insert(use.value).second) << unit.name << " writes " << name << " again";
+      } else {
+        EXPECT_TRUE(written.contains(use.value)) << unit.name << " uses " << name << " before it is written";
+      }
+    }
+  };
+  for (const Unit& unit : graph.units) follow(unit, unit.forward);
+  for (auto unit = graph.units.rbegin(); unit != graph.units.rend(); ++unit) {
+    follow(*unit, unit->backward);
+    for (const int block : unit->gradient_blocks) trained.insert(block);
+    EXPECT_EQ(unit->forward_workspace % 64, 0);
+    EXPECT_EQ(unit->backward_workspace % 64, 0);
+  }
+  EXPECT_EQ(written.size(), graph.values.size());
+  EXPECT_EQ(trained.size(), graph.blocks.size());
+  for (std::size_t u = 0; u < graph.units.size(); ++u) {
+    for (const int value : graph.units[u].saved) {
+      for (std::size_t other = 0; other < graph.units.size(); ++other) {
+        if (other == u) continue;
+        for (const ValueUse& use : graph.units[other].forward) EXPECT_NE(use.value, value) << graph.units[other].name;
+        for (const ValueUse& use : graph.units[other].backward) EXPECT_NE(use.value, value) << graph.units[other].name;
+      }
+    }
+  }
+}
+
 TEST_P(Families, GraphIsConsistent) {
   const ModelConfig config = small_config(GetParam());
   for (const HeadMode head : {HeadMode::tiled, HeadMode::fused}) {
@@ -57,60 +115,8 @@ TEST_P(Families, GraphIsConsistent) {
       const UnitGraph& graph = model.graph;
       ASSERT_EQ(graph.units.size(), model.code.size());
       EXPECT_EQ(graph.rows, kBatch * kSequence);
-
-      // Every element of every tensor of the file lies in one piece.
-      std::map<std::string, std::int64_t> elements, wanted;
-      std::map<int, std::string> indices;
-      for (const ParameterBlock& block : graph.blocks) {
-        EXPECT_EQ(block.elements % kBlockElements, 0) << block.name;
-        std::int64_t end = 0;
-        for (const TensorPiece& piece : block.pieces) {
-          EXPECT_GE(piece.begin, end) << piece.tensor;
-          end = piece.begin + piece.elements();
-          elements[piece.tensor] += piece.elements();
-          wanted[piece.tensor] =
-              std::accumulate(piece.file_shape.begin(), piece.file_shape.end(), std::int64_t{1}, std::multiplies<>());
-          EXPECT_EQ(indices.try_emplace(piece.tensor_index, piece.tensor).first->second, piece.tensor);
-          EXPECT_EQ(piece.decay == Decay::applied, piece.file_shape.size() >= 2) << piece.tensor;
-        }
-        EXPECT_LE(end, block.elements);
-      }
-      EXPECT_EQ(elements, wanted);
-      EXPECT_EQ(graph.parameters, std::accumulate(elements.begin(), elements.end(), std::int64_t{0},
-                                                  [](std::int64_t sum, const auto& tensor) { return sum + tensor.second; }));
-      EXPECT_EQ(static_cast<int>(indices.size()), graph.tensors);
-      EXPECT_EQ(indices.rbegin()->first + 1, graph.tensors);
-
-      // A value is written before it is read, and written once; saved values are the unit's own.
-      std::set<int> written, trained;
-      const auto follow = [&](const Unit& unit, const std::vector<ValueUse>& uses) {
-        for (const ValueUse& use : uses) {
-          const std::string& name = graph.values[static_cast<std::size_t>(use.value)].name;
-          if (use.access == Access::write) {
-            EXPECT_TRUE(written.insert(use.value).second) << unit.name << " writes " << name << " again";
-          } else {
-            EXPECT_TRUE(written.contains(use.value)) << unit.name << " uses " << name << " before it is written";
-          }
-        }
-      };
-      for (const Unit& unit : graph.units) follow(unit, unit.forward);
-      for (auto unit = graph.units.rbegin(); unit != graph.units.rend(); ++unit) {
-        follow(*unit, unit->backward);
-        for (const int block : unit->gradient_blocks) trained.insert(block);
-        EXPECT_EQ(unit->forward_workspace % 64, 0);
-        EXPECT_EQ(unit->backward_workspace % 64, 0);
-      }
-      EXPECT_EQ(written.size(), graph.values.size());
-      EXPECT_EQ(trained.size(), graph.blocks.size());
-      for (std::size_t u = 0; u < graph.units.size(); ++u) {
-        for (const int value : graph.units[u].saved) {
-          for (std::size_t other = 0; other < graph.units.size(); ++other) {
-            if (other == u) continue;
-            for (const ValueUse& use : graph.units[other].forward) EXPECT_NE(use.value, value) << graph.units[other].name;
-            for (const ValueUse& use : graph.units[other].backward) EXPECT_NE(use.value, value) << graph.units[other].name;
-          }
-        }
-      }
+      expect_whole_tensors(graph);
+      expect_values_in_order(graph);
     }
   }
 }

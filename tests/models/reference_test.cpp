@@ -4,12 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <span>
-
 #include "models/cpu/cpu_backend.h"
 #include "tests/models/comparing_backend.h"
 #include "tests/models/golden_case.h"
-#include "tests/models/in_core_runner.h"
 
 namespace spillway::testing {
 namespace {
@@ -22,14 +19,7 @@ TEST_P(ReferenceTest, EveryKernelIsThePlainLoops) {
     for (const HeadMode head : {HeadMode::tiled, HeadMode::fused}) {
       ThreadPool pool(2);
       CpuBackend cpu(pool);
-      ComparingBackend backend(cpu);
-      Cuts cuts = canonical_cuts(golden.config);
-      if (head == HeadMode::tiled) cuts = {.vocabulary_rows = 96, .mlp_columns = 48, .head_strip = 24};
-      InCoreRunner runner(golden.config, {dtype, 2, golden.sequence, head}, cuts, 2, &backend);
-      runner.load(SafetensorsReader(golden.directory));
-      const auto tokens = std::span(golden.tokens).first(static_cast<std::size_t>(4 * golden.sequence)),
-                 targets = std::span(golden.targets).first(tokens.size());
-      for (const SavedValues saved : {SavedValues::kept, SavedValues::recomputed}) runner.backward(tokens, targets, saved);
+      compare_golden(golden, dtype, head, cpu, {SavedValues::kept, SavedValues::recomputed});
     }
   }
 }

@@ -1,9 +1,5 @@
 #include "models/safetensors.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -17,51 +13,12 @@
 #include <vector>
 
 #include "memory/error.h"
-#include "models/safetensors_writer.h"
+#include "tests/models/safetensors_testing.h"
 
 namespace spillway {
 namespace {
 
 using testing::HasSubstr;
-namespace fs = std::filesystem;
-
-std::string with_length(std::uint64_t length, const std::string& rest) {
-  std::string text(8, '\0');
-  std::memcpy(text.data(), &length, 8);
-  return text + rest;
-}
-std::string file_of(const std::string& header, const std::string& data) { return with_length(header.size(), header + data); }
-
-std::string read_all(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-class Safetensors : public testing::Test {
- protected:
-  void SetUp() override { fs::create_directories(directory_); }
-  void TearDown() override { fs::remove_all(directory_); }
-
-  fs::path write(const std::string& name, const std::string& content) const {
-    fs::remove(directory_ / name);  // some file systems bring a file that is emptied and rewritten to the disk at once: slow
-    std::ofstream(directory_ / name, std::ios::binary) << content;
-    return directory_ / name;
-  }
-
-  // The message and help of the error that opening `path` ends in; "" where it opens.
-  static std::string refusal(const fs::path& path) {
-    try {
-      const SafetensorsReader reader(path);
-    } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(path.parent_path().string()));
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return std::string(error.what()) + " | " + error.help();
-    }
-    return "";
-  }
-
-  fs::path directory_ = fs::path(testing::TempDir()) / ("safetensors_" + std::to_string(::getpid()));
-};
 
 TEST_F(Safetensors, ReadsAGoldenCase) {
   const SafetensorsReader reader(fs::path(SPILLWAY_TEST_DATA) / "golden/llama_gqa");
@@ -167,13 +124,11 @@ std::string one(const char* dtype, const char* shape, const char* offsets) {
   return std::string("{\"a\":{\"dtype\":\"") + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}";
 }
 
-TEST_F(Safetensors, RefusesHostileFiles) {
+// What is no header, or no JSON of its kind.
+std::vector<HostileFile> hostile_headers() {
   const std::string good = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   const std::string eight(8, '\0');
-  std::string long_shape = "[1";
-  for (int i = 0; i < 200; ++i) long_shape += ",1";
-  long_shape += "]";
-  const HostileFile cases[] = {
+  return {
       {"", "has 0 bytes, too few for a safetensors header"},
       {"1234567", "has 7 bytes, too few"},
       {with_length(std::numeric_limits<std::uint64_t>::max(), "{}"),
@@ -191,6 +146,21 @@ TEST_F(Safetensors, RefusesHostileFiles) {
       {file_of("{\"a\":{}}", ""), "tensor \"a\": its entry has no \"dtype\""},
       {file_of(R"({"a":{"dtype":"F32"}})", ""), "its entry has no \"shape\""},
       {file_of(R"({"a":{"dtype":"F32","shape":[2]}})", ""), "its entry has no \"data_offsets\""},
+      {file_of("{" + good + "," + good + "}", eight), "tensor \"a\" is there twice"},
+      {file_of("{\"__metadata__\":{\"format\":1}}", ""), "the value of \"format\" is 1; a string was expected"},
+      {file_of("{\"__metadata__\":3}", ""), "its entry is 3; an object was expected"},
+      {file_of("{\"a\":" + std::string(100'000, '[') + "}", ""), "is nested more than 8 deep"},
+      {file_of("{\"a\":{\"shape\":" + std::string(50, '[') + "}", ""), "is nested more than 8 deep"},
+  };
+}
+
+// Entries of one tensor that say what cannot be.
+std::vector<HostileFile> hostile_entries() {
+  const std::string eight(8, '\0');
+  std::string long_shape = "[1";
+  for (int i = 0; i < 200; ++i) long_shape += ",1";
+  long_shape += "]";
+  return {
       {file_of(one("F33", "[2]", "[0,8]"), eight), "its dtype is \"F33\"; F32, BF16, F16 and I32 can be read"},
       {file_of(R"({"a":{"dtype":7,"shape":[2],"data_offsets":[0,8]}})", eight), "its dtype is 7"},
       {file_of(one("F32", "2", "[0,8]"), eight), "its shape is 2; a list"},
@@ -219,26 +189,25 @@ TEST_F(Safetensors, RefusesHostileFiles) {
       {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})",
                eight + eight),
        "bytes 8 to 12 of its data, before tensor \"b\", belong to no tensor"},
-      {file_of("{" + good + "," + good + "}", eight), "tensor \"a\" is there twice"},
       {file_of(R"({"a":{"dtype":"F32","dtype":"F16","shape":[2],"data_offsets":[0,8]}})", eight),
        "the key \"dtype\" is there twice"},
-      {file_of("{\"__metadata__\":{\"format\":1}}", ""), "the value of \"format\" is 1; a string was expected"},
-      {file_of("{\"__metadata__\":3}", ""), "its entry is 3; an object was expected"},
-      {file_of("{\"a\":" + std::string(100'000, '[') + "}", ""), "is nested more than 8 deep"},
-      {file_of("{\"a\":{\"shape\":" + std::string(50, '[') + "}", ""), "is nested more than 8 deep"},
       {file_of(one("F32", "[1e999]", "[0,8]"), eight), "its header"},
   };
-  for (const HostileFile& hostile : cases) {
-    EXPECT_THAT(refusal(write("hostile.safetensors", hostile.content)), HasSubstr(hostile.message))
-        << hostile.content.substr(0, 200);
+}
+
+TEST_F(Safetensors, RefusesHostileFiles) {
+  for (const auto& files : {hostile_headers(), hostile_entries()}) {
+    for (const HostileFile& hostile : files) {
+      EXPECT_THAT(refusal(write("hostile.safetensors", hostile.content)), HasSubstr(hostile.message))
+          << hostile.content.substr(0, 200);
+    }
   }
 }
 
 TEST_F(Safetensors, AcceptsWhatTheFormatAllows) {
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},"scalar":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
-      R"("empty":{"dtype":"F16","shape":[0,3],"data_offsets":[4,4]},)"
-      R"("mask":{"dtype":"BOOL","shape":[4],"data_offsets":[4,8]}}   )";
+  const std::string header = R"({"__metadata__":{"format":"pt"},"scalar":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
+                             R"("empty":{"dtype":"F16","shape":[0,3],"data_offsets":[4,4]},)"
+                             R"("mask":{"dtype":"BOOL","shape":[4],"data_offsets":[4,8]}}   )";
   const SafetensorsReader reader(write("odd.safetensors", file_of(header, std::string("\0\0\x80\x3f", 4) + "1234")));
   ASSERT_EQ(reader.tensors().size(), 3U);
   EXPECT_EQ(reader.find("scalar")->elements, 1);
@@ -306,13 +275,7 @@ TEST_F(Safetensors, IndexAndShards) {
               HasSubstr("has tensor \"a\", which the index places in \"model-00001-of-00002.safetensors\""));
 }
 
-// Thousands of damaged headers, the same ones every time: each must open or be refused in our own words.
-TEST_F(Safetensors, SurvivesMutatedHeaders) {
-  const std::string seed = read_all(fs::path(SPILLWAY_TEST_DATA) / "golden/gpt2/model.safetensors");
-  const std::string small = file_of(
-      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
-      R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
-      std::string(16, '\0'));
+void mutate(std::string& text, std::mt19937_64& random) {
   const std::string_view pieces[] = {"{",         "}",
                                      "[",         "]",
                                      "\"",        ",",
@@ -322,38 +285,47 @@ TEST_F(Safetensors, SurvivesMutatedHeaders) {
                                      "\"F32\"",   "\xff",
                                      "\\u0000",   "\"a\"",
                                      "\"shape\"", "9223372036854775807"};
+  const int changes = 1 + static_cast<int>(random() % 4);
+  for (int change = 0; change < changes && !text.empty(); ++change) {
+    // Mostly in the header; the first 8 bytes are its length.
+    const std::size_t at = random() % std::min<std::size_t>(text.size(), random() % 4 == 0 ? 8 : 4000);
+    switch (random() % 5) {
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text[at] = static_cast<char>(text[at] ^ (1 << (random() % 8)));
+        break;
+      case 2:
+        text.erase(at, 1 + random() % 12);
+        break;
+      case 3:
+        text.insert(at, pieces[random() % std::size(pieces)]);
+        break;
+      default:
+        text.resize(at + 1);
+        break;
+    }
+  }
+  // Half of them keep a length that fits, so that the JSON itself is reached.
+  if (random() % 2 == 0 && text.size() > 24) {
+    const std::uint64_t length = text.size() - 8 - std::min<std::size_t>(16, text.size() - 24);
+    std::memcpy(text.data(), &length, 8);
+  }
+}
+
+// Thousands of damaged headers, the same ones every time: each must open or be refused in our own words.
+TEST_F(Safetensors, SurvivesMutatedHeaders) {
+  const std::string seed = read_all(fs::path(SPILLWAY_TEST_DATA) / "golden/gpt2/model.safetensors");
+  const std::string small = file_of(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+                                    R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
+                                    std::string(16, '\0'));
   std::mt19937_64 random(20260101);
   int opened = 0;
   int refused = 0;
   for (int round = 0; round < 6000; ++round) {
     std::string text = round % 8 == 0 ? seed.substr(0, 16'000) : small;
-    const int changes = 1 + static_cast<int>(random() % 4);
-    for (int change = 0; change < changes && !text.empty(); ++change) {
-      // Mostly in the header; the first 8 bytes are its length.
-      const std::size_t at = random() % std::min<std::size_t>(text.size(), random() % 4 == 0 ? 8 : 4000);
-      switch (random() % 5) {
-        case 0:
-          text[at] = static_cast<char>(random());
-          break;
-        case 1:
-          text[at] = static_cast<char>(text[at] ^ (1 << (random() % 8)));
-          break;
-        case 2:
-          text.erase(at, 1 + random() % 12);
-          break;
-        case 3:
-          text.insert(at, pieces[random() % std::size(pieces)]);
-          break;
-        default:
-          text.resize(at + 1);
-          break;
-      }
-    }
-    // Half of them keep a length that fits, so that the JSON itself is reached.
-    if (random() % 2 == 0 && text.size() > 24) {
-      const std::uint64_t length = text.size() - 8 - std::min<std::size_t>(16, text.size() - 24);
-      std::memcpy(text.data(), &length, 8);
-    }
+    mutate(text, random);
     const fs::path path = write("mutated.safetensors", text);
     try {
       const SafetensorsReader reader(path);
@@ -372,100 +344,6 @@ TEST_F(Safetensors, SurvivesMutatedHeaders) {
   }
   EXPECT_GT(refused, 3000);
   EXPECT_EQ(opened + refused, 6000);
-}
-
-std::vector<std::byte> bytes_of(const std::vector<float>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
-
-TEST_F(Safetensors, WriterWritesWhatTheReaderReads) {
-  const fs::path path = directory_ / "out.safetensors";
-  std::vector<float> a(1000);
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i) * 0.25F;
-  const std::vector<std::byte> data = bytes_of(a);
-  {
-    SafetensorsWriter writer(
-        path, {{"a", ElementType::f32, {10, 100}}, {"none", ElementType::f32, {0}}, {"b \"é\"", ElementType::bf16, {2}}});
-    writer.append("a", std::span(data).first(123));
-    writer.append("a", std::span(data).subspan(123));
-    EXPECT_FALSE(fs::exists(path));
-    const std::uint16_t two[] = {0x3f80, 0xc000};
-    writer.append("b \"é\"", std::as_bytes(std::span(two)));
-    writer.finish();
-  }
-  const SafetensorsReader reader(path);
-  EXPECT_EQ(reader.tensors().size(), 3U);
-  EXPECT_EQ(reader.find("a")->offset % 64, 0);
-  std::vector<float> out(1000);
-  reader.read(*reader.find("a"), 0, std::span(out));
-  EXPECT_EQ(out, a);
-  std::vector<float> b(2);
-  reader.read(*reader.find("b \"é\""), 0, std::span(b));
-  EXPECT_EQ(b, (std::vector<float>{1, -2}));
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
-}
-
-TEST_F(Safetensors, WriterLeavesNothingHalfWritten) {
-  const fs::path path = write("kept.safetensors", "before");
-  {
-    SafetensorsWriter writer(path, {{"a", ElementType::f32, {2}}});
-    const std::vector<std::byte> half(4);
-    writer.append("a", half);
-  }
-  EXPECT_EQ(read_all(path), "before");
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
-  try {
-    const SafetensorsWriter writer(directory_ / "no" / "such" / "x.safetensors", {});
-    FAIL();
-  } catch (const IoError& error) {
-    EXPECT_EQ(error.exit_code(), 4);
-    EXPECT_THAT(error.what(), HasSubstr("cannot be created"));
-  }
-  {
-    // A disk that is full from the first byte on.
-    ASSERT_EQ(::symlink("/dev/full", (directory_ / "full.safetensors.partial").c_str()), 0);
-    try {
-      SafetensorsWriter writer(directory_ / "full.safetensors", {{"a", ElementType::f32, {2}}});
-      FAIL();
-    } catch (const IoError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
-      EXPECT_THAT(error.help(), HasSubstr("Free space"));
-    }
-    EXPECT_FALSE(fs::exists(fs::symlink_status(directory_ / "full.safetensors.partial")));
-  }
-}
-
-TEST_F(Safetensors, ShardedWriter) {
-  const std::vector<TensorToWrite> tensors = {
-      {"a", ElementType::f32, {3}}, {"b", ElementType::f32, {2}}, {"c", ElementType::f32, {5}}, {"z", ElementType::f32, {0}}};
-  const auto write_all = [&](Bytes shard_bytes) {
-    ShardedSafetensorsWriter writer(directory_, tensors, shard_bytes);
-    float next = 0;
-    for (const TensorToWrite& tensor : tensors) {
-      std::vector<float> values(static_cast<std::size_t>(tensor.shape[0]));
-      for (float& value : values) value = next++;
-      writer.append(tensor.name, bytes_of(values));
-    }
-    writer.finish();
-  };
-  const auto check = [&](std::size_t files) {
-    const SafetensorsReader reader(directory_);
-    EXPECT_EQ(reader.files().size(), files);
-    float next = 0;
-    for (const TensorToWrite& tensor : tensors) {
-      std::vector<float> values(static_cast<std::size_t>(tensor.shape[0]));
-      reader.read(*reader.find(tensor.name), 0, std::span(values));
-      for (const float value : values) EXPECT_EQ(value, next++);
-    }
-  };
-  write_all(20);
-  EXPECT_TRUE(fs::exists(directory_ / "model-00001-of-00002.safetensors"));
-  check(2);
-  write_all(1'000'000);
-  check(1);
-  write_all(1);
-  check(3);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-"""What the scripts that compare whole runs share: starting spillway and another program, steps and memory of a run, results.
+"""What the scripts that compare whole runs share: starting spillway and another program, steps and memory of a run,
+results.
 
-Not a benchmark by itself. Times come with the CPU seconds of the process: beside other programs on the same cores the clock is
-disturbed, CPU seconds hardly are.
+Not a benchmark by itself. Times come with the CPU seconds of the process: beside other programs on the same cores the
+clock is disturbed, CPU seconds hardly are.
 """
 
 import argparse
@@ -37,10 +38,15 @@ def fail(message):
     sys.exit(f"error: {message}")
 
 
-def add_common_flags(parser):
-    parser.add_argument("--spillway", type=pathlib.Path, default=ROOT / "build/release/spillway", help="the program (build/release/spillway)")
+def parser_of(doc):
+    """A script's flags: those of every script, to which its own are added."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spillway", type=pathlib.Path, default=ROOT / "build/release/spillway",
+                        help="the program (build/release/spillway)")
     parser.add_argument("--directory", type=pathlib.Path, default=None,
-                        help="where temporary files go, all of them removed at the end (the system's directory for them)")
+                        help="where temporary files go, all of them removed at the end (the system's directory for "
+                             "them)")
+    return parser
 
 
 def add_nvme_flag(parser):
@@ -81,8 +87,10 @@ def model_config(name):
 def machine():
     """What the figures were measured on, and how busy it was."""
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return {"cpu": cpu[1] if cpu else "unknown", "threads": len(os.sched_getaffinity(0)), "load_average": os.getloadavg()[0],
-            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "utc": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
+    return {"cpu": cpu[1] if cpu else "unknown", "threads": len(os.sched_getaffinity(0)),
+            "load_average": os.getloadavg()[0],
+            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "utc": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
 
 
 def available_memory():
@@ -100,13 +108,22 @@ def temporary_directory(base=None):
         shutil.rmtree(path, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def work_directories(arguments):
+    """One for runs, below --directory, and one for their state, below --nvme."""
+    with temporary_directory(arguments.directory) as directory:
+        with temporary_directory(arguments.nvme or directory) as nvme:
+            yield directory, nvme
+
+
 def write_tokens(path, config, sequence, rows, seed=1):
     """Rows of random tokens; spillway and its peers train on the same ones."""
     random_tokens = random.Random(seed)
     vocabulary = config["vocab_size"]
     with open(path, "w", encoding="ascii") as file:
         for _ in range(rows):
-            file.write(json.dumps({"input_ids": [random_tokens.randrange(vocabulary) for _ in range(sequence + 1)]}) + "\n")
+            file.write(json.dumps({"input_ids": [random_tokens.randrange(vocabulary) for _ in range(sequence + 1)]})
+                       + "\n")
 
 
 def cpu_seconds(pid):
@@ -133,7 +150,8 @@ class Run:
     written_bytes: int = 0
     written_bytes_all: int = 0                             # by it in all measured steps
     start_s: float = 0                                     # from the program's start to its first step
-    operations: list = dataclasses.field(default_factory=list)  # spillway: plan.json's, of a run that was let to its end
+    # spillway: plan.json's, of a run that was let to its end
+    operations: list = dataclasses.field(default_factory=list)
     spans: list = dataclasses.field(default_factory=list)       # recorded, one an operation
 
     def median_s(self):
@@ -165,17 +183,20 @@ def stop_child(child):
     child.wait()
 
 
-def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None, to_its_end=False, least_s=0):
-    """Runs a program until it has done so many steps, and for so many seconds; next_step gives the record of a step, or None where there is none yet.
+def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None, to_its_end=False,
+           least_s=0):
+    """Runs a program until it has done so many steps, and for so many seconds; next_step gives the record of a step, or
+    None where there is none yet.
 
-    The program is killed after its last measured step: what it would save is mostly of no interest and would disturb what comes next.
-    With fewer threads than the machine has, it is held on so many processors.
+    The program is killed after its last measured step: what it would save is mostly of no interest and would disturb
+    what comes next. With fewer threads than the machine has, it is held on so many processors.
     """
     run = Run()
     processors = sorted(os.sched_getaffinity(0))[:threads]
     with open(directory / "output.txt", "w+", encoding="utf-8") as output:
-        child = subprocess.Popen([str(word) for word in command], env=environment, cwd=directory, stdin=subprocess.DEVNULL, stdout=output,
-                                 stderr=subprocess.STDOUT, preexec_fn=lambda: os.sched_setaffinity(0, processors))
+        child = subprocess.Popen([str(word) for word in command], env=environment, cwd=directory,
+                                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                 preexec_fn=lambda: os.sched_setaffinity(0, processors))
         try:
             before_cpu = before_io = None
             began = time.monotonic()
@@ -185,11 +206,14 @@ def follow(command, environment, directory, next_step, steps, warm_up, timeout_s
                 record = next_step()
                 if record is None:
                     if available_memory() < LEAST_FREE_MEMORY:
-                        raise RuntimeError(f"{pathlib.Path(command[0]).name} left less than {LEAST_FREE_MEMORY / GIB:.0f} GiB of the machine's memory and was stopped")
+                        raise RuntimeError(f"{pathlib.Path(command[0]).name} left less than "
+                                           f"{LEAST_FREE_MEMORY / GIB:.0f} GiB of the machine's memory and was stopped")
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
-                        why = f"ended with exit code {child.returncode}" if ended else f"took more than {timeout_s:.0f} s"
-                        raise RuntimeError(f"{pathlib.Path(command[0]).name} {why}:\n{output.read()[-4000:]}\ncommand: {' '.join(map(str, command))}")
+                        why = (f"ended with exit code {child.returncode}" if ended
+                               else f"took more than {timeout_s:.0f} s")
+                        raise RuntimeError(f"{pathlib.Path(command[0]).name} {why}:\n{output.read()[-4000:]}\ncommand: "
+                                           f"{' '.join(map(str, command))}")
                     time.sleep(0.01)
                     continue
                 if not run.loss:
@@ -240,13 +264,13 @@ def environment_with(directory, **variables):
 
 
 def spillway_flags(model, data, micro_batch, global_batch, sequence, *more):
-    return ["--device", "cpu", "--model", model, "--data", data, "--micro-batch-size", micro_batch, "--global-batch-size", global_batch,
-            "--seq-length", sequence, *more]
+    return ["--device", "cpu", "--model", model, "--data", data, "--micro-batch-size", micro_batch,
+            "--global-batch-size", global_batch, "--seq-length", sequence, *more]
 
 
 def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False, least_s=0):
-    """`spillway train` for warm_up + steps steps, and as many more as the measured ones take to fill least_s; with the timeline of the
-    last one, the run is let to its end, after warm_up + steps."""
+    """`spillway train` for warm_up + steps steps, and as many more as the measured ones take to fill least_s; with the
+    timeline of the last one, the run is let to its end, after warm_up + steps."""
     with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
         saved = pathlib.Path(run_directory) / "saved"
         # One step more than measured: the run is stopped in it, before it saves.
@@ -254,9 +278,10 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
         iterations = 1_000_000 if least_s else steps + warm_up + (0 if with_timeline else 2)
         # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
         durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
-        command = [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style", "constant", "--save", saved]
-        run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"), steps, warm_up, timeout_s,
-                     threads, with_timeline, least_s)
+        command = [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style",
+                   "constant", "--save", saved]
+        run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"),
+                     steps, warm_up, timeout_s, threads, with_timeline, least_s)
         run.plan = json.loads((saved / "plan.json").read_text())
         if with_timeline:
             shown = range(len(run.plan["ops"]["shown_turns"]))
@@ -278,7 +303,8 @@ def run_to_its_end(command, directory, environment):
 def plan(program, flags, directory):
     """`spillway plan`, as it prints it in JSON."""
     path = directory / "plan.json"
-    run_to_its_end([program.resolve(), "plan", *flags, "--format", "json", "--out", path], directory, environment_with(directory))
+    run_to_its_end([program.resolve(), "plan", *flags, "--format", "json", "--out", path], directory,
+                   environment_with(directory))
     return json.loads(path.read_text())
 
 
@@ -291,10 +317,13 @@ def require_room(planned, nvme):
 
 
 def machine_profile(program, directory, nvme=None, thorough=True):
-    """The profile that spillway measures, in minutes or in seconds: a disk's rate over seconds is not that of its first moment."""
+    """The profile that spillway measures, in minutes or in seconds: a disk's rate over seconds is not that of its first
+    moment.
+    """
     path = directory / "profile.json"
     with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
-        probe(program, directory, {**os.environ, "XDG_CACHE_HOME": cache}, nvme, thorough, "--format", "json", "--out", path)
+        probe(program, directory, {**os.environ, "XDG_CACHE_HOME": cache}, nvme, thorough, "--format", "json", "--out",
+              path)
     return path
 
 
@@ -304,16 +333,19 @@ def keep_machine_profile(program, directory, nvme=None, thorough=True):
 
 
 def probe(program, directory, environment, nvme, thorough, *more):
-    run_to_its_end([program.resolve(), "probe", *(["--thorough"] if thorough else []), *(["--nvme", nvme] if nvme else []), *more],
+    run_to_its_end([program.resolve(), "probe", *(["--thorough"] if thorough else []),
+                    *(["--nvme", nvme] if nvme else []), *more],
                    directory, environment)
 
 
 def fio(file, block, depth, *flags):
-    """fio's jobs on the file, direct by io_uring; its buffers are on huge pages, as ours are: on small pages a block has more pieces than a
-    request to the disk may have."""
-    command = ["fio", f"--filename={file}", "--ioengine=io_uring", "--direct=1", f"--bs={block}", f"--iodepth={depth}", "--thread", "--output-format=json", *flags]
+    """fio's jobs on the file, direct by io_uring; its buffers are on huge pages, as ours are: on small pages a block
+    has more pieces than a request to the disk may have."""
+    command = ["fio", f"--filename={file}", "--ioengine=io_uring", "--direct=1", f"--bs={block}", f"--iodepth={depth}",
+               "--thread", "--output-format=json", *flags]
     environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          env=environment)
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"]
 
 
@@ -321,7 +353,8 @@ def print_table(rows):
     """The first row is the head."""
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print("  " + "  ".join(str(cell).ljust(width) if i == 0 else str(cell).rjust(width) for i, (cell, width) in enumerate(zip(row, widths))))
+        print("  " + "  ".join(str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
+                               for i, (cell, width) in enumerate(zip(row, widths))))
     sys.stdout.flush()
 
 

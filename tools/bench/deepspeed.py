@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""State on NVMe, bf16: tokens a second of spillway and of DeepSpeed ZeRO-3 with parameters and optimizer offloaded to NVMe.
+"""State on NVMe, bf16: tokens a second of spillway and of DeepSpeed ZeRO-3 with parameters and optimizer offloaded to
+NVMe.
 
     tools/bench/deepspeed.py [--shapes MODEL:BATCHxSEQUENCE ...] [--state exact compact] [--nvme DIR] [--python PYTHON]
 
-Ours runs with --device-memory 1GiB; DeepSpeed takes what memory it takes. Same shape, random weights and tokens, one process, no
-clipping on either side; the two take turns and medians are compared. DeepSpeed's step takes tens of seconds and, at 1.2 G
-parameters, 40 GB of disk.
-Needs torch, transformers and deepspeed in PYTHON (this interpreter by default), and for DeepSpeed's own extensions a compiler and
-libaio's header (Debian: libaio-dev); they are compiled in the first run, which takes minutes.
+Ours runs with --device-memory 1GiB; DeepSpeed takes what memory it takes. Same shape, random weights and tokens, one
+process, no clipping on either side; the two take turns and medians are compared. DeepSpeed's step takes tens of seconds
+and, at 1.2 G parameters, 40 GB of disk.
+Needs torch, transformers and deepspeed in PYTHON (this interpreter by default), and for DeepSpeed's own extensions a
+compiler and libaio's header (Debian: libaio-dev); they are compiled in the first run, which takes minutes.
 """
 
 import argparse
@@ -40,15 +41,17 @@ def deepspeed_configuration(arguments, config, directory):
         "zero_optimization": {
             "stage": 3,
             "sub_group_size": 100_000_000,
-            # What is fetched ahead, and what stays because it is wanted again soon, takes a buffer a parameter: where buffers are large
-            # there are few of them.
+            # What is fetched ahead, and what stays because it is wanted again soon, takes a buffer a parameter: where
+            # buffers are large there are few of them.
             "stage3_prefetch_bucket_size": 50_000_000 if pipelines else 10_000_000,
             **({} if pipelines else {"stage3_max_live_parameters": 300_000_000, "stage3_max_reuse_distance": 0}),
-            "offload_param": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12, "buffer_size": elements + 4096, "pin_memory": False},
-            "offload_optimizer": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12 if pipelines else 5, "pin_memory": False,
-                                  "pipeline_read": pipelines, "pipeline_write": pipelines},
+            "offload_param": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12,
+                              "buffer_size": elements + 4096, "pin_memory": False},
+            "offload_optimizer": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12 if pipelines else 5,
+                                  "pin_memory": False, "pipeline_read": pipelines, "pipeline_write": pipelines},
         },
-        "aio": {"block_size": 1 << 20, "queue_depth": 32, "intra_op_parallelism": 1, "single_submit": False, "overlap_events": True},
+        "aio": {"block_size": 1 << 20, "queue_depth": 32, "intra_op_parallelism": 1, "single_submit": False,
+                "overlap_events": True},
         "wall_clock_breakdown": False,
         "steps_per_print": 1 << 30,
     }
@@ -57,7 +60,8 @@ def deepspeed_configuration(arguments, config, directory):
 def worker(arguments):
     """Runs in PYTHON: trains and writes a line a step."""
     # This file's own name would hide the library's.
-    sys.path = [path for path in sys.path if pathlib.Path(path or ".").resolve() != pathlib.Path(__file__).resolve().parent]
+    sys.path = [path for path in sys.path
+                if pathlib.Path(path or ".").resolve() != pathlib.Path(__file__).resolve().parent]
     import torch
     import transformers
 
@@ -91,7 +95,8 @@ def worker(arguments):
                 engine.step()
                 total += loss.item()
             began, ended = ended, time.perf_counter()
-            log.write(json.dumps({"step": step + 1, "loss": total / settings["gradient_accumulation_steps"], "step_s": ended - began}) + "\n")
+            log.write(json.dumps({"step": step + 1, "loss": total / settings["gradient_accumulation_steps"],
+                                  "step_s": ended - began}) + "\n")
 
 
 def train_deepspeed(arguments, shape_text, data, directory, nvme):
@@ -101,19 +106,21 @@ def train_deepspeed(arguments, shape_text, data, directory, nvme):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with common.temporary_directory(nvme) as swap:
-        command = [arguments.python, pathlib.Path(__file__).resolve(), "--worker-shape", shape_text, "--worker-data", data, "--worker-log", log,
-                   "--worker-directory", swap, "--threads", arguments.threads, "--micro-batch", arguments.micro_batch]
+        command = [arguments.python, pathlib.Path(__file__).resolve(), "--worker-shape", shape_text, "--worker-data",
+                   data, "--worker-log", log, "--worker-directory", swap, "--threads", arguments.threads,
+                   "--micro-batch", arguments.micro_batch]
         if arguments.checkpointing:
             command.append("--checkpointing")
-        environment = common.environment_with(directory, GLIBC_TUNABLES=MALLOC, OMP_NUM_THREADS=str(arguments.threads), HF_HUB_OFFLINE="1",
-                                              DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
-                                              MASTER_PORT=str(port))
+        environment = common.environment_with(directory, GLIBC_TUNABLES=MALLOC, OMP_NUM_THREADS=str(arguments.threads),
+                                              HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0",
+                                              WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", "")
         if not environment["XDG_CACHE_HOME"]:
             del environment["XDG_CACHE_HOME"]  # compiled extensions are kept for the next time
         # An interpreter of a virtual environment has its compiler helper (ninja) beside it.
         environment["PATH"] = f"{pathlib.Path(arguments.python).absolute().parent}:{environment['PATH']}"
-        return common.follow(command, environment, directory, common.lines_of(log), arguments.deepspeed_steps, 1, arguments.timeout, arguments.threads)
+        return common.follow(command, environment, directory, common.lines_of(log), arguments.deepspeed_steps, 1,
+                             arguments.timeout, arguments.threads)
 
 
 def compare(arguments, shape_text, directory):
@@ -128,29 +135,35 @@ def compare(arguments, shape_text, directory):
         if why is None:
             try:
                 theirs.join(train_deepspeed(arguments, shape_text, data, directory, nvme))
-                print(f"{shape_text} DeepSpeed: {', '.join(f'{seconds:.1f}' for seconds in theirs.step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
+                print(f"{shape_text} DeepSpeed: {', '.join(f'{seconds:.1f}' for seconds in theirs.step_s)} s; load "
+                      f"{os.getloadavg()[0]:.1f}", flush=True)
             except RuntimeError as error:
                 why = str(error)
                 print(f"{shape_text}: DeepSpeed does not run here: {why}", flush=True)
         for state in arguments.state:
             with common.temporary_directory(nvme) as store:
-                flags = common.spillway_flags(model, data, micro_batch, batch, sequence, "--clip-grad", 0, "--device-memory", arguments.device_memory, "--nvme",
+                flags = common.spillway_flags(model, data, micro_batch, batch, sequence, "--clip-grad", 0,
+                                              "--device-memory", arguments.device_memory, "--nvme",
                                               store, "--state", state, "--durability", "checkpoint")  # as there
-                ours[state].join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up, arguments.timeout, arguments.threads))
-                print(f"{shape_text} spillway {state}: {', '.join(f'{seconds:.1f}' for seconds in ours[state].step_s)} s; load {os.getloadavg()[0]:.1f}", flush=True)
+                ours[state].join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up,
+                                              arguments.timeout, arguments.threads))
+                print(f"{shape_text} spillway {state}: {', '.join(f'{seconds:.1f}' for seconds in ours[state].step_s)} "
+                      f"s; load {os.getloadavg()[0]:.1f}", flush=True)
     tokens = batch * sequence
     result = {"shape": shape_text, "why_no_deepspeed": why}
     for name, run in (("deepspeed", theirs), *ours.items()):
         if run.step_s:
-            result[name] = {"tokens_per_s": tokens / run.median_s(), "step_s": run.step_s, "cpu_s": run.cpu_s, "peak_resident_bytes": run.peak_resident_bytes,
+            result[name] = {"tokens_per_s": tokens / run.median_s(), "step_s": run.step_s, "cpu_s": run.cpu_s,
+                            "peak_resident_bytes": run.peak_resident_bytes,
                             "read_bytes": run.read_bytes, "written_bytes": run.written_bytes, "loss": run.loss}
     return result
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
-    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512", "llama-3.2-1b:8x512"], metavar="MODEL:BATCHxSEQUENCE")
+    parser = common.parser_of(__doc__)
+    parser.add_argument("--shapes", nargs="+",
+                        default=["smollm2-135m:4x512", "llama-3.2-1b:1x512", "llama-3.2-1b:8x512"],
+                        metavar="MODEL:BATCHxSEQUENCE")
     parser.add_argument("--state", nargs="+", choices=("exact", "compact"), default=["exact", "compact"])
     common.add_nvme_flag(parser)
     parser.add_argument("--device-memory", default="1GiB", help="of ours (1GiB)")
@@ -159,10 +172,12 @@ def main():
     parser.add_argument("--checkpointing", action="store_true", help="DeepSpeed: recompute layers in the backward pass")
     parser.add_argument("--steps", type=int, default=4, help="measured steps of ours, a round (4)")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
-    parser.add_argument("--deepspeed-steps", type=int, default=2, help="measured steps of DeepSpeed after one to warm up (2)")
+    parser.add_argument("--deepspeed-steps", type=int, default=2,
+                        help="measured steps of DeepSpeed after one to warm up (2)")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each (1)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch, transformers and deepspeed (this one)")
+    parser.add_argument("--python", default=sys.executable,
+                        help="an interpreter that has torch, transformers and deepspeed (this one)")
     parser.add_argument("--timeout", type=float, default=7200, help="seconds that one run may take (7200)")
     common.add_worker_flags(parser)
     parser.add_argument("--worker-directory", help=argparse.SUPPRESS)
@@ -172,7 +187,8 @@ def main():
     common.check_program(arguments)
     with common.temporary_directory(arguments.directory) as directory:
         results = [compare(arguments, shape_text, directory) for shape_text in arguments.shapes]
-    rows = [("shape", "program", "tokens/s", "over DeepSpeed", "of CPU seconds", "aim", "resident", "read a step", "written")]
+    rows = [("shape", "program", "tokens/s", "over DeepSpeed", "of CPU seconds", "aim", "resident", "read a step",
+             "written")]
     for result in results:
         large = common.shape(result["shape"])[1] >= 8
         for name in ("deepspeed", *arguments.state):
@@ -183,9 +199,12 @@ def main():
                 aim = LARGE_BATCH_AIM if large else AIMS[name]
                 result[name]["ratio"] = run["tokens_per_s"] / result["deepspeed"]["tokens_per_s"]
                 ratio, verdict = f"{result[name]['ratio']:.2f}", f"{aim} {common.verdict(result[name]['ratio'], aim)}"
-                cpu = f"{common.statistics.median(result['deepspeed']['cpu_s']) / common.statistics.median(run['cpu_s']):.2f}"
-            rows.append((result["shape"], "DeepSpeed" if name == "deepspeed" else f"spillway {name}", f"{run['tokens_per_s']:.1f}", ratio, cpu, verdict,
-                         f"{run['peak_resident_bytes'] / common.GIB:.1f} GiB", f"{run['read_bytes'] / 1e9:.1f} GB", f"{run['written_bytes'] / 1e9:.1f} GB"))
+                theirs, ours = (common.statistics.median(one["cpu_s"]) for one in (result["deepspeed"], run))
+                cpu = f"{theirs / ours:.2f}"
+            rows.append((result["shape"], "DeepSpeed" if name == "deepspeed" else f"spillway {name}",
+                         f"{run['tokens_per_s']:.1f}", ratio, cpu, verdict,
+                         f"{run['peak_resident_bytes'] / common.GIB:.1f} GiB", f"{run['read_bytes'] / 1e9:.1f} GB",
+                         f"{run['written_bytes'] / 1e9:.1f} GB"))
     common.print_table(rows)
     common.save_result("deepspeed", {"results": results})
     return 0

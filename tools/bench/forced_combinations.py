@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """The planner's choice against every combination that one could force instead: all of them run.
 
-    tools/bench/forced_combinations.py [--nvme DIR] [--profile FILE] [--shapes NAME ...] [--first-steps N] [--steps N] [--each-tier]
+    tools/bench/forced_combinations.py [--nvme DIR] [--profile FILE] [--shapes NAME ...] [--first-steps N] [--steps N]
+    [--each-tier]
 
-For each shape the planner chooses freely, and then order, update, activations and the tiers of parameters and optimizer state (both at
-once; --each-tier: each by itself, too) are forced in every way that fits; the choice is to take at most 1.05 of the fastest of them. Combinations that make the same plan run
-once, for a step or two. The fastest of many runs is also the luckiest, and disks change their rate from minute to minute: the few
-fastest run again, in turns with the planner's choice, and only these turns are compared.
+For each shape the planner chooses freely, and then order, update, activations and the tiers of parameters and optimizer
+state (both at once; --each-tier: each by itself, too) are forced in every way that fits; the choice is to take at most
+1.05 of the fastest of them. Combinations that make the same plan run once, for a step or two. The fastest of many runs
+is also the luckiest, and disks change their rate from minute to minute: the few fastest run again, in turns with the
+planner's choice, and only these turns are compared.
 """
 
-import argparse
 import dataclasses
 import itertools
-import json
 import os
 import statistics
 import sys
@@ -62,8 +62,9 @@ class Comparison:
         data = self.directory / f"{shape.name}.jsonl"
         if not data.exists():
             common.write_tokens(data, common.model_config(shape.model), shape.tokens, 16)
-        return common.spillway_flags(shape.model, data, shape.sequences, shape.sequences * shape.micro_batches, shape.tokens, "--profile", self.profile,
-                                     "--device-memory", shape.device_memory, "--nvme", self.nvme, "--durability", "checkpoint", *shape.flags, *forced)
+        return common.spillway_flags(shape.model, data, shape.sequences, shape.sequences * shape.micro_batches,
+                                     shape.tokens, "--profile", self.profile, "--device-memory", shape.device_memory,
+                                     "--nvme", self.nvme, "--durability", "checkpoint", *shape.flags, *forced)
 
     def plan(self, shape, forced):
         """The plan, or None where there is none that fits or is exact."""
@@ -78,7 +79,8 @@ class Comparison:
 
     def run(self, shape, forced, steps):
         arguments = self.arguments
-        return common.train(arguments.spillway, self.flags(shape, forced), self.directory, steps, arguments.warm_up, arguments.timeout)
+        return common.train(arguments.spillway, self.flags(shape, forced), self.directory, steps, arguments.warm_up,
+                            arguments.timeout)
 
 
 def compare(comparison, shape):
@@ -95,7 +97,8 @@ def compare(comparison, shape):
     others = []
     for forced, predicted_s in plans.values():
         run = comparison.run(shape, forced, comparison.arguments.first_steps)
-        others.append({"flags": forced, "median_step_s": run.median_s(), "predicted_s": predicted_s, "step_s": run.step_s})
+        others.append({"flags": forced, "median_step_s": run.median_s(), "predicted_s": predicted_s,
+                       "step_s": run.step_s})
     others.sort(key=lambda other: other["median_step_s"])
     chosen, finals = common.Run(), {other["flags"]: common.Run() for other in others[:FINALISTS]}
     for _ in range(comparison.arguments.rounds):
@@ -106,9 +109,12 @@ def compare(comparison, shape):
         other["again_s"] = finals[other["flags"]].median_s()
     best = min(others[:FINALISTS], key=lambda other: other["again_s"])
     choices = chosen_plan["choices"]
-    return {"shape": shape.name, "combinations": len(combinations(comparison.arguments.each_tier)), "model": shape.model, "device_memory": shape.device_memory, "chosen": choices, "flags": chosen_plan["flags"],
-            "predicted_s": chosen_plan["predicted"]["step_s"], "chosen_step_s": chosen.step_s, "chosen_s": chosen.median_s(), "best": best,
-            "ratio": chosen.median_s() / best["again_s"], "refused": refused, "forced": others, "load_average": os.getloadavg()[0]}
+    return {"shape": shape.name, "combinations": len(combinations(comparison.arguments.each_tier)),
+            "model": shape.model, "device_memory": shape.device_memory, "chosen": choices,
+            "flags": chosen_plan["flags"], "predicted_s": chosen_plan["predicted"]["step_s"],
+            "chosen_step_s": chosen.step_s, "chosen_s": chosen.median_s(), "best": best,
+            "ratio": chosen.median_s() / best["again_s"], "refused": refused, "forced": others,
+            "load_average": os.getloadavg()[0]}
 
 
 def show(result):
@@ -118,20 +124,25 @@ def show(result):
     rows.append(("the planner's choice", f"{result['predicted_s']:.3f} s", "", f"{result['chosen_s']:.3f} s"))
     for other in result["forced"]:
         words = " ".join(word.removeprefix("--") for word in other["flags"])
-        rows.append((words, f"{other['predicted_s']:.3f} s", f"{other['median_step_s']:.3f} s", f"{other['again_s']:.3f} s" if "again_s" in other else ""))
+        rows.append((words, f"{other['predicted_s']:.3f} s", f"{other['median_step_s']:.3f} s",
+                     f"{other['again_s']:.3f} s" if "again_s" in other else ""))
     common.print_table(rows)
     print(f"  the choice: {result['flags']}")
-    print(f"  over the best of all: {result['ratio']:.3f}, at most {AIM} is asked: {common.verdict(result['ratio'], AIM, at_least=False)}; "
-          f"the middle of all forced over the fastest: {statistics.median(o['median_step_s'] for o in result['forced']) / result['forced'][0]['median_step_s']:.2f}", flush=True)
+    verdict = common.verdict(result["ratio"], AIM, at_least=False)
+    middle = statistics.median(other["median_step_s"] for other in result["forced"])
+    print(f"  over the best of all: {result['ratio']:.3f}, at most {AIM} is asked: {verdict}; "
+          f"the middle of all forced over the fastest: {middle / result['forced'][0]['median_step_s']:.2f}", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
-    parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
-    parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=[shape.name for shape in SHAPES])
-    parser.add_argument("--each-tier", action="store_true", help="force the tiers of parameters and of optimizer state one by one, too")
+    parser.add_argument("--profile", type=common.pathlib.Path,
+                        help="plan for this profile of this machine rather than measure one")
+    parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES],
+                        default=[shape.name for shape in SHAPES])
+    parser.add_argument("--each-tier", action="store_true", help="force the tiers of parameters and of optimizer state "
+                                                                 "one by one, too")
     parser.add_argument("--first-steps", type=int, default=2, help="measured steps of each combination (2)")
     parser.add_argument("--steps", type=int, default=4, help="measured steps of each turn of the fastest (4)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of the choice and the fastest (2)")
@@ -140,7 +151,7 @@ def main():
     arguments = parser.parse_args()
     common.check_program(arguments)
     results = []
-    with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
+    with common.work_directories(arguments) as (directory, nvme):
         comparison = Comparison(arguments, directory, nvme)
         try:
             for shape in SHAPES:

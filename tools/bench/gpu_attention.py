@@ -1,4 +1,5 @@
-"""Attention of PyTorch, and FlashAttention's where it is installed, at the shapes that gpu_kernels.cu measures: a JSON object a line.
+"""Attention of PyTorch, and FlashAttention's where it is installed, at the shapes that gpu_kernels.cu measures: a JSON
+object a line.
 
 Run by tools/gpu_check with an interpreter that has torch. Exit code 77 where there is none, or no GPU that it sees.
 """
@@ -43,7 +44,8 @@ def measure(name, forward, q, k, v, head_dim, heads):
     out = forward(q, k, v)
     gradient = torch.randn_like(out)
     took = seconds(lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True))
-    print(json.dumps({"kernel": f"{name}_backward_d{head_dim}", "seconds": took, "tflops": round(5 * flops / took * 1e-12, 1)}))
+    print(json.dumps({"kernel": f"{name}_backward_d{head_dim}", "seconds": took,
+                      "tflops": round(5 * flops / took * 1e-12, 1)}))
 
 
 def main():
@@ -52,12 +54,14 @@ def main():
     torch.manual_seed(1)
     for head_dim in (64, 128):
         heads, kv_heads = 4096 // head_dim, 1024 // head_dim
-        shape = lambda count: torch.randn(1, QUERIES, count, head_dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        shape = lambda count: torch.randn(1, QUERIES, count, head_dim, device="cuda", dtype=torch.bfloat16,
+                                          requires_grad=True)
         q, k, v = shape(heads), shape(kv_heads), shape(kv_heads)
         if flash_attn_func is not None:
             measure("flash_attention", lambda *qkv: flash_attn_func(*qkv, causal=True), q, k, v, head_dim, heads)
         # Here heads come before the sequence, and each has keys of its own.
-        wide = [x.detach().transpose(1, 2).repeat_interleave(heads // x.shape[2], 1).contiguous().requires_grad_() for x in (q, k, v)]
+        wide = [x.detach().transpose(1, 2).repeat_interleave(heads // x.shape[2], 1).contiguous().requires_grad_()
+                for x in (q, k, v)]
         sdpa = torch.nn.functional.scaled_dot_product_attention
         measure("torch_sdpa", lambda *qkv: sdpa(*qkv, is_causal=True), *wide, head_dim, heads)
     return 0

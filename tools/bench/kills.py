@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Kills runs at random instants until each is through, and compares what they end with: the bits of a run that nothing happened to.
+"""Kills runs at random instants until each is through, and compares what they end with: the bits of a run that nothing
+happened to.
 
     tools/bench/kills.py [--kills 1000] [--seed N] [--directory DIR] [-- FLAGS of train]
 
-The model is small, the program and the disk are real. Each start of a run is killed (SIGKILL) after a random time between its first
-instant and the end of what is left of it, or now and then not at all; the next goes on by --load. Prints how many kills there were,
-at which share of the run, how many steps were done twice, and every difference found. Exit code 1 if there was one.
+The model is small, the program and the disk are real. Each start of a run is killed (SIGKILL) after a random time
+between its first instant and the end of what is left of it, or now and then not at all; the next goes on by --load.
+Prints how many kills there were, at which share of the run, how many steps were done twice, and every difference found.
+Exit code 1 if there was one.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -25,19 +26,24 @@ import common
 
 STEPS = 60
 PLANS = {
-    "all on nvme, update in the next forward": ["--parameter-tier", "nvme", "--optimizer-tier", "nvme", "--update", "in-next-forward"],
-    "all on nvme, update in the backward": ["--parameter-tier", "nvme", "--optimizer-tier", "nvme", "--update", "in-backward"],
+    "all on nvme, update in the next forward": ["--parameter-tier", "nvme", "--optimizer-tier", "nvme", "--update",
+                                                "in-next-forward"],
+    "all on nvme, update in the backward": ["--parameter-tier", "nvme", "--optimizer-tier", "nvme", "--update",
+                                            "in-backward"],
     "all on nvme, update after": ["--parameter-tier", "nvme", "--optimizer-tier", "nvme", "--update", "after"],
     "optimizer on the device": ["--parameter-tier", "nvme", "--optimizer-tier", "device", "--update", "after"],
-    "weights on the device, every third step": ["--parameter-tier", "device", "--optimizer-tier", "nvme", "--durability-interval", "3"],
+    "weights on the device, every third step": ["--parameter-tier", "device", "--optimizer-tier", "nvme",
+                                                "--durability-interval", "3"],
     "all on the device": ["--parameter-tier", "device", "--optimizer-tier", "device"],
 }
-MODEL = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 128, "n_head": 4, "n_layer": 3, "n_positions": 64, "vocab_size": 512}
+MODEL = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 128, "n_head": 4, "n_layer": 3,
+         "n_positions": 64, "vocab_size": 512}
 
 
 def outcome_of(run):
     """All that a kill may not change: loss and gradient norm of each step, and the state."""
-    curve = [(record["step"], record["loss"], record["grad_norm"]) for record in map(json.loads, (run / "log.jsonl").read_text().splitlines())]
+    curve = [(record["step"], record["loss"], record["grad_norm"])
+             for record in map(json.loads, (run / "log.jsonl").read_text().splitlines())]
     return curve, hashlib.sha256((run / "checkpoints" / str(STEPS) / "state.safetensors").read_bytes()).hexdigest()
 
 
@@ -48,13 +54,16 @@ class Killer:
         model.write_text(json.dumps(MODEL))
         text = space / "text.txt"
         text.write_text("".join(chr(32 + self.chance.randrange(90)) for _ in range(200000)))
-        self.flags = ["--model", model, "--data", text, "--tokenizer", "bytes", "--micro-batch-size", "2", "--global-batch-size", "4", "--seq-length", "64",
-                      "--train-iters", str(STEPS), "--lr", "1e-3", "--profile", common.ROOT / "tests/data/machine.json", *arguments.flags]
+        self.flags = ["--model", model, "--data", text, "--tokenizer", "bytes", "--micro-batch-size", "2",
+                      "--global-batch-size", "4", "--seq-length", "64",
+                      "--train-iters", str(STEPS), "--lr", "1e-3", "--profile", common.ROOT / "tests/data/machine.json",
+                      *arguments.flags]
         self.kills, self.starts, self.twice, self.shares = 0, 0, 0, [0] * 10
 
     def start(self, flags):
         self.starts += 1
-        return subprocess.Popen([self.program, "train", *map(str, flags)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return subprocess.Popen([self.program, "train", *map(str, flags)], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def unbroken(self):
         run = self.space / "unbroken"
@@ -74,7 +83,8 @@ class Killer:
         stores = [self.space / f"nvme{number}.{i}" for i in range(1 + number % 2)]
         for store in stores:
             store.mkdir()
-        first = [*self.flags, *plan, "--save", run, "--durability", "step", *[word for store in stores for word in ("--nvme", store)]]
+        first = [*self.flags, *plan, "--save", run, "--durability", "step",
+                 *[word for store in stores for word in ("--nvme", store)]]
         while True:
             process = self.start(["--load", run, "--save", run] if (run / "run.json").exists() else first)
             logged = self.steps_logged(run)
@@ -101,8 +111,7 @@ class Killer:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("flags", nargs="*", help="further flags of train")
@@ -118,11 +127,14 @@ def main():
             result, left = killer.killed_until_through(PLANS[name], number)
             if result != expected or left:
                 differences += 1
-                print(f"run {number} ({name}): {'another state' if result[1] != expected[1] else 'another log' if result != expected else f'left {left}'}")
+                what = ("another state" if result[1] != expected[1] else "another log" if result != expected
+                        else f"left {left}")
+                print(f"run {number} ({name}): {what}")
             number += 1
             if number % 20 == 0:
                 print(f"{killer.kills} kills, {number} runs, {differences} differences", flush=True)
-    print(f"{killer.kills} kills at {killer.shares} tenths of the steps, {killer.starts - 1} starts, {number} runs under {len(PLANS)} plans: {differences} differences")
+    print(f"{killer.kills} kills at {killer.shares} tenths of the steps, {killer.starts - 1} starts, {number} runs "
+          f"under {len(PLANS)} plans: {differences} differences")
     return 1 if differences else 0
 
 

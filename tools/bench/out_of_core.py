@@ -3,18 +3,19 @@
 
     tools/bench/out_of_core.py [--cases small|large|all] [--nvme DIR] [--steps N] [--rounds N]
 
-For each case (a model, a budget, choices): the step over the in-core step of the same model (at most 1.10 where compute binds);
-the bound over the step (at least 0.90 elsewhere); the peak on each tier and the bytes moved, predicted and recorded;
-resident memory beside the planned peak (at most 150 MiB); and whether the losses are those of the in-core run, bit for bit.
+For each case (a model, a budget, choices): the step over the in-core step of the same model (at most 1.10 where compute
+binds); the bound over the step (at least 0.90 elsewhere); the peak on each tier and the bytes moved, predicted and
+recorded; resident memory beside the planned peak (at most 150 MiB); and whether the losses are those of the in-core
+run, bit for bit.
 
-The bound is the longer of two: the compute lane's work as planned, and the time that fio takes to move as many bytes in the same
-proportion of reads and writes (direct, same block and depth). Many disks change their rate from minute to minute, so fio runs right
-before and right after the training that it is compared with, alone and beside processors that are all busy: a virtual disk, whose host
-copies what it moves, is slower then, and no step can have both its whole rate and all of the processors. The aim is that of fio alone.
-Without fio the bound is the plan's. Runs take turns; medians are compared.
+The bound is the longer of two: the compute lane's work as planned, and the time that fio takes to move as many bytes in
+the same proportion of reads and writes (direct, same block and depth). Many disks change their rate from minute to
+minute, so fio runs right before and right after the training that it is compared with, alone and beside processors that
+are all busy: a virtual disk, whose host copies what it moves, is slower then, and no step can have both its whole rate
+and all of the processors. The aim is that of fio alone. Without fio the bound is the plan's. Runs take turns; medians
+are compared.
 """
 
-import argparse
 import dataclasses
 import os
 import shutil
@@ -37,7 +38,8 @@ class Case:
 
     def name(self):
         extra = " ".join(self.flags).replace("--", "")
-        batch = f"{self.global_batch}" if self.micro_batch == self.global_batch else f"{self.global_batch // self.micro_batch}·{self.micro_batch}"
+        micro_batches = self.global_batch // self.micro_batch
+        batch = f"{self.micro_batch}" if micro_batches == 1 else f"{micro_batches}·{self.micro_batch}"
         return f"{self.model} {batch}x512 {self.device_memory} {self.state} {extra}".strip()
 
     def in_core(self):
@@ -78,8 +80,10 @@ class DiskAlone:
 
     def bytes_per_s(self, read_bytes, written_bytes):
         share = round(100 * read_bytes / (read_bytes + written_bytes))
-        job = self.fio("--rw=rw", f"--rwmixread={share}", f"--size={self.FILE_BYTES}", "--time_based", f"--runtime={self.SECONDS}", "--invalidate=0")
-        return (job["read"]["io_bytes"] + job["write"]["io_bytes"]) / (max(job["read"]["runtime"], job["write"]["runtime"]) / 1e3)
+        job = self.fio("--rw=rw", f"--rwmixread={share}", f"--size={self.FILE_BYTES}", "--time_based",
+                       f"--runtime={self.SECONDS}", "--invalidate=0")
+        return (job["read"]["io_bytes"] + job["write"]["io_bytes"]) / (max(job["read"]["runtime"],
+                                                                           job["write"]["runtime"]) / 1e3)
 
     def bytes_per_s_beside_busy_processors(self, read_bytes, written_bytes):
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
@@ -107,8 +111,9 @@ class Comparison:
         if case.model not in self.data:
             self.data[case.model] = self.directory / f"{case.model}.jsonl"
             common.write_tokens(self.data[case.model], common.model_config(case.model), 512, 64)
-        flags = common.spillway_flags(case.model, self.data[case.model], case.micro_batch, case.global_batch, 512, "--clip-grad", 0, "--state", case.state,
-                                      "--data-order", "sequential", "--profile", self.profile, *case.flags)
+        flags = common.spillway_flags(case.model, self.data[case.model], case.micro_batch, case.global_batch, 512,
+                                      "--clip-grad", 0, "--state", case.state, "--data-order", "sequential",
+                                      "--profile", self.profile, *case.flags)
         if case.device_memory != "in core":
             flags += ["--device-memory", case.device_memory, "--nvme", self.nvme, "--durability", "checkpoint"]
         return flags
@@ -125,7 +130,8 @@ class Comparison:
             if moved["read_bytes"] + moved["written_bytes"] > 0:
                 self.mix[case] = (moved["read_bytes"], moved["written_bytes"])
         self.measure_disk(case)
-        run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout)
+        run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up,
+                           arguments.timeout)
         self.measure_disk(case)
         return run
 
@@ -140,18 +146,22 @@ def judge(case, ours, in_core, disk_rates, busy_rates):
     bound_s, binding_lane = predicted["bound_s"], predicted["binding_lane"]
     busy_bound_s = None
     if disk_rates:
-        disk_s, busy_disk_s = ((moved["read_bytes"] + moved["written_bytes"]) * len(rates) / sum(rates) for rates in (disk_rates, busy_rates))
+        disk_s, busy_disk_s = ((moved["read_bytes"] + moved["written_bytes"]) * len(rates) / sum(rates)
+                               for rates in (disk_rates, busy_rates))
         bound_s, binding_lane = (disk_s, "disk") if disk_s > compute_s else (compute_s, "compute")
         busy_bound_s = max(busy_disk_s, compute_s)
     result = {
-        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "start_s": ours.start_s, "median_step_s": step_s, "binding_lane": binding_lane,
+        "case": case.name(), "step_s": ours.step_s, "cpu_s": ours.cpu_s, "start_s": ours.start_s,
+        "median_step_s": step_s, "binding_lane": binding_lane,
         "bound_s": bound_s, "disk_bytes_per_s": disk_rates, "predicted": predicted, "efficiency": bound_s / step_s,
-        "disk_bytes_per_s_beside_busy_processors": busy_rates, "efficiency_beside_busy_processors": busy_bound_s and busy_bound_s / step_s,
+        "disk_bytes_per_s_beside_busy_processors": busy_rates,
+        "efficiency_beside_busy_processors": busy_bound_s and busy_bound_s / step_s,
         "peak_predicted": device_peak, "peak_recorded": sorted(recorded), "peaks_agree": recorded == {device_peak},
         "moves_predicted": [moved["read_bytes"], moved["written_bytes"]], "moves_recorded": sorted(recorded_moves),
         "moves_agree": recorded_moves == {(moved["read_bytes"], moved["written_bytes"])},
         "disk_bytes_by_proc": [ours.read_bytes, ours.written_bytes],
-        "resident_beside_plan": ours.peak_resident_bytes - device_peak, "flags": ours.plan["flags"], "choices": ours.plan.get("choices"),
+        "resident_beside_plan": ours.peak_resident_bytes - device_peak, "flags": ours.plan["flags"],
+        "choices": ours.plan.get("choices"),
     }
     result["resident_ok"] = result["resident_beside_plan"] <= common.OVERHEAD
     if in_core:
@@ -172,13 +182,17 @@ def print_results(results):
     def mark(value):
         return "-" if value is None else "yes" if value else "NO"
 
-    rows = [("case", "step", "bound", "by", "bound/step", "disk beside busy CPUs", "over in core", "of CPU s", "aim", "peak as planned", "moves as planned", "resident beside plan", "same losses")]
+    rows = [("case", "step", "bound", "by", "bound/step", "disk beside busy CPUs", "over in core", "of CPU s", "aim",
+             "peak as planned", "moves as planned", "resident beside plan", "same losses")]
     for result in results:
         stretch, busy = result.get("stretch"), result["efficiency_beside_busy_processors"]
-        rows.append((result["case"], f"{result['median_step_s']:.2f} s", f"{result['bound_s']:.2f} s", result["binding_lane"], f"{result['efficiency']:.2f}",
-                     f"{busy:.2f}" if busy else "-", f"{stretch:.2f}" if stretch else "-", f"{result['stretch_of_cpu_seconds']:.2f}" if stretch else "-", result["verdict"],
+        rows.append((result["case"], f"{result['median_step_s']:.2f} s", f"{result['bound_s']:.2f} s",
+                     result["binding_lane"], f"{result['efficiency']:.2f}",
+                     f"{busy:.2f}" if busy else "-", f"{stretch:.2f}" if stretch else "-",
+                     f"{result['stretch_of_cpu_seconds']:.2f}" if stretch else "-", result["verdict"],
                      mark(result["peaks_agree"]), mark(result["moves_agree"]),
-                     f"{result['resident_beside_plan'] / common.MIB:.0f} MiB{'' if result['resident_ok'] else ' TOO MUCH'}", mark(result.get("losses_agree"))))
+                     f"{result['resident_beside_plan'] / common.MIB:.0f} "
+                     f"MiB{'' if result['resident_ok'] else ' TOO MUCH'}", mark(result.get("losses_agree"))))
     common.print_table(rows)
 
 
@@ -193,7 +207,8 @@ def take_turns(comparison, cases, runs, failures):
             try:
                 run = runs.setdefault(wanted, common.Run()).join(comparison.run(wanted))
                 seconds = ", ".join(f"{step_s:.2f}" for step_s in run.step_s)
-                print(f"{wanted.name()}: {seconds} s, start {run.start_s:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
+                print(f"{wanted.name()}: {seconds} s, start {run.start_s:.0f} s; load {os.getloadavg()[0]:.1f}",
+                      flush=True)
             except RuntimeError as error:
                 failures.append(f"{wanted.name()}: {error}")
                 print(f"{wanted.name()}: failed", flush=True)
@@ -201,7 +216,8 @@ def take_turns(comparison, cases, runs, failures):
 
 def show(comparison, cases, runs, failures):
     measured = {case: run for case, run in runs.items() if run.step_s}
-    results = [judge(case, measured[case], measured.get(case.in_core()), comparison.disk_rates.get(case, []), comparison.busy_rates.get(case, [])) for case in cases if case in measured]
+    results = [judge(case, measured[case], measured.get(case.in_core()), comparison.disk_rates.get(case, []),
+                     comparison.busy_rates.get(case, [])) for case in cases if case in measured]
     print_results(results)
     for failure in failures:
         print(failure)
@@ -209,10 +225,10 @@ def show(comparison, cases, runs, failures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
-    parser.add_argument("--cases", choices=("small", "large", "all"), default="small", help="small: 135 M parameters; large: 1.2 B, 30 GB of disk (small)")
+    parser.add_argument("--cases", choices=("small", "large", "all"), default="small",
+                        help="small: 135 M parameters; large: 1.2 B, 30 GB of disk (small)")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
     parser.add_argument("--steps", type=int, default=4, help="measured steps a round (4)")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
@@ -224,7 +240,7 @@ def main():
     cases = (SMALL if arguments.cases != "large" else []) + (LARGE if arguments.cases != "small" else [])
     cases = [case for case in cases if not arguments.only or arguments.only in case.name()]
     runs, failures = {}, []
-    with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
+    with common.work_directories(arguments) as (directory, nvme):
         comparison = Comparison(arguments, directory, nvme)
         try:
             for _ in range(arguments.rounds):

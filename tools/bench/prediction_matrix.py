@@ -3,14 +3,14 @@
 
     tools/bench/prediction_matrix.py [--sweeps N] [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
 
-The machine is probed once a sweep; every run is planned from that profile, trained, and the median of its steps compared with what
-its plan predicted (within 10 % is asked). A machine shared with others is another one from minute to minute: of several sweeps, each
-with a probe of its own, the median of predicted by recorded counts, and the least and most are shown. Runs are small and large batches;
-bound by compute, by memory bandwidth (the update), by NVMe; each time of the update; several shapes and forms of state. --lanes also
-says how long each lane was busy, planned and recorded: where the prediction comes from.
+The machine is probed once a sweep; every run is planned from that profile, trained, and the median of its steps
+compared with what its plan predicted (within 10 % is asked). A machine shared with others is another one from minute to
+minute: of several sweeps, each with a probe of its own, the median of predicted by recorded counts, and the least and
+most are shown. Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each time
+of the update; several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded:
+where the prediction comes from.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -62,33 +62,41 @@ CASES = [
 class Matrix:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
-        self.profile = arguments.profile or common.machine_profile(arguments.spillway, directory, nvme, arguments.thorough)
+        self.profile = arguments.profile or common.machine_profile(arguments.spillway, directory, nvme,
+                                                                   arguments.thorough)
 
     def flags(self, case):
         micro_batches, sequences, tokens = map(int, case.batch.split("x"))
         data = self.directory / f"{case.model}-{tokens}.jsonl"
         if not data.exists():
             common.write_tokens(data, common.model_config(case.model), tokens, 16)
-        flags = common.spillway_flags(case.model, data, sequences, sequences * micro_batches, tokens, "--profile", self.profile, *case.flags)
+        flags = common.spillway_flags(case.model, data, sequences, sequences * micro_batches, tokens, "--profile",
+                                      self.profile, *case.flags)
         return flags + (["--device-memory", case.device_memory, "--nvme", self.nvme] if case.device_memory else [])
 
     def measure(self, case):
         arguments = self.arguments
-        run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up, arguments.timeout,
-                           with_timeline=arguments.lanes, least_s=arguments.seconds)
+        run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up,
+                           arguments.timeout, with_timeline=arguments.lanes, least_s=arguments.seconds)
         predicted, recorded = run.plan["predicted"], run.median_s()
-        result = {"case": case.name(), "step_s": run.step_s, "median_step_s": recorded, "predicted_s": predicted["step_s"], "ratio": predicted["step_s"] / recorded,
-                "binding_lane": predicted["binding_lane"], "bound_s": predicted["bound_s"], "start_s": run.start_s, "load_average": os.getloadavg()[0],
-                "choices": run.plan.get("choices"), "lane_seconds": lane_seconds(run)}
-        print(f"{case.name()}: predicted {predicted['step_s']:.3f} s, recorded {recorded:.3f} s, {result['ratio']:.3f}; start {run.start_s:.1f} s", flush=True)
+        result = {"case": case.name(), "step_s": run.step_s, "median_step_s": recorded,
+                  "predicted_s": predicted["step_s"], "ratio": predicted["step_s"] / recorded,
+                "binding_lane": predicted["binding_lane"], "bound_s": predicted["bound_s"], "start_s": run.start_s,
+                "load_average": os.getloadavg()[0], "choices": run.plan.get("choices"),
+                "lane_seconds": lane_seconds(run)}
+        print(f"{case.name()}: predicted {predicted['step_s']:.3f} s, recorded {recorded:.3f} s, "
+              f"{result['ratio']:.3f}; start {run.start_s:.1f} s", flush=True)
         for kind, (planned, took) in result["lane_seconds"].items():
-            print(f"    {kind:32} {planned:8.3f} s planned {took:8.3f} s recorded {planned / took if took else 0:8.3f}", flush=True)
+            print(f"    {kind:32} {planned:8.3f} s planned {took:8.3f} s recorded {planned / took if took else 0:8.3f}",
+                  flush=True)
         return result
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case over all sweeps; every figure but the extremes is that of the sweep, or the mean of the two, in the middle."""
+    """One case over all sweeps; every figure but the extremes is that of the sweep, or the mean of the two, in the
+    middle.
+    """
     results: list
 
     def middle(self, key):
@@ -97,8 +105,9 @@ class Row:
     def cells(self):
         steps = [step_s for result in self.results for step_s in result["step_s"]]
         ratios = [result["ratio"] for result in self.results]
-        return (self.results[0]["case"], f"{self.middle('predicted_s'):.3f} s", f"{self.middle('median_step_s'):.3f} s", f"{min(steps):.3f} to {max(steps):.3f}",
-                f"{self.middle('ratio'):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}", common.verdict(self.error(), AIM, at_least=False),
+        return (self.results[0]["case"], f"{self.middle('predicted_s'):.3f} s", f"{self.middle('median_step_s'):.3f} s",
+                f"{min(steps):.3f} to {max(steps):.3f}", f"{self.middle('ratio'):.3f}",
+                f"{min(ratios):.3f} to {max(ratios):.3f}", common.verdict(self.error(), AIM, at_least=False),
                 self.results[0]["binding_lane"], f"{self.middle('load_average'):.1f}")
 
     def error(self):
@@ -110,18 +119,23 @@ def error_of(ratio):
 
 
 def print_results(results):
-    rows = [Row([result for result in results if result["case"] == case]) for case in dict.fromkeys(result["case"] for result in results)]
-    heading = ("case", "predicted", "recorded", "least to most", "predicted/recorded", "of sweeps", "within 10 %", "bound by", "load")
+    rows = [Row([result for result in results if result["case"] == case])
+            for case in dict.fromkeys(result["case"] for result in results)]
+    heading = ("case", "predicted", "recorded", "least to most", "predicted/recorded", "of sweeps", "within 10 %",
+               "bound by", "load")
     common.print_table([heading, *(row.cells() for row in rows)])
     worst = max(rows, key=Row.error)
-    print(f"{sum(row.error() <= AIM for row in rows)} of {len(rows)} within 10 %; worst: {worst.results[0]['case']}, predicted {worst.middle('ratio'):.3f} of what ran")
+    print(f"{sum(row.error() <= AIM for row in rows)} of {len(rows)} within 10 %; worst: {worst.results[0]['case']}, "
+          f"predicted {worst.middle('ratio'):.3f} of what ran")
     for sweep in sorted({result["sweep"] for result in results}):
         errors = [error_of(result["ratio"]) for result in results if result["sweep"] == sweep]
         print(f"sweep {sweep}: {sum(error <= AIM for error in errors)} of {len(errors)} within 10 %")
 
 
 def lane_seconds(run):
-    """By lane and kind of operation: seconds planned and recorded of the lane's time; requests that overlap count from the end of the one before."""
+    """By lane and kind of operation: seconds planned and recorded of the lane's time; requests that overlap count from
+    the end of the one before.
+    """
     seconds, planned_end, recorded_end = {}, {}, {}
     for operation, span in zip(run.operations, run.spans):
         lane = operation["lane"]
@@ -133,22 +147,24 @@ def lane_seconds(run):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
-    parser.add_argument("--profile", type=common.pathlib.Path, help="plan for this profile of this machine rather than measure one")
+    parser.add_argument("--profile", type=common.pathlib.Path,
+                        help="plan for this profile of this machine rather than measure one")
     parser.add_argument("--sweeps", type=int, default=5, help="of a probe and all runs (5)")
     parser.add_argument("--thorough", action="store_true", help="probe for minutes rather than for seconds")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
-    parser.add_argument("--lanes", action="store_true", help="let runs save, and show how long lanes were busy, planned and recorded")
+    parser.add_argument("--lanes", action="store_true",
+                        help="let runs save, and show how long lanes were busy, planned and recorded")
     parser.add_argument("--steps", type=int, default=5, help="measured steps a run, at least (5)")
-    parser.add_argument("--seconds", type=float, default=8, help="measured for so long, at least (8): steps of a moment are all slow or all fast")
+    parser.add_argument("--seconds", type=float, default=8,
+                        help="measured for so long, at least (8): steps of a moment are all slow or all fast")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
     arguments = parser.parse_args()
     common.check_program(arguments)
     results, failures, profiles = [], [], []
-    with common.temporary_directory(arguments.directory) as directory, common.temporary_directory(arguments.nvme or directory) as nvme:
+    with common.work_directories(arguments) as (directory, nvme):
         try:
             for sweep in range(1, arguments.sweeps + 1):
                 matrix = Matrix(arguments, directory, nvme)

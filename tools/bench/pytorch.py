@@ -3,15 +3,14 @@
 
     tools/bench/pytorch.py [--shapes smollm2-135m:4x512 ...] [--steps N] [--rounds N] [--python PYTHON]
 
-PyTorch is at its best here: transformers in eager mode with SDPA, weights and moments in bf16 (no fp32 master), fused AdamW, huge
-pages and memory that malloc keeps from step to step. Ours is the exact state (fp32 masters and moments), planned without a
-budget. No clipping on either side. The two take turns; medians of all measured steps are compared.
-On a busy machine compare with --threads 1, by the CPU seconds: OpenMP's threads wait for each other by spinning, and lose far more
-than ours where they have to share processors.
+PyTorch is at its best here: transformers in eager mode with SDPA, weights and moments in bf16 (no fp32 master), fused
+AdamW, huge pages and memory that malloc keeps from step to step. Ours is the exact state (fp32 masters and moments),
+planned without a budget. No clipping on either side. The two take turns; medians of all measured steps are compared.
+On a busy machine compare with --threads 1, by the CPU seconds: OpenMP's threads wait for each other by spinning, and
+lose far more than ours where they have to share processors.
 Needs torch and transformers in PYTHON (this interpreter by default).
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -22,7 +21,8 @@ import common
 
 AIMS = {"smollm2-135m": 1.5, "llama-3.2-1b": 1.2, "tinyllama-1.1b": 1.2}
 # malloc keeps what is freed and backs it with huge pages; without these PyTorch loses up to 1.7 times.
-MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.top_pad=67108864"
+MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"
+          ":glibc.malloc.top_pad=67108864")
 
 
 def worker(arguments):
@@ -55,11 +55,12 @@ def worker(arguments):
 def train_pytorch(arguments, shape_text, data, directory):
     log = directory / "pytorch.jsonl"
     log.unlink(missing_ok=True)
-    command = [arguments.python, pathlib.Path(__file__).resolve(), "--worker-shape", shape_text, "--worker-data", data, "--worker-log", log,
-               "--threads", arguments.threads]
-    environment = common.environment_with(directory, GLIBC_TUNABLES=MALLOC, OMP_NUM_THREADS=str(arguments.threads), HF_HUB_OFFLINE="1")
-    return common.follow(command, environment, directory, common.lines_of(log), arguments.steps, arguments.warm_up, arguments.timeout,
-                         arguments.threads)
+    command = [arguments.python, pathlib.Path(__file__).resolve(), "--worker-shape", shape_text, "--worker-data", data,
+               "--worker-log", log, "--threads", arguments.threads]
+    environment = common.environment_with(directory, GLIBC_TUNABLES=MALLOC, OMP_NUM_THREADS=str(arguments.threads),
+                                          HF_HUB_OFFLINE="1")
+    return common.follow(command, environment, directory, common.lines_of(log), arguments.steps, arguments.warm_up,
+                         arguments.timeout, arguments.threads)
 
 
 def compare(arguments, shape_text, directory):
@@ -72,26 +73,30 @@ def compare(arguments, shape_text, directory):
     for _ in range(arguments.rounds):
         loads.append(os.getloadavg()[0])
         theirs.join(train_pytorch(arguments, shape_text, data, directory))
-        ours.join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up, arguments.timeout, arguments.threads))
+        ours.join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up,
+                               arguments.timeout, arguments.threads))
     tokens = batch * sequence
     ratio = theirs.median_s() / ours.median_s()
     result = {"shape": shape_text, "ratio": ratio, "ratio_of_best": min(theirs.step_s) / min(ours.step_s),
-              "ratio_of_cpu_seconds": theirs.median_cpu_s() / ours.median_cpu_s(), "aim": AIMS.get(model), "load_average": max(loads)}
+              "ratio_of_cpu_seconds": theirs.median_cpu_s() / ours.median_cpu_s(), "aim": AIMS.get(model),
+              "load_average": max(loads)}
     for name, run in (("spillway", ours), ("pytorch", theirs)):
-        result[name] = {"tokens_per_s": tokens / run.median_s(), "step_s": run.step_s, "cpu_s": run.cpu_s, "peak_resident_bytes": run.peak_resident_bytes,
+        result[name] = {"tokens_per_s": tokens / run.median_s(), "step_s": run.step_s, "cpu_s": run.cpu_s,
+                        "peak_resident_bytes": run.peak_resident_bytes,
                         "loss": run.loss}
     return result
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
-    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"], metavar="MODEL:BATCHxSEQUENCE")
+    parser = common.parser_of(__doc__)
+    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"],
+                        metavar="MODEL:BATCHxSEQUENCE")
     parser.add_argument("--steps", type=int, default=6, help="measured steps a round (6)")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each program (2)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch and transformers (this one)")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch and transformers (this "
+                                                                 "one)")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds that one run may take (3600)")
     common.add_worker_flags(parser)
     arguments = parser.parse_args()
@@ -103,12 +108,15 @@ def main():
         for shape_text in arguments.shapes:
             results.append(compare(arguments, shape_text, directory))
             print(f"{shape_text}: done", flush=True)
-    rows = [("shape", "spillway", "PyTorch", "ratio", "of best steps", "of CPU seconds", "aim", "resident", "theirs", "load")]
+    rows = [("shape", "spillway", "PyTorch", "ratio", "of best steps", "of CPU seconds", "aim", "resident", "theirs",
+             "load")]
     for result in results:
-        rows.append((result["shape"], f"{result['spillway']['tokens_per_s']:.0f} tokens/s", f"{result['pytorch']['tokens_per_s']:.0f}", f"{result['ratio']:.2f}",
+        rows.append((result["shape"], f"{result['spillway']['tokens_per_s']:.0f} tokens/s",
+                     f"{result['pytorch']['tokens_per_s']:.0f}", f"{result['ratio']:.2f}",
                      f"{result['ratio_of_best']:.2f}", f"{result['ratio_of_cpu_seconds']:.2f}",
                      f"{result['aim']} {common.verdict(result['ratio'], result['aim'])}" if result["aim"] else "",
-                     f"{result['spillway']['peak_resident_bytes'] / common.GIB:.1f} GiB", f"{result['pytorch']['peak_resident_bytes'] / common.GIB:.1f} GiB",
+                     f"{result['spillway']['peak_resident_bytes'] / common.GIB:.1f} GiB",
+                     f"{result['pytorch']['peak_resident_bytes'] / common.GIB:.1f} GiB",
                      f"{result['load_average']:.1f}"))
     common.print_table(rows)
     common.save_result("pytorch", {"results": results})

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""How near a step in core comes to the speed of light: its own matrix products alone, at oneDNN's rate, over the whole step.
+"""How near a step in core comes to the speed of light: its own matrix products alone, at oneDNN's rate, over the whole
+step.
 
     tools/bench/speed_of_light.py [--shapes MODEL:BATCHxSEQUENCE ...] [--steps N] [--rounds N]
 
-The products are those of step_gemms_bench (tools/bench/run step_gemms builds it): each alone, best of several samples, with warm
-caches. The step is the whole of training: attention, norms, loss, gradients and the optimizer, without clipping. The share of the
-clock counts (at least 0.70); the share of CPU seconds, products with one thread, says the same on a machine that others use.
+The products are those of step_gemms_bench (tools/bench/run step_gemms builds it): each alone, best of several samples,
+with warm caches. The step is the whole of training: attention, norms, loss, gradients and the optimizer, without
+clipping. The share of the clock counts (at least 0.70); the share of CPU seconds, products with one thread, says the
+same on a machine that others use.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -24,8 +25,10 @@ AIM = 0.70
 def products_alone(arguments, model, batch, sequence, directory):
     """Seconds a step by whose products and number of threads: on the clock, but CPU seconds with one thread."""
     out = directory / "products.json"
-    command = [arguments.program.resolve(), model, batch, sequence, arguments.threads, f"--benchmark_out={out}", "--benchmark_out_format=json"]
-    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = [arguments.program.resolve(), model, batch, sequence, arguments.threads, f"--benchmark_out={out}",
+               "--benchmark_out_format=json"]
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         common.fail(f"{arguments.program.name} ended with exit code {done.returncode}:\n{done.stdout[-2000:]}")
     products = {}
@@ -41,7 +44,8 @@ def products_alone(arguments, model, batch, sequence, directory):
 
 def least(one, other):
     """Best times of two rounds."""
-    return {name: {key: min(value, other[name][key]) for key, value in product.items()} for name, product in one.items()}
+    return {name: {key: min(value, other[name][key]) for key, value in product.items()}
+            for name, product in one.items()}
 
 
 def total(products, *keys):
@@ -58,22 +62,26 @@ def measure(arguments, shape_text, directory):
         loads.append(os.getloadavg()[0])
         found = products_alone(arguments, model, batch, sequence, directory)
         products = found if products is None else least(products, found)
-        run.join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up, arguments.timeout, arguments.threads))
+        run.join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up,
+                              arguments.timeout, arguments.threads))
     threads = arguments.threads
     library, ours = total(products, f"library_{threads}"), total(products, f"ours_{threads}")
     gflop = sum(product["calls"] * product["gflop"] for product in products.values())
     step_s = run.median_s()
-    return {"shape": shape_text, "gflop": gflop, "library_s": library, "ours_s": ours, "library_cpu_s": total(products, "library_1"),
-            "ours_cpu_s": total(products, "ours_1"), "step_s": run.step_s, "cpu_s": run.cpu_s, "median_step_s": step_s, "share": library / step_s,
-            "share_of_cpu_seconds": total(products, "library_1") / run.median_cpu_s(), "share_of_ours": ours / step_s,
-            "fastest_share": total(products, f"library_{threads}", f"ours_{threads}") / step_s, "load_average": max(loads), "products": products}
+    return {"shape": shape_text, "gflop": gflop, "library_s": library, "ours_s": ours,
+            "library_cpu_s": total(products, "library_1"),
+            "ours_cpu_s": total(products, "ours_1"), "step_s": run.step_s, "cpu_s": run.cpu_s, "median_step_s": step_s,
+            "share": library / step_s, "share_of_cpu_seconds": total(products, "library_1") / run.median_cpu_s(),
+            "share_of_ours": ours / step_s,
+            "fastest_share": total(products, f"library_{threads}", f"ours_{threads}") / step_s,
+            "load_average": max(loads), "products": products}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     parser.add_argument("--program", type=pathlib.Path, help="step_gemms_bench (in bench/ beside spillway)")
-    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"], metavar="MODEL:BATCHxSEQUENCE")
+    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"],
+                        metavar="MODEL:BATCHxSEQUENCE")
     parser.add_argument("--steps", type=int, default=6, help="measured steps a round (6)")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of products and step (2)")
@@ -88,8 +96,10 @@ def main():
         results = [measure(arguments, shape_text, directory) for shape_text in arguments.shapes]
     rows = [("shape", "products by oneDNN", "by ours", "step", "share", "aim", "of CPU seconds", "step at", "load")]
     for result in results:
-        rows.append((result["shape"], f"{result['library_s']:.3f} s", f"{result['ours_s']:.3f} s", f"{result['median_step_s']:.3f} s", f"{result['share']:.2f}",
-                     f"{AIM} {common.verdict(result['share'], AIM)}", f"{result['share_of_cpu_seconds']:.2f}", f"{result['gflop'] / result['median_step_s']:.0f} GFLOP/s",
+        rows.append((result["shape"], f"{result['library_s']:.3f} s", f"{result['ours_s']:.3f} s",
+                     f"{result['median_step_s']:.3f} s", f"{result['share']:.2f}",
+                     f"{AIM} {common.verdict(result['share'], AIM)}", f"{result['share_of_cpu_seconds']:.2f}",
+                     f"{result['gflop'] / result['median_step_s']:.0f} GFLOP/s",
                      f"{result['load_average']:.1f}"))
     common.print_table(rows)
     common.save_result("speed_of_light", {"results": results})

@@ -3,7 +3,8 @@
 
     tools/bench/store_vs_fio.py --nvme DIR [--bytes N] [--rounds N]
 
-The two take turns, because disks are noisy; medians are compared. Needs fio and a built store_bench (tools/bench/run store).
+The two take turns, because disks are noisy; medians are compared. Needs fio and a built store_bench (tools/bench/run
+store).
 """
 
 import argparse
@@ -19,10 +20,11 @@ AIM = 0.90
 
 
 def ours(arguments, directory, load, queue):
-    command = [arguments.program, f"--nvme={directory}", f"--bytes={arguments.bytes}", f"--block-bytes={arguments.block}",
-               f"--depth={arguments.depth}",
-               f"--memory-bytes={arguments.memory or arguments.block * arguments.depth}", f"--seconds={arguments.seconds}", "--keep=1",
-               f"--benchmark_filter=^store/{queue}/{load}/", "--benchmark_format=json"]
+    command = [arguments.program, f"--nvme={directory}", f"--bytes={arguments.bytes}",
+               f"--block-bytes={arguments.block}", f"--depth={arguments.depth}",
+               f"--memory-bytes={arguments.memory or arguments.block * arguments.depth}",
+               f"--seconds={arguments.seconds}", "--keep=1", f"--benchmark_filter=^store/{queue}/{load}/",
+               "--benchmark_format=json"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     row = json.loads(done.stdout)["benchmarks"][0]
     if row.get("error_occurred"):
@@ -36,10 +38,12 @@ def fio(arguments, directory, load):
     jobs = {
         "read": ["--name=read", "--rw=read", f"--size={arguments.bytes}"],
         "write": ["--name=write", "--rw=write", f"--size={arguments.bytes}"],
-        "mix": ["--name=read", "--rw=read", f"--size={half}", "--name=write", "--rw=write", f"--offset={half}", f"--size={half}"],
+        "mix": ["--name=read", "--rw=read", f"--size={half}", "--name=write", "--rw=write", f"--offset={half}",
+                f"--size={half}"],
     }[load]
-    result = common.fio(f"{directory}/spillway-store.bin", arguments.block, arguments.depth, "--registerfiles=1", "--fixedbufs=1", "--time_based",
-                        f"--runtime={arguments.seconds}", "--invalidate=0", "--norandommap", *jobs)
+    result = common.fio(f"{directory}/spillway-store.bin", arguments.block, arguments.depth, "--registerfiles=1",
+                        "--fixedbufs=1", "--time_based", f"--runtime={arguments.seconds}", "--invalidate=0",
+                        "--norandommap", *jobs)
     moved = sum(job[way]["io_bytes"] for job in result for way in ("read", "write"))
     elapsed = max(job[way]["runtime"] for job in result for way in ("read", "write")) / 1e3
     cpu = sum((job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / 1e3 for job in result)
@@ -53,7 +57,8 @@ def main():
     parser.add_argument("--block", type=int, default=2 << 20)
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--memory", type=int, default=0,
-                        help="bytes of memory that the store's lanes use in turn (block x depth, as fio: what stays in caches is faster)")
+                        help="bytes of memory that the store's lanes use in turn (block x depth, as fio: what stays in "
+                             "caches is faster)")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queue", choices=["io_uring", "threads"], default="io_uring")
@@ -74,7 +79,8 @@ def main():
                 pairs.append((ours(arguments, directory, load, arguments.queue), fio(arguments, directory, load)))
             mine, other = (statistics.median(pair[who][0] for pair in pairs) for who in (0, 1))
             my_cpu, other_cpu = (statistics.median(pair[who][1] for pair in pairs) for who in (0, 1))
-            print(f"{load:6} {mine / 1e9:7.2f} GB/s {other / 1e9:7.2f} GB/s {mine / other:6.2f}   {my_cpu:24.0f} us {other_cpu:5.0f} us",
+            print(f"{load:6} {mine / 1e9:7.2f} GB/s {other / 1e9:7.2f} GB/s {mine / other:6.2f}   {my_cpu:24.0f} us "
+                  f"{other_cpu:5.0f} us",
                   flush=True)
             if mine < AIM * other:
                 missed.append(load)

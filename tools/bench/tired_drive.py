@@ -8,7 +8,6 @@ planned with that: its prediction is what counts (within 10 % is asked). Needs a
 that is taken where none is named (the plan says how much exactly; it is checked first), all of it freed at the end.
 """
 
-import argparse
 import sys
 
 import common
@@ -17,8 +16,7 @@ AIM = 0.10
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common.add_common_flags(parser)
+    parser = common.parser_of(__doc__)
     common.add_nvme_flag(parser)
     parser.add_argument("--model", default="llama-3.2-3b")
     parser.add_argument("--device-memory", default="1GiB")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Text to tokens, one thread: spillway tokenize beside the `tokenizers` package, where that is installed.
 
-usage: tokenizer_bench.py SPILLWAY TOKENIZER.json TEXT     (processor time, the best of three; loading is taken off both)
+usage: tokenizer_bench.py SPILLWAY TOKENIZER.json TEXT     (processor time, the best of three; loading is taken off
+                                                           both)
 """
 import os
 import pathlib
@@ -17,8 +18,8 @@ spillway, tokenizer, text = sys.argv[1:]
 
 def processor_seconds(path):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([spillway, "tokenize", "--threads", "1", "--tokenizer", tokenizer, "--data", path, "--out", f"{holder}/t.bin",
-                    "--end-of-text", "none"], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([spillway, "tokenize", "--threads", "1", "--tokenizer", tokenizer, "--data", path, "--out",
+                    f"{holder}/t.bin", "--end-of-text", "none"], check=True, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

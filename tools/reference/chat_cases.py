@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 
-from chat_templates import CASES, ROWS, SPECIAL, random_template
+from chat_rows import ROWS, SPECIAL
+from chat_templates import CASES
+from random_chat_template import random_template
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 

@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 """Makes golden cases with Hugging Face transformers and PyTorch, as tests/data/golden/README.md describes them.
 
-usage: golden_case.py CASE DIRECTORY     (fp32 on one thread; needs torch, transformers and safetensors)
+usage: golden_case.py CASE DIRECTORY          a case of those below, from its seed
+       golden_case.py --again DIRECTORY...    any case, whoever made it, from the weights, tokens and settings that it
+                                              has: says how far what is computed now is from what is written there
+       golden_case.py --rewrite DIRECTORY...  the same, and writes what is computed now
+
+fp32 on one thread; needs torch, transformers and safetensors. Exit code 1 where --again finds more than TOLERANCES.
 """
 import json
 import pathlib
@@ -9,25 +14,29 @@ import sys
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 SHAPE = dict(hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=128, vocab_size=192, bos_token_id=1, eos_token_id=2, attn_implementation="eager")
 CASES = {
     # A window that is shorter than a sequence.
-    "mistral_window": lambda: transformers.MistralConfig(**SHAPE, head_dim=16, sliding_window=7, tie_word_embeddings=False),
+    "mistral_window": lambda: transformers.MistralConfig(**SHAPE, head_dim=16, sliding_window=7,
+                                                         tie_word_embeddings=False),
     # Waves on all three sides of Llama 3's rule; every bias that a Llama may have.
     "llama3_rope": lambda: transformers.LlamaConfig(
         **SHAPE, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
-        rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                             original_max_position_embeddings=64)),
+        rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
+                             high_freq_factor=4.0, original_max_position_embeddings=64)),
     # Full and windowed layers in turn, and positions divided by a factor.
     "qwen2_window": lambda: transformers.Qwen2Config(
         **SHAPE, use_sliding_window=True, sliding_window=5, max_window_layers=1, tie_word_embeddings=True,
         rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
 }
 STEPS, BATCH, SEQUENCE, SEED = 12, 2, 32, 17
-LR, BETAS, EPS, DECAY, CLIP = 3e-3, (0.9, 0.95), 1e-8, 0.1, 2.6
+SETTINGS = {"optimizer": {"name": "AdamW", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1},
+            "clip_norm": 2.6, "schedule": {"type": "constant", "lrs": [3e-3] * STEPS}}
+# Between one version of the libraries and another, as shares; logits as they are.
+TOLERANCES = {"losses": 2e-4, "grad_norms": 1e-3, "logits": 1e-4, "gradients": 1e-4, "final_param_norms": 1e-3}
 
 
 def scatter(model):
@@ -51,10 +60,41 @@ def tokens_of(vocabulary):
     return tokens
 
 
-def main():
-    case, directory = sys.argv[1], pathlib.Path(sys.argv[2])
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+def trained(model, tokens, targets, settings):
+    """Trains the model: tensors of the first step (logits, gradients), and numbers of all of them."""
+    adam, parameters = settings["optimizer"], list(model.parameters())
+    groups = [dict(params=[p for p in parameters if p.ndim >= 2], weight_decay=adam["weight_decay"]),
+              dict(params=[p for p in parameters if p.ndim < 2], weight_decay=0.0)]
+    optimizer = torch.optim.AdamW(groups, lr=adam["lr"], betas=tuple(adam["betas"]), eps=adam["eps"])
+    tensors, losses, norms = {}, [], []
+    for step, lr in enumerate(settings["schedule"]["lrs"]):
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.zero_grad()
+        logits = model(tokens[step, :, :-1], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets[step].flatten(), ignore_index=-100)
+        loss.backward()
+        if step == 0:
+            tensors["logits"] = logits.detach().clone()
+            tensors.update({"grad." + name: p.grad.clone() for name, p in model.named_parameters()})
+        losses.append(loss.item())
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, settings["clip_norm"]).item())
+        optimizer.step()
+    numbers = {"loss0": losses[0], "grad_norm0": norms[0], "losses": losses, "grad_norms": norms,
+               "final_param_norms": {name: p.detach().double().norm().item() for name, p in model.named_parameters()}}
+    return tensors, numbers
+
+
+def versions():
+    return {"torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def write(directory, tensors, numbers):
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, directory / "golden.safetensors")
+    (directory / "golden.json").write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+def make(case, directory):
     torch.manual_seed(SEED)
     config = CASES[case]()
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -63,37 +103,66 @@ def main():
     directory.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
-
     tokens = tokens_of(config.vocab_size)
     targets = tokens[..., 1:].clone()
     targets[:, :, ::9] = -100
-    groups = [dict(params=[p for p in model.parameters() if p.ndim >= 2], weight_decay=DECAY),
-              dict(params=[p for p in model.parameters() if p.ndim < 2], weight_decay=0.0)]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    golden, losses, norms = {"tokens": tokens.to(torch.int32), "targets": targets.to(torch.int32)}, [], []
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        logits = model(tokens[step, :, :-1], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets[step].flatten(), ignore_index=-100)
-        loss.backward()
-        if step == 0:
-            golden["logits"] = logits.detach().clone()
-            for name, p in model.named_parameters():
-                golden["grad." + name] = p.grad.clone()
-        losses.append(loss.item())
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
-        optimizer.step()
-    save_file({k: v.contiguous() for k, v in golden.items()}, directory / "golden.safetensors")
-    numbers = {
-        "case": case, "model_type": config.model_type, "steps": STEPS, "batch": BATCH, "seq_len": SEQUENCE,
-        "loss0": losses[0], "grad_norm0": norms[0], "losses": losses, "grad_norms": norms,
-        "optimizer": {"name": "AdamW", "lr": LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY}, "clip_norm": CLIP,
-        "schedule": {"type": "constant", "lrs": [LR] * STEPS}, "micro_batches": 1, "dtype": "float32", "stored_dtype": "float32",
-        "torch": torch.__version__, "transformers": transformers.__version__, "seed": SEED,
-        "final_param_norms": {name: p.detach().double().norm().item() for name, p in model.named_parameters()},
-    }
-    (directory / "golden.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    tensors, numbers = trained(model, tokens, targets, SETTINGS)
+    inputs = {"tokens": tokens.to(torch.int32), "targets": targets.to(torch.int32)}
+    write(directory, {**inputs, **tensors},
+          {"case": case, "model_type": config.model_type, "steps": STEPS, "batch": BATCH, "seq_len": SEQUENCE,
+           **numbers, **SETTINGS, "micro_batches": 1, "dtype": "float32", "stored_dtype": "float32", "seed": SEED,
+           **versions()})
+    losses, norms = numbers["losses"], numbers["grad_norms"]
     print(f"{case}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, gradient norms {min(norms):.2f} to {max(norms):.2f}")
+
+
+def deviations(tensors, stored, found, known):
+    """How far what was found is from what is written there, by the names of TOLERANCES."""
+    def most(name):
+        return max(abs(a / b - 1) for a, b in zip(found[name], known[name], strict=True))
+
+    gradients = [name for name in stored if name.startswith("grad.")]
+    norms = known["final_param_norms"]
+    return {"losses": most("losses"), "grad_norms": most("grad_norms"),
+            "logits": (tensors["logits"] - stored["logits"]).abs().max().item(),
+            "gradients": max(((tensors[name] - stored[name]).norm() / stored[name].norm()).item()
+                             for name in gradients if stored[name].norm() > 1e-6),
+            # Keys' biases have gradients that are rounding and little else, which Adam scales up.
+            "final_param_norms": max(abs(value / norms[name] - 1) for name, value in found["final_param_norms"].items()
+                                     if not name.endswith(("c_attn.bias", "k_proj.bias")))}
+
+
+def make_again(directory, rewrite):
+    """Whether it comes out as it is written there."""
+    known, stored = json.loads((directory / "golden.json").read_text()), load_file(directory / "golden.safetensors")
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32,
+                                                              attn_implementation="eager")
+    model.train()
+    tokens = stored["tokens"].long()
+    targets = stored["targets"].long() if "targets" in stored else tokens[..., 1:]
+    tensors, numbers = trained(model, tokens, targets, known)
+    apart = deviations(tensors, stored, numbers, known)
+    agrees = all(value <= TOLERANCES[name] for name, value in apart.items())
+    print(f"{directory.name}: " + ", ".join(f"{name} {value:.1e}" for name, value in apart.items())
+          + ("" if agrees else ": MORE THAN ALLOWED"))
+    if rewrite:
+        write(directory, {**stored, **tensors}, {**known, **numbers, **versions()})
+    return agrees
+
+
+def main():
+    words = sys.argv[1:]
+    if len(words) < 2 or (not words[0].startswith("--") and (words[0] not in CASES or len(words) != 2)):
+        sys.exit(f"{__doc__}\nCases: {', '.join(CASES)}")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    if words[0] in CASES:
+        make(words[0], pathlib.Path(words[1]))
+    elif words[0] in ("--again", "--rewrite"):
+        agree = [make_again(pathlib.Path(directory), words[0] == "--rewrite") for directory in words[1:]]
+        sys.exit(0 if all(agree) else 1)
+    else:
+        sys.exit(f"{words[0]}: --again or --rewrite")
 
 
 main()

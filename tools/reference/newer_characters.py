@@ -1,6 +1,7 @@
-"""Prints the tables of trainer/text/tokenizer_newer.cpp: the characters that the reference implementation (the `tokenizers` package) knows
-and Unicode 14 does not, by their category; and those that have a combining class or compose in Unicode 14, while the reference, whose
-normalisation is older, leaves them as they are. Usage: newer_characters.py (with a Python whose unicodedata is that of Unicode 14: 3.11)"""
+"""Prints the tables of trainer/text/tokenizer_newer.cpp: the characters that the reference implementation (the
+`tokenizers` package) knows and Unicode 14 does not, by their category; and those that have a combining class or compose
+in Unicode 14, while the reference, whose normalisation is older, leaves them as they are. Usage: newer_characters.py
+(with a Python whose unicodedata is that of Unicode 14: 3.11)"""
 import sys
 import unicodedata
 

@@ -3,20 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "memory/error.h"
 #include "trainer/data/data.h"
 #include "trainer/data/data_source.h"
+#include "trainer/data/row_reader.h"
 #include "trainer/host/file_blocks.h"
 
 namespace spillway {
 namespace {
-
-using nlohmann::json;
-
-constexpr std::size_t kLongestLine = 64 << 20;  // bounds memory; a row of a million ids and labels has a quarter of it
 
 // What a row says. Vectors keep at most T + 1 elements, so that a hostile row costs no memory; `ids_found` counts them all.
 struct Row {
@@ -30,72 +26,60 @@ struct Row {
   bool has_messages = false;
 };
 
-// Reads a row as the parser meets it: no tree is built. Numbers outside of the keys that we read are not looked at.
-class RowReader {
+// Numbers outside of the keys that we read are not looked at.
+class SequenceRow final : public RowReader<SequenceRow> {
  public:
-  using number_integer_t = json::number_integer_t;
-  using number_unsigned_t = json::number_unsigned_t;
-  using number_float_t = json::number_float_t;
-  using string_t = json::string_t;
-  using binary_t = json::binary_t;
-
-  RowReader(Row& row, SequenceShape shape, TextRows text_rows, const RowEncoding& encoding)
+  SequenceRow(Row& row, SequenceShape shape, TextRows text_rows, const RowEncoding& encoding)
       : row_(row), shape_(shape), text_rows_(text_rows), encoding_(encoding) {}
 
-  const std::string& problem() const { return problem_; }
-
-  bool null() { return scalar("null"); }
-  bool boolean(bool) { return scalar("a boolean"); }
-  bool number_float(number_float_t, const string_t& text) { return scalar(text); }
-  bool number_unsigned(number_unsigned_t value) {
-    return number(value > std::numeric_limits<std::int32_t>::max() ? std::numeric_limits<std::int64_t>::max()
-                                                                   : static_cast<std::int64_t>(value));
-  }
-  bool number_integer(number_integer_t value) { return number(value); }
-  bool string(string_t& text) {
-    if (depth_ == 1 && key_ == Key::text) {
-      key_ = Key::other;
-      try {
-        take_text(text);
-      } catch (const InputError& error) {
-        problem_ = error.what();
-        return false;
-      }
-      return true;
-    }
-    return scalar("a string");
-  }
-  bool binary(binary_t&) { return true; }  // JSON text has none
-  bool start_object(std::size_t) {
-    ++depth_;
-    if (depth_ == 1) return true;
-    return depth_ == 2 && key_ == Key::text ? refuse("\"text\" is an object", "a string") : inner("an object");
-  }
-  bool end_object() { return --depth_, true; }
-  bool start_array(std::size_t) {
-    if (depth_ == 0) return refuse("an array", "an object a line");
-    ++depth_;
-    if (depth_ == 2 && key_ == Key::text) return refuse("\"text\" is an array", "a string");
-    return depth_ == 2 || inner("an array");
-  }
-  bool end_array() { return --depth_, true; }
-  bool key(string_t& name) {
-    if (depth_ != 1) return true;
+  bool enter(const std::string& name) {
     key_ = Key::other;
     if (name == "input_ids") {
       row_.ids.clear();  // a "text" before it gives way
-      return enter(Key::input_ids, row_.has_ids, name);
+      return once(row_.has_ids, name) && (key_ = Key::input_ids, true);
     }
-    if (name == "labels") return enter(Key::labels, row_.has_labels, name);
-    if (name == "text") return enter(Key::text, row_.has_text, name);
-    if (name == "messages") return enter(Key::other, row_.has_messages, name);
+    if (name == "labels") return once(row_.has_labels, name) && (key_ = Key::labels, true);
+    if (name == "text") return once(row_.has_text, name) && (key_ = Key::text, true);
+    return name != "messages" || once(row_.has_messages, name);
+  }
+  bool take(std::string& text) {
+    if (depth() != 1 || key_ != Key::text) return other("a string");
+    key_ = Key::other;
+    try {
+      take_text(text);
+    } catch (const InputError& error) {
+      return refuse_saying(error.what());
+    }
     return true;
   }
-  bool parse_error(std::size_t byte, const std::string&, const json::exception&) {
-    if (problem_.empty()) problem_ = fmt::format("not valid JSON at byte {} of the line", byte);
-    return false;
+  bool real(const std::string& text) { return other(text); }
+  bool open(std::string_view found) {
+    if (depth() == 0 || (depth() == 1 && key_ == Key::text)) return other(found);
+    return (depth() == 1 && found == "an array") || inner(found);
   }
-
+  // Something other than a whole number of a list.
+  bool other(std::string_view found) {
+    if (depth() == 0) return refuse(found, "an object a line");
+    if (depth() == 1 && is_list()) return refuse(fmt::format("\"{}\" is {}", list_name(), found), "an array of whole numbers");
+    if (depth() == 1 && key_ == Key::text) return refuse(fmt::format("\"text\" is {}", found), "a string");
+    return depth() == 1 || inner(found);
+  }
+  bool number(std::int64_t value) {
+    if (depth() != 2 || !is_list()) return other(std::to_string(value));
+    const bool is_label = key_ == Key::labels;
+    std::vector<std::int32_t>& list = is_label ? row_.labels : row_.ids;
+    std::int64_t& found = is_label ? row_.labels_found : row_.ids_found;
+    const bool in_vocabulary = value >= 0 && value < shape_.vocabulary;
+    if (!in_vocabulary && !(is_label && value == kNoLoss)) {
+      const std::string shown = value == std::numeric_limits<std::int64_t>::max() ? "a number above 2^31" : std::to_string(value);
+      return refuse(
+          fmt::format("{} {} at position {}", is_label ? "label" : "token", shown, found),
+          fmt::format("0 to {} (the vocabulary of the model){}", shape_.vocabulary - 1, is_label ? ", or -100 for no loss" : ""));
+    }
+    if (found <= shape_.seq_length) list.push_back(static_cast<std::int32_t>(value));
+    ++found;
+    return true;
+  }
   // After the last byte of `line`: the row is complete, or `problem` says why not.
   bool finish(std::string_view line) {
     if (row_.has_ids) {
@@ -134,50 +118,17 @@ class RowReader {
     try {
       take_text(encoding_.text_of_messages(line));
     } catch (const InputError& error) {
-      problem_ = error.what();
-      return false;
+      return refuse_saying(error.what());
     }
     row_.ids_found = text_found_;
     return row_.ids_found > 0 || refuse("\"messages\" without text", "at least one token");
   }
 
-  bool refuse(std::string_view found, std::string_view allowed) {
-    problem_ = fmt::format("found {}, allowed: {}", found, allowed);
-    return false;
-  }
-  bool enter(Key key, bool& seen, const std::string& name) {
-    if (seen) return refuse(fmt::format("\"{}\" twice", name), "each key once");
-    seen = true;
-    key_ = key;
-    return true;
-  }
   bool is_list() const { return key_ == Key::input_ids || key_ == Key::labels; }
   std::string_view list_name() const { return key_ == Key::labels ? "labels" : "input_ids"; }
   // Something other than a whole number where numbers belong.
   bool inner(std::string_view found) {
-    return is_list() ? refuse(fmt::format("{} in \"{}\"", found, list_name()), "whole numbers") : true;
-  }
-  bool scalar(std::string_view found) {
-    if (depth_ == 0) return refuse(found, "an object a line");
-    if (depth_ == 1 && is_list()) return refuse(fmt::format("\"{}\" is {}", list_name(), found), "an array of whole numbers");
-    if (depth_ == 1 && key_ == Key::text) return refuse(fmt::format("\"text\" is {}", found), "a string");
-    return depth_ == 1 ? true : inner(found);
-  }
-  bool number(std::int64_t value) {
-    if (depth_ != 2 || !is_list()) return scalar(std::to_string(value));
-    const bool is_label = key_ == Key::labels;
-    std::vector<std::int32_t>& list = is_label ? row_.labels : row_.ids;
-    std::int64_t& found = is_label ? row_.labels_found : row_.ids_found;
-    const bool in_vocabulary = value >= 0 && value < shape_.vocabulary;
-    if (!in_vocabulary && !(is_label && value == kNoLoss)) {
-      const std::string shown = value == std::numeric_limits<std::int64_t>::max() ? "a number above 2^31" : std::to_string(value);
-      return refuse(
-          fmt::format("{} {} at position {}", is_label ? "label" : "token", shown, found),
-          fmt::format("0 to {} (the vocabulary of the model){}", shape_.vocabulary - 1, is_label ? ", or -100 for no loss" : ""));
-    }
-    if (found <= shape_.seq_length) list.push_back(static_cast<std::int32_t>(value));
-    ++found;
-    return true;
+    return !is_list() || refuse(fmt::format("{} in \"{}\"", found, list_name()), "whole numbers");
   }
   void take_text(const std::string& text) {
     if (text_rows_ == TextRows::refuse || row_.has_ids) return;
@@ -202,10 +153,8 @@ class RowReader {
   TextRows text_rows_;
   const RowEncoding& encoding_;
   Key key_ = Key::other;
-  int depth_ = 0;
   std::int64_t text_found_ = 0;
   std::int32_t text_token_ = -1;  // one that is not in the vocabulary
-  std::string problem_;
 };
 
 class JsonlFile final : public SequenceSource {
@@ -256,12 +205,8 @@ class JsonlFile final : public SequenceSource {
     row_.ids.clear();
     row_.labels.clear();
     row_ = Row{std::move(row_.ids), std::move(row_.labels)};
-    // The parser takes a zero byte for the end and would not see what follows.
-    if (line.find('\0') != line.npos)
-      throw InputError(fmt::format("{}: not valid JSON at byte {} of the line", where(), line.find('\0') + 1));
-    RowReader reader(row_, shape_, text_rows_, encoding_);
-    if (!json::sax_parse(line, &reader) || !reader.finish(line))
-      throw InputError(fmt::format("{}: {}", where(), reader.problem()));
+    SequenceRow reader(row_, shape_, text_rows_, encoding_);
+    if (!reader.read(line)) throw InputError(fmt::format("{}: {}", where(), reader.problem()));
     if (row_.ids_found > shape_.seq_length + 1 && long_rows_ == LongRows::refuse) {
       throw InputError(fmt::format("{}: found {} tokens, allowed: at most {} (--seq-length + 1)", where(), row_.ids_found,
                                    shape_.seq_length + 1),
@@ -270,13 +215,12 @@ class JsonlFile final : public SequenceSource {
   }
 
   void refuse_or_skip(const std::string& problem, const std::string& help) {
-    if (bad_lines_ == BadLines::refuse)
-      throw InputError(problem, help.empty() ? "--skip-bad-lines leaves such lines out and counts them" : help);
+    if (bad_lines_ == BadLines::refuse) throw InputError(problem, help.empty() ? kSkipHelp : help);
     if (skipped_.count++ == 0) skipped_.first = problem;
   }
 
   void index_row(std::string_view line, std::int64_t offset, std::int64_t number) {
-    if (line.find_first_not_of(" \t\r") == line.npos) return;
+    if (is_blank(line)) return;
     try {
       parse(line, [&] { return fmt::format("{} line {}", file_.path().string(), number); });
     } catch (const InputError& error) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -13,73 +12,46 @@
 #include "memory/error.h"
 #include "models/posix_file.h"
 #include "trainer/chat/chat_template.h"
+#include "trainer/data/row_reader.h"
 #include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {
 
-using nlohmann::json;
+constexpr std::size_t kBatch = 4 << 20;         // of text in memory, where it can be cut
+constexpr std::size_t kPiece = 128 << 10;       // of text that a thread takes at once
+constexpr std::size_t kLongest = kLongestLine;  // of text that cannot be cut, too
 
-constexpr std::size_t kBatch = 4 << 20;     // of text in memory, where it can be cut
-constexpr std::size_t kPiece = 128 << 10;   // of text that a thread takes at once
-constexpr std::size_t kLongest = 64 << 20;  // of text that cannot be cut, and of a line of JSONL
-
-constexpr const char* kSkipHelp = "--skip-bad-lines leaves such lines out and counts them";
-
-// Takes "text" of the object on a line as the parser meets it.
-class TextRow final : public nlohmann::json_sax<json> {
+// Takes "text" of the object on a line.
+class TextRow final : public RowReader<TextRow> {
  public:
   std::string text;
-  std::string problem;
 
-  bool null() override { return scalar("null"); }
-  bool boolean(bool) override { return scalar("a boolean"); }
-  bool number_integer(number_integer_t) override { return scalar("a number"); }
-  bool number_unsigned(number_unsigned_t) override { return scalar("a number"); }
-  bool number_float(number_float_t, const string_t&) override { return scalar("a number"); }
-  bool binary(binary_t&) override { return true; }
-  bool string(string_t& value) override {
-    if (depth_ != 1 || !is_text_) return scalar("a string");
+  bool has_text() const { return has_text_; }
+
+  bool enter(const std::string& name) {
+    is_text_ = name == "text";
+    if (is_text_) return once(has_text_, name);
+    return name != "messages" || once(has_messages_, name);
+  }
+  bool take(std::string& value) {
+    if (depth() != 1 || !is_text_) return other("a string");
     text.swap(value);
     is_text_ = false;
     return true;
   }
-  bool start_object(std::size_t) override { return depth_ == 1 && is_text_ ? scalar("an object") : (++depth_, true); }
-  bool end_object() override { return --depth_, true; }
-  bool start_array(std::size_t) override {
-    return depth_ == 0 || (depth_ == 1 && is_text_) ? scalar("an array") : (++depth_, true);
+  bool number(std::int64_t) { return other("a number"); }
+  bool real(const std::string&) { return other("a number"); }
+  bool open(std::string_view found) { return other(found); }
+  bool other(std::string_view found) {
+    if (depth() == 0) return refuse(found, "an object with \"text\" or \"messages\" a line");
+    return depth() != 1 || !is_text_ || refuse_saying(fmt::format("\"text\" is {}, allowed: a string", found));
   }
-  bool end_array() override { return --depth_, true; }
-  bool key(string_t& name) override {
-    if (depth_ != 1) return true;
-    is_text_ = name == "text";
-    if (is_text_ && has_text_) return refuse("found \"text\" twice, allowed: each key once");
-    has_text_ = has_text_ || is_text_;
-    if (name == "messages" && std::exchange(has_messages_, true))
-      return refuse("found \"messages\" twice, allowed: each key once");
-    return true;
-  }
-  bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception&) override {
-    return refuse(fmt::format("not valid JSON at byte {} of the line", byte));
-  }
-  bool has_text() const { return has_text_; }
-  bool has_messages() const { return has_messages_; }
-  bool finish() {
-    return has_text_ || has_messages_ ||
-           refuse("found neither \"text\" nor \"messages\", allowed: an object with one of them a line");
+  bool finish(std::string_view) {
+    return has_text_ || has_messages_ || refuse("neither \"text\" nor \"messages\"", "an object with one of them a line");
   }
 
  private:
-  bool refuse(std::string reason) {
-    if (problem.empty()) problem = std::move(reason);
-    return false;
-  }
-  bool scalar(const char* found) {
-    if (depth_ == 0) return refuse(fmt::format("found {}, allowed: an object with \"text\" or \"messages\" a line", found));
-    return depth_ == 1 && is_text_ ? refuse(fmt::format("\"text\" is {}, allowed: a string", found)) : true;
-  }
-
-  int depth_ = 0;
   bool is_text_ = false;
   bool has_text_ = false;
   bool has_messages_ = false;
@@ -126,23 +98,22 @@ void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, cons
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view row = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (row.find_first_not_of(" \t\r") == row.npos) continue;
+    if (is_blank(row)) continue;
     TextRow reader;
-    // The parser takes a zero byte for the end and would not see what follows.
-    const std::size_t zero = row.find('\0');
-    if (zero != row.npos) reader.problem = fmt::format("not valid JSON at byte {} of the line", zero + 1);
+    std::string problem;
     const std::size_t before = piece.ids.size();
-    if (reader.problem.empty() && json::sax_parse(row, &reader) && reader.finish()) {
+    if (reader.read(row)) {
       try {
         encoder.encode(reader.has_text() ? reader.text : conversations.text_of(row), piece.ids);
         piece.ends.push_back(piece.ids.size());
         continue;
       } catch (const Error& error) {
-        reader.problem = error.what();
+        problem = error.what();
         piece.ids.resize(before);
       }
     }
-    if (piece.bad_lines++ == 0) piece.problem = fmt::format("{} line {}: {}", file, line, reader.problem);
+    if (piece.bad_lines++ == 0)
+      piece.problem = fmt::format("{} line {}: {}", file, line, problem.empty() ? reader.problem() : problem);
     if (bad_lines == BadLines::refuse) return;
   }
 }

@@ -1,4 +1,4 @@
-// Two parts of a search at once, for those who plan (memory/search/run_both.h): one on a thread of its own.
+// Two parts of a search at once, for those who plan (memory/search/pair_runner.h): one on a thread of its own.
 #pragma once
 
 #include <functional>

@@ -75,4 +75,6 @@ bool JsonPlace::is_text(std::string_view text) const {
 
 std::string JsonPlace::as_said() const { return value_->dump(); }
 
+std::string plain_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
 }  // namespace spillway

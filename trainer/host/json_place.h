@@ -9,6 +9,9 @@
 
 namespace spillway {
 
+// Text as it is, without quotes; other values as JSON.
+std::string plain_text(const nlohmann::json& value);
+
 class JsonPlace {
  public:
   // The whole of a file; `help` goes with every complaint. Value and help must outlive the place.

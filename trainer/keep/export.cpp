@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -113,16 +112,7 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 Bytes parse_shard_size(const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, Bytes>, 3> decimal = {
-      {{"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}}};
-  for (const auto& [unit, bytes] : decimal) {
-    if (!text.ends_with(unit)) continue;
-    std::int64_t number = 0;
-    const char* end = text.data() + text.size() - unit.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error == std::errc() && stop == end && number > 0 && number <= (std::int64_t{1} << 62) / bytes) return number * bytes;
-  }
-  const auto size = try_parse_size(text);
+  const auto size = try_parse_size(text, SizeUnits::binary_and_decimal);
   if (size && *size > 0) return *size;
   throw InputError(
       fmt::format("--max-shard-size: found \"{}\", allowed: bytes above 0, or with KB, MB, GB, KiB, MiB, GiB or TiB", text));

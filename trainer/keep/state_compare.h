@@ -20,7 +20,7 @@ struct StateDifference {
 };
 
 // The first element that differs in the order of blocks and arrays, padding included. The file is save_state's, of the same model
-// and state form; the executor must be idle, with no update pending.
+// and state form; the executor must be idle, with no update waiting.
 std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph,
                                                 const std::string& file);
 

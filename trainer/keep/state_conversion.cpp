@@ -25,8 +25,6 @@ void convert_moment(const std::byte* in, std::byte* out, std::int64_t elements) 
   for (std::int64_t i = 0; i < elements; ++i) write<To>(out)[i] = from_float<To>(to_float(read<From>(in)[i]));
 }
 
-std::string_view name_of(StateChoice state) { return state == StateChoice::compact ? "compact" : "exact"; }
-
 }  // namespace
 
 void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to,
@@ -73,13 +71,13 @@ std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOpti
     changes.push_back(
         fmt::format("--dtype {} instead of {}: the state is taken over {}; what is computed from here on is rounded otherwise",
                     name_of(now.precision.dtype), name_of(before.precision.dtype),
-                    before.precision.state == StateChoice::compact ? "with moments widened" : "to the bit"));
+                    before.precision.state == StateForm::compact ? "with moments widened" : "to the bit"));
   } else if (before.precision.state != now.precision.state) {
     changes.push_back(
         fmt::format("--state {} instead of {}: weights are taken over to the bit, moments are {}; losses go on close to those of "
                     "the run before",
                     name_of(now.precision.state), name_of(before.precision.state),
-                    now.precision.state == StateChoice::compact ? "rounded to bf16" : "widened to fp32"));
+                    now.precision.state == StateForm::compact ? "rounded to bf16" : "widened to fp32"));
   }
   if (before.batch.global_batch_size != now.batch.global_batch_size) {
     changes.push_back(

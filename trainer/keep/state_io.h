@@ -33,7 +33,7 @@ void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& gra
                       std::uint64_t seed);
 
 // One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the
-// same model and state form reads it. The executor must be idle, with no update pending. Returns the sums of what was written.
+// same model and state form reads it. The executor must be idle, with no update waiting. Returns the sums of what was written.
 StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 // The same of a state that is held, all of it on the device; `between` is called after each piece, and may throw.
 StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file,
@@ -42,7 +42,7 @@ StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGra
 // model; IoError where it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 
-// Whether every weight is a finite number. The executor must be idle, with no update pending.
+// Whether every weight is a finite number. The executor must be idle, with no update waiting.
 bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph);
 
 }  // namespace spillway

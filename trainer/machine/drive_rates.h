@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "memory/machine.h"
+#include "trainer/machine/rate_table.h"
 
 namespace spillway {
 
@@ -18,15 +19,15 @@ struct DriveRates {
 };
 
 struct DriveRateName {
-  std::string_view name;  // in files
   double DriveRates::*rate;
   double MachineProfile::*of_machine;
+  std::string_view name = name_of_rate(of_machine);
 };
 inline constexpr std::array<DriveRateName, 4> kDriveRates = {
-    {{"nvme_read_bytes", &DriveRates::read, &MachineProfile::nvme_read_bytes},
-     {"nvme_write_bytes", &DriveRates::write, &MachineProfile::nvme_write_bytes},
-     {"nvme_mixed_read_bytes", &DriveRates::mixed_read, &MachineProfile::nvme_mixed_read_bytes},
-     {"nvme_mixed_write_bytes", &DriveRates::mixed_write, &MachineProfile::nvme_mixed_write_bytes}}};
+    {{&DriveRates::read, &MachineProfile::nvme_read_bytes},
+     {&DriveRates::write, &MachineProfile::nvme_write_bytes},
+     {&DriveRates::mixed_read, &MachineProfile::nvme_mixed_read_bytes},
+     {&DriveRates::mixed_write, &MachineProfile::nvme_mixed_write_bytes}}};
 
 // What a run saw of the drive where that was busy; of rates that it saw too little of, nothing.
 struct SeenDrive {

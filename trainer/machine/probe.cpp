@@ -21,7 +21,7 @@ namespace {
 Sampling thorough_sampling() {
   Sampling sampling{.rounds = 5, .samples = 8, .least_samples = 8, .layers_s = 2, .pass_s = 2, .disk_bytes = 64 * kGiB};
   for (SettlingRule* rule : {&sampling.writes, &sampling.reads, &sampling.both})
-    *rule = {.window_s = 1, .agreeing = 10, .apart = 0.05, .least_s = 15, .most_s = 60};
+    *rule = {.window_s = 1, .agreeing = 10, .spread = 0.05, .least_s = 15, .most_s = 60};
   return sampling;
 }
 
@@ -106,13 +106,22 @@ struct ShownIn {
   bool whole;
 };
 
-ShownIn shown_in(std::string_view figure) {
-  if (figure.starts_with("shared_") || figure.starts_with("layers_") || figure.find("_beside_") != figure.npos)
-    return {0.01, "%", true};
-  if (figure.ends_with("_s")) return {1e-6, "us", false};
-  if (figure.ends_with("_rows")) return {1, "rows", false};
-  if (figure.ends_with("_requests")) return {1e3, "k/s", false};
-  return {1e9, figure.ends_with("flops") ? "GFLOP/s" : "GB/s", false};
+ShownIn shown_in(RateUnit unit) {
+  switch (unit) {
+    case RateUnit::share:
+      return {0.01, "%", true};
+    case RateUnit::seconds:
+      return {1e-6, "us", false};
+    case RateUnit::rows:
+      return {1, "rows", false};
+    case RateUnit::requests:
+      return {1e3, "k/s", false};
+    case RateUnit::flops:
+      return {1e9, "GFLOP/s", false};
+    case RateUnit::bytes:
+      return {1e9, "GB/s", false};
+  }
+  return {};
 }
 
 }  // namespace
@@ -121,7 +130,7 @@ std::string probe_table(const ProbeResult& result) {
   std::string table = fmt::format("{}, {} threads\n\n  {:<24}{:>14}{:>14}{:>14}{:>10}{:>9}\n", result.profile.name,
                                   result.profile.threads, "figure", "value", "least", "most", "varied by", "samples");
   for (const Measurement& m : result.measurements) {
-    const ShownIn in = shown_in(m.name);
+    const ShownIn in = shown_in(rate_named(m.name)->unit);
     const auto shown = [&](double value) {
       return fmt::format("{:.{}f} {}", value / in.unit, value / in.unit < 100 && !in.whole ? 2 : 0, in.word);
     };

@@ -182,7 +182,10 @@ std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling&
     Update update(pool, 6 << 20);  // 96 MiB: most of what is written leaves the caches, too
     const auto of = [&](void (Update::*work)()) { return seconds_of_each(sampling, [&] { return seconds_of(update, work); }); };
     measurements.push_back(measured("memory_bytes", update.pass_bytes(), of(&Update::pass)));
-    measurements.push_back(measured("update_bytes", update.update_bytes(), of(&Update::run)));
+    const std::vector<double> alone_s = of(&Update::run);
+    measurements.push_back(measured("update_bytes", update.update_bytes(), alone_s));
+    measurements.push_back(figure("hashed_update", mean(of(&Update::run_hashed)) / mean(alone_s)));
+    measurements.push_back(measured("copy_bytes", update.copied_bytes(), of(&Update::copy)));
   }
   measurements.push_back(pointwise<BFloat16>(pool, sampling, "pointwise_bf16_bytes"));
   measurements.push_back(pointwise<float>(pool, sampling, "pointwise_fp32_bytes"));

@@ -12,9 +12,10 @@
 
 #include "memory/prompt_thread.h"
 #include "memory/random.h"
-#include "trainer/machine/units_alone.h"
+#include "nvme/content_hash.h"
 #include "offload/host_adamw.h"
 #include "trainer/machine/nvme_directories.h"
+#include "trainer/machine/units_alone.h"
 
 namespace spillway {
 namespace {
@@ -95,11 +96,37 @@ Update::Update(const ThreadPool& pool, std::int64_t elements)
   arena_.prefault(pool);
 }
 
+ExactState Update::state() const {
+  return {reinterpret_cast<BFloat16*>(arena_.at(0)), reinterpret_cast<std::int16_t*>(arena_.at(2 * elements_)), array(4),
+          array(8)};
+}
+
 void Update::run() {
-  const ExactState state{reinterpret_cast<BFloat16*>(arena_.at(0)), reinterpret_cast<std::int16_t*>(arena_.at(2 * elements_)),
-                         array(4), array(8)};
+  const ExactState state = this->state();
   host_adamw(pool_, {.lr = 1e-4}, {.count = elements_}, source_of(state), array(12), state);
 }
+
+void Update::run_hashed() {
+  const ExactState state = this->state();
+  const auto hash = [&](std::int64_t begin) {
+    std::uint64_t found = 0;
+    for (const auto& [place, each] : {std::array{0, 2}, std::array{2, 2}, std::array{4, 4}, std::array{8, 4}}) {
+      const std::byte* const first = arena_.at(place * elements_ + begin * each);
+      for (Bytes at = 0; at < kAdamWChunk * each; at += kHashedPieceBytes)
+        found += content_hash({first + at, static_cast<std::size_t>(kHashedPieceBytes)});
+    }
+    hashes_.fetch_add(found, std::memory_order_relaxed);
+  };
+  pool_.parallel_for(elements_ / kAdamWChunk, [&](std::int64_t task, int) {
+    const std::int64_t begin = task * kAdamWChunk;
+    hash(begin);
+    host_adamw({.lr = 1e-4}, {.begin = begin, .count = kAdamWChunk}, advanced(source_of(state), begin), array(12) + begin,
+               advanced(state, begin));
+    hash(begin);
+  });
+}
+
+void Update::copy() { std::memcpy(arena_.at(8 * elements_), arena_.at(0), static_cast<std::size_t>(8 * elements_)); }
 
 void Update::pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
 

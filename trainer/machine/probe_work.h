@@ -2,6 +2,8 @@
 // Not for anyone but trainer/machine/probe*.cpp. Not here: how it is sampled (probe_measure.h).
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "models/cpu/ops.h"
 #include "trainer/machine/units_alone.h"
 #include "nvme/store.h"
+#include "offload/host_adamw.h"
 #include "trainer/machine/settling_rate.h"
 #include "trainer/options/options.h"
 
@@ -40,16 +43,21 @@ class Update {
  public:
   Update(const ThreadPool& pool, std::int64_t elements);
   void run();
+  void run_hashed();  // with hashes of the state before and after, piece by piece, as durable state is updated
+  void copy();        // half of it onto the other half, by one thread
   void pass();  // over the gradient and an array of the state, which it is added to
   void leave_caches() const { spillway::leave_caches(arena_.at(0), arena_.bytes()); }
   double update_bytes() const { return 28.0 * static_cast<double>(elements_); }
+  double copied_bytes() const { return 8.0 * static_cast<double>(elements_); }
   double pass_bytes() const { return 12.0 * static_cast<double>(elements_); }
 
  private:
+  ExactState state() const;
   float* array(Bytes bytes_before) const { return reinterpret_cast<float*>(arena_.at(bytes_before * elements_)); }
   const ThreadPool& pool_;
-  std::int64_t elements_;
+  std::int64_t elements_;  // a whole number of kAdamWChunk
   Arena arena_;
+  std::atomic<std::uint64_t> hashes_{0};  // so that they are taken
 };
 
 // Files in the directories with requests of the size and depth of training, by threads as lanes have. Reads and writes may run at

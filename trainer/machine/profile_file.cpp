@@ -16,74 +16,34 @@
 #include "trainer/host/json_place.h"
 #include "trainer/machine/disk_device.h"
 #include "trainer/machine/known_machines.h"
+#include "trainer/machine/rate_table.h"
 
 namespace spillway {
 namespace {
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 12;
-
-enum class Presence : std::uint8_t { required, optional };
-
-struct NamedRate {
-  std::string_view name;
-  double MachineProfile::*rate;
-  double least, most;  // beyond these no machine is: a figure in another unit, or a slip of the hand
-  Presence presence = Presence::required;
-  bool may_be_zero = false;  // of what a machine may not have
-};
-constexpr double kLeastFlops = 1e6, kMostFlops = 1e18;
-constexpr NamedRate kRates[] = {
-    {"gemm_bf16_flops", &MachineProfile::gemm_bf16_flops, kLeastFlops, kMostFlops},
-    {"gemm_fp32_flops", &MachineProfile::gemm_fp32_flops, kLeastFlops, kMostFlops},
-    {"attention_bf16_flops", &MachineProfile::attention_bf16_flops, kLeastFlops, kMostFlops},
-    {"attention_fp32_flops", &MachineProfile::attention_fp32_flops, kLeastFlops, kMostFlops},
-    {"memory_bytes", &MachineProfile::memory_bytes, kLeastBytesPerS, kMostBytesPerS},
-    {"update_bytes", &MachineProfile::update_bytes, kLeastBytesPerS, kMostBytesPerS},
-    {"nvme_read_bytes", &MachineProfile::nvme_read_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
-    {"nvme_write_bytes", &MachineProfile::nvme_write_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
-    {"nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required, true},
-    {"nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::required,
-     true},
-    {"operation_s", &MachineProfile::operation_s, 1e-9, 1},
-    // Of profiles that were written before these were measured: nothing is lost to them.
-    {"nvme_read_requests", &MachineProfile::nvme_read_requests, 1, 1e10, Presence::optional, true},
-    {"nvme_write_requests", &MachineProfile::nvme_write_requests, 1, 1e10, Presence::optional, true},
-    {"nvme_sync_s", &MachineProfile::nvme_sync_s, 1e-9, 100, Presence::optional, true},
-    {"pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
-    {"pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
-    {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, 1e-3, 1e5, Presence::optional, true},
-    {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, 1e-3, 1e5, Presence::optional, true},
-    {"layers_bf16", &MachineProfile::layers_bf16, 0.001, 2, Presence::optional},
-    {"layers_fp32", &MachineProfile::layers_fp32, 0.001, 2, Presence::optional},
-    {"compute_beside_read", &MachineProfile::compute_beside_read, 0.001, 1, Presence::optional},
-    {"compute_beside_write", &MachineProfile::compute_beside_write, 0.001, 1, Presence::optional},
-    {"update_beside_read", &MachineProfile::update_beside_read, 0.001, 1, Presence::optional},
-    {"update_beside_write", &MachineProfile::update_beside_write, 0.001, 1, Presence::optional},
-    {"read_beside_compute", &MachineProfile::read_beside_compute, 0.001, 1, Presence::optional},
-    {"write_beside_compute", &MachineProfile::write_beside_compute, 0.001, 1, Presence::optional},
-    {"shared_compute", &MachineProfile::shared_compute, 0.001, 1},
-    {"shared_update", &MachineProfile::shared_update, 0.001, 1},
-    {"upload_bytes", &MachineProfile::upload_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
-    {"download_bytes", &MachineProfile::download_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true},
-    {"network_bytes", &MachineProfile::network_bytes, kLeastBytesPerS, kMostBytesPerS, Presence::optional, true}};
+constexpr int kMeasuredBy = 13;
 
 // Beside the rates.
-constexpr std::string_view kOtherKeys[] = {"name",    "threads", "instructions", "measured_by", "probed_at",           "seen",
-                                           "samples", "sources", "assumptions", "device_memory_bytes", "host_memory_bytes",
-                                           "devices"};
+constexpr std::string_view kOtherKeys[] = {
+    "name",    "threads", "instructions", "measured_by",         "probed_at",         "seen",
+    "samples", "sources", "assumptions",  "device_memory_bytes", "host_memory_bytes", "devices"};
 
 constexpr std::string_view kHelp = "A profile is what `spillway probe --format json` writes.";
 
 bool is_key(const std::string& key) {
-  return std::ranges::find(kRates, key, &NamedRate::name) != std::end(kRates) ||
-         std::ranges::find(kOtherKeys, key) != std::end(kOtherKeys);
+  return rate_named(key) != nullptr || std::ranges::find(kOtherKeys, key) != std::end(kOtherKeys);
 }
 
-double rate_from(const JsonPlace& place, const NamedRate& rate) {
+double rate_from(const JsonPlace& place, const MachineRate& rate) {
   const double value = place.number(0, std::numeric_limits<double>::max());
-  if (value == 0 && rate.may_be_zero) return 0;
+  if (value == 0 && rate.may_be_zero()) return 0;
   return place.number(rate.least, rate.most);
+}
+
+Instructions instructions_from(const JsonPlace& place) {
+  if (const auto known = value_of<Instructions>(place.text())) return *known;
+  place.refuse(fmt::format("is {}; widened, avx512_bf16 and amx_bf16 are known", shown_name(place.text())));
 }
 
 // Lanes that slow each other are no faster together than alone, and a drive that reads but does not write is none.
@@ -147,9 +107,9 @@ std::int64_t started_at() {
 }  // namespace
 
 double set_rate(MachineProfile& profile, std::string_view name, double value) {
-  const NamedRate* rate = std::ranges::find(kRates, name, &NamedRate::name);
-  SPILLWAY_CHECK(rate != std::end(kRates), "a profile has no {}", name);
-  return profile.*rate->rate = rate->may_be_zero && value == 0 ? 0 : std::clamp(value, rate->least, rate->most);
+  const MachineRate* rate = rate_named(name);
+  SPILLWAY_CHECK(rate != nullptr, "a profile has no {}", name);
+  return profile.*rate->rate = rate->may_be_zero() && value == 0 ? 0 : std::clamp(value, rate->least, rate->most);
 }
 
 std::string host_name() {
@@ -211,28 +171,13 @@ MeasuredProfile profile_from_json(const std::string& text, const std::string& fi
   return profile_in(JsonPlace(json, file, kHelp), json);
 }
 
-namespace {
-
-constexpr std::pair<std::string_view, Instructions> kInstructions[] = {{"widened", Instructions::widened},
-                                                                       {"avx512_bf16", Instructions::avx512_bf16},
-                                                                       {"amx_bf16", Instructions::amx_bf16}};
-
-Instructions instructions_from(const JsonPlace& place) {
-  for (const auto& [name, instructions] : kInstructions) {
-    if (place.text() == name) return instructions;
-  }
-  place.refuse(fmt::format("is {}; widened, avx512_bf16 and amx_bf16 are known", shown_name(place.text())));
-}
-
-}  // namespace
-
 MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json) {
   MeasuredProfile profile;
   profile.name = place.at("name").text();
   profile.threads = static_cast<int>(place.at("threads").integer(1, 1 << 16));
   if (place.has("instructions")) profile.instructions = instructions_from(place.at("instructions"));
-  for (const NamedRate& rate : kRates) {
-    if (rate.presence == Presence::optional && !place.has(rate.name)) continue;
+  for (const MachineRate& rate : kMachineRates) {
+    if (rate.is_optional() && !place.has(rate.name)) continue;
     profile.*rate.rate = rate_from(place.at(rate.name), rate);
   }
   check_drives(profile, place);
@@ -294,12 +239,10 @@ nlohmann::ordered_json to_json(const SeenDrive& seen) {
 
 nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
   nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasuredBy}, {"threads", profile.threads}};
-  for (const auto& [name, instructions] : kInstructions) {
-    if (profile.instructions == instructions) json["instructions"] = name;
-  }
+  if (const std::string_view name = name_of(profile.instructions); !name.empty()) json["instructions"] = name;
   if (!profile.probed_at.empty()) json["probed_at"] = profile.probed_at;
-  for (const NamedRate& rate : kRates) {
-    if (rate.presence == Presence::required || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;
+  for (const MachineRate& rate : kMachineRates) {
+    if (!rate.is_optional() || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;
   }
   if (profile.device_memory_bytes > 0) json["device_memory_bytes"] = profile.device_memory_bytes;
   if (profile.host_memory_bytes > 0) json["host_memory_bytes"] = profile.host_memory_bytes;

@@ -18,7 +18,7 @@ bool SettlingRate::settled() const {
   if (windows() < rule_.agreeing) return false;
   const auto first = rates_.end() - rule_.agreeing;
   const double mean = std::accumulate(first, rates_.end(), 0.0) / rule_.agreeing;
-  return std::all_of(first, rates_.end(), [&](double rate) { return std::abs(rate - mean) <= rule_.apart * mean; });
+  return std::all_of(first, rates_.end(), [&](double rate) { return std::abs(rate - mean) <= rule_.spread * mean; });
 }
 
 double SettlingRate::value() const {

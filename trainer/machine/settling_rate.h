@@ -10,7 +10,7 @@ namespace spillway {
 struct SettlingRule {
   double window_s = 0.25;  // of which rates are compared
   int agreeing = 4;        // windows in a row that must agree
-  double apart = 0.05;     // by so much, at most, each of them from their mean
+  double spread = 0.05;    // by so much, at most, each of them from their mean
   double least_s = 1;      // before that nothing counts as settled: a cache may take all for a while, evenly
   double most_s = 4;       // then it is over, settled or not
 };

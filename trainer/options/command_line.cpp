@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "memory/error.h"
+#include "trainer/host/json_place.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/help_text.h"
 #include "trainer/options/options.h"
@@ -19,7 +20,7 @@ std::string help_of(const Flag& flag) {
   const nlohmann::json value = flag.get(defaults);
   std::string text = flag.help;
   if (value.is_null() || flag.kind == FlagKind::boolean) return text;
-  return fmt::format("{}{}({})", text, text.empty() ? "" : " ", value.is_string() ? value.get<std::string>() : value.dump());
+  return fmt::format("{}{}({})", text, text.empty() ? "" : " ", plain_text(value));
 }
 
 // Collects each occurrence, so that a flag given twice is refused with our message and not resolved by a policy.

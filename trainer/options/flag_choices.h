@@ -1,128 +1,111 @@
-// What the choices of a flag are called: each enumeration of options.h beside the words of the command line.
-// Not here: which flag has which (flag_table.cpp).
+// What flags of a few words offer, take and are written as; and the words of those enumerations that options.h has alone.
+// Not here: which flag has which (flag_table.cpp), names that plans share (memory/choice_names.h).
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "memory/names.h"
 #include "trainer/options/flag_value.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
 
-template <typename E>
-struct FlagChoice {
-  std::string_view name;
-  E value;
-};
-template <typename E>
-struct FlagChoices;
 template <>
-struct FlagChoices<DataOrder> {
-  static constexpr FlagChoice<DataOrder> all[] = {{"shuffled", DataOrder::shuffled}, {"sequential", DataOrder::sequential}};
+struct Names<DataOrder> {
+  static constexpr Named<DataOrder> all[] = {{"shuffled", DataOrder::shuffled}, {"sequential", DataOrder::sequential}};
 };
 template <>
-struct FlagChoices<DataFormat> {
-  static constexpr FlagChoice<DataFormat> all[] = {{"auto", DataFormat::automatic}, {"u16", DataFormat::u16}};
+struct Names<DataFormat> {
+  static constexpr Named<DataFormat> all[] = {{"auto", DataFormat::automatic}, {"u16", DataFormat::u16}};
 };
 template <>
-struct FlagChoices<TrainOn> {
-  static constexpr FlagChoice<TrainOn> all[] = {{"assistant", TrainOn::assistant}, {"all", TrainOn::all}};
+struct Names<TrainOn> {
+  static constexpr Named<TrainOn> all[] = {{"assistant", TrainOn::assistant}, {"all", TrainOn::all}};
 };
 template <>
-struct FlagChoices<DecayStyle> {
-  static constexpr FlagChoice<DecayStyle> all[] = {{"constant", DecayStyle::constant},
-                                                   {"linear", DecayStyle::linear},
-                                                   {"cosine", DecayStyle::cosine},
-                                                   {"wsd", DecayStyle::wsd}};
+struct Names<DecayStyle> {
+  static constexpr Named<DecayStyle> all[] = {{"constant", DecayStyle::constant},
+                                              {"linear", DecayStyle::linear},
+                                              {"cosine", DecayStyle::cosine},
+                                              {"wsd", DecayStyle::wsd}};
 };
 template <>
-struct FlagChoices<OptimizerChoice> {
-  static constexpr FlagChoice<OptimizerChoice> all[] = {{"adamw", OptimizerChoice::adamw}};
+struct Names<OptimizerChoice> {
+  static constexpr Named<OptimizerChoice> all[] = {{"adamw", OptimizerChoice::adamw}};
 };
 template <>
-struct FlagChoices<DType> {
-  static constexpr FlagChoice<DType> all[] = {{"bf16", DType::bfloat16}, {"fp32", DType::float32}, {"fp16", DType::float16}};
-};
-template <>
-struct FlagChoices<StateChoice> {
-  static constexpr FlagChoice<StateChoice> all[] = {{"exact", StateChoice::exact}, {"compact", StateChoice::compact}};
-};
-template <>
-struct FlagChoices<TierChoice> {
-  static constexpr FlagChoice<TierChoice> all[] = {
-      {"auto", TierChoice::automatic}, {"device", TierChoice::device}, {"host", TierChoice::host}, {"nvme", TierChoice::nvme}};
-};
-template <>
-struct FlagChoices<ActivationChoice> {
-  static constexpr FlagChoice<ActivationChoice> all[] = {{"auto", ActivationChoice::automatic},
-                                                         {"device", ActivationChoice::device},
-                                                         {"recompute", ActivationChoice::recompute},
-                                                         {"host", ActivationChoice::host},
-                                                         {"nvme", ActivationChoice::nvme}};
-};
-template <>
-struct FlagChoices<UpdateOnChoice> {
-  static constexpr FlagChoice<UpdateOnChoice> all[] = {
-      {"auto", UpdateOnChoice::automatic}, {"host", UpdateOnChoice::host}, {"device", UpdateOnChoice::device}};
-};
-template <>
-struct FlagChoices<OrderChoice> {
-  static constexpr FlagChoice<OrderChoice> all[] = {
+struct Names<OrderChoice> {
+  static constexpr Named<OrderChoice> all[] = {
       {"auto", OrderChoice::automatic}, {"horizontal", OrderChoice::horizontal}, {"vertical", OrderChoice::vertical}};
 };
 template <>
-struct FlagChoices<UpdateChoice> {
-  static constexpr FlagChoice<UpdateChoice> all[] = {{"auto", UpdateChoice::automatic},
-                                                     {"after", UpdateChoice::after},
-                                                     {"in-backward", UpdateChoice::in_backward},
-                                                     {"in-next-forward", UpdateChoice::in_next_forward}};
+struct Names<CollectivesChoice> {
+  static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
+                                                     {"threads", CollectivesChoice::threads},
+                                                     {"mpi", CollectivesChoice::mpi},
+                                                     {"nccl", CollectivesChoice::nccl}};
 };
 template <>
-struct FlagChoices<DurabilityChoice> {  // automatic has no name: it is what happens where the flag is not given
-  static constexpr FlagChoice<DurabilityChoice> all[] = {{"step", DurabilityChoice::step},
-                                                         {"checkpoint", DurabilityChoice::checkpoint}};
-};
-template <>
-struct FlagChoices<CollectivesChoice> {
-  static constexpr FlagChoice<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
-                                                          {"threads", CollectivesChoice::threads},
-                                                          {"mpi", CollectivesChoice::mpi},
-                                                          {"nccl", CollectivesChoice::nccl}};
-};
-template <>
-struct FlagChoices<OutputFormat> {
-  static constexpr FlagChoice<OutputFormat> all[] = {
+struct Names<OutputFormat> {
+  static constexpr Named<OutputFormat> all[] = {
       {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"html", OutputFormat::html}};
 };
 
+// What a flag sets: a value of E, or one or none, which is called auto.
+template <typename T>
+struct Chosen {
+  using Value = T;
+  static constexpr bool kMayBeNone = false;
+};
 template <typename E>
-std::string names_of(std::string_view separator) {
-  std::string names;
-  for (const auto& choice : FlagChoices<E>::all) names += fmt::format("{}{}", names.empty() ? "" : separator, choice.name);
-  return names;
+struct Chosen<std::optional<E>> {
+  using Value = E;
+  static constexpr bool kMayBeNone = true;
+};
+inline constexpr std::string_view kNone = "auto";
+
+// Those of its values that a flag allows, as it offers them; empty: all that have a name.
+template <typename T>
+using Allowed = std::initializer_list<typename Chosen<T>::Value>;
+
+template <typename T>
+std::string names_of(std::string_view separator, Allowed<T> allowed = {}) {
+  std::vector<std::string_view> names;
+  if (Chosen<T>::kMayBeNone) names.push_back(kNone);
+  for (const auto value : allowed) names.push_back(name_of(value));
+  if (allowed.size() == 0)
+    for (const auto& named : Names<typename Chosen<T>::Value>::all) names.push_back(named.name);
+  return fmt::format("{}", fmt::join(names, separator));
 }
 
-template <typename E>
-void set_choice(E& target, const FlagValue& value) {
-  for (const auto& choice : FlagChoices<E>::all) {
-    if (choice.name == value.text()) {
-      target = choice.value;
-      return;
-    }
+template <typename T>
+void set_choice(T& target, const FlagValue& value, Allowed<T> allowed = {}) {
+  const auto found = value_of<typename Chosen<T>::Value>(value.text());
+  if (found && (allowed.size() == 0 || std::ranges::find(allowed, *found) != allowed.end())) {
+    target = *found;
+  } else if (Chosen<T>::kMayBeNone && value.text() == kNone) {
+    target = {};
+  } else {
+    value.refuse(value.text(), names_of<T>(", ", allowed));
   }
-  value.refuse(value.text(), names_of<E>(", "));
 }
 
-template <typename E>
+template <HasNames E>
 nlohmann::json choice_json(E value) {
-  for (const auto& choice : FlagChoices<E>::all) {
-    if (choice.value == value) return std::string(choice.name);
-  }
-  return nullptr;
+  return name_of(value).empty() ? nlohmann::json() : nlohmann::json(name_of(value));
+}
+template <HasNames E>
+nlohmann::json choice_json(const std::optional<E>& value) {
+  return value ? choice_json(*value) : nlohmann::json(kNone);
 }
 
 }  // namespace spillway

@@ -17,6 +17,8 @@ using Bound = FlagValue::Bound;
 
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 30;  // a product of two stays below 2^63
+constexpr std::initializer_list<StateForm> kStates = {StateForm::exact, StateForm::compact};
+constexpr std::initializer_list<Tier> kUpdatesOn = {Tier::host, Tier::device};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A word, or how many micro-batches go through all units together.
@@ -24,9 +26,7 @@ void set_order(MemoryOptions& memory, const FlagValue& value) {
   const std::string text = value.text();
   const bool is_number =
       !text.empty() && text.size() <= 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  const bool is_word =
-      std::ranges::any_of(FlagChoices<OrderChoice>::all, [&](const auto& choice) { return choice.name == text; });
-  if (is_word) return set_choice(memory.order, value);
+  if (value_of<OrderChoice>(text)) return set_choice(memory.order, value);
   if (!is_number || std::stoll(text) == 0)
     value.refuse(text, names_of<OrderChoice>(", ") + ", or how many micro-batches go through all units together");
   memory.order = OrderChoice::groups;
@@ -241,8 +241,8 @@ void add_precision(std::vector<Flag>& table) {
       "dtype", names_of<DType>("|"), F::text, "of the computation; this version: bf16, fp32",
       SET { set_choice(o.precision.dtype, v); }, GET { return choice_json(o.precision.dtype); });
   add(
-      "state", names_of<StateChoice>("|"), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
-      SET { set_choice(o.precision.state, v); }, GET { return choice_json(o.precision.state); });
+      "state", names_of<StateForm>("|", kStates), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
+      SET { set_choice(o.precision.state, v, kStates); }, GET { return choice_json(o.precision.state); });
 }
 
 void add_memory_and_planning(std::vector<Flag>& table) {
@@ -261,27 +261,27 @@ void add_memory_and_planning(std::vector<Flag>& table) {
   add("nvme", "DIR[=SIZE]", F::list, "directory for state that does not fit; repeat it to stripe over several (default: none)",
       set_nvme, nvme_json);
   add(
-      "parameter-tier", names_of<TierChoice>("|"), F::text, "where weights rest; auto: the planner's choice",
+      "parameter-tier", names_of<std::optional<Tier>>("|"), F::text, "where weights rest; auto: the planner's choice",
       SET { set_choice(o.memory.parameter_tier, v); }, GET { return choice_json(o.memory.parameter_tier); });
   add(
-      "optimizer-tier", names_of<TierChoice>("|"), F::text, "where optimizer states rest",
+      "optimizer-tier", names_of<std::optional<Tier>>("|"), F::text, "where optimizer states rest",
       SET { set_choice(o.memory.optimizer_tier, v); }, GET { return choice_json(o.memory.optimizer_tier); });
   add(
-      "activation-tier", names_of<ActivationChoice>("|"), F::text, "where activations wait for the backward pass",
+      "activation-tier", names_of<SavedRequest>("|"), F::text, "where activations wait for the backward pass",
       SET { set_choice(o.memory.activation_tier, v); }, GET { return choice_json(o.memory.activation_tier); });
   add(
-      "update-on", names_of<UpdateOnChoice>("|"), F::text,
+      "update-on", names_of<std::optional<Tier>>("|", kUpdatesOn), F::text,
       "where the optimizer runs: on a device with memory of its own, or on its host; same bits",
-      SET { set_choice(o.memory.update_on, v); }, GET { return choice_json(o.memory.update_on); });
+      SET { set_choice(o.memory.update_on, v, kUpdatesOn); }, GET { return choice_json(o.memory.update_on); });
   add(
       "order", names_of<OrderChoice>("|") + "|N", F::text,
       "horizontal: micro-batch by micro-batch; vertical: unit by unit, each for all of them; N: for groups of so many",
       SET { set_order(o.memory, v); }, GET { return order_json(o.memory); });
   add(
-      "update", names_of<UpdateChoice>("|"), F::text, "when weights are updated; none of them changes the result",
+      "update", names_of<std::optional<UpdateTime>>("|"), F::text, "when weights are updated; none of them changes the result",
       SET { set_choice(o.memory.update, v); }, GET { return choice_json(o.memory.update); });
   add(
-      "durability", names_of<DurabilityChoice>("|"), F::text,
+      "durability", names_of<Durability>("|"), F::text,
       "what a kill goes back to: the last step (two slots on NVMe) or the last checkpoint (one) (default: step where --nvme has "
       "room; another run may then turn what a killed one left there into a checkpoint of that run, where it is asked for it "
       "refuses)",

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/choice_names.h"
 #include "memory/types.h"
 
 namespace spillway {
@@ -17,14 +18,8 @@ enum class DataFormat : std::uint8_t { automatic, u16 };
 enum class TrainOn : std::uint8_t { assistant, all };
 enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
-enum class StateChoice : std::uint8_t { exact, compact };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
-enum class TierChoice : std::uint8_t { automatic, device, host, nvme };
-enum class ActivationChoice : std::uint8_t { automatic, device, recompute, host, nvme };
-enum class UpdateOnChoice : std::uint8_t { automatic, host, device };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
-enum class UpdateChoice : std::uint8_t { automatic, after, in_backward, in_next_forward };
-enum class DurabilityChoice : std::uint8_t { automatic, step, checkpoint };
 enum class CollectivesChoice : std::uint8_t { automatic, threads, mpi, nccl };
 enum class OutputFormat : std::uint8_t { table, json, html };
 
@@ -73,8 +68,13 @@ struct ScheduleOptions {
 
 struct PrecisionOptions {
   DType dtype = DType::bfloat16;
-  StateChoice state = StateChoice::exact;
+  StateForm state = StateForm::exact;  // exact or compact; what dtype makes of it is form_of()
 };
+
+// What state is stored as.
+inline StateForm form_of(const PrecisionOptions& precision) {
+  return precision.dtype == DType::float32 ? StateForm::fp32 : precision.state;
+}
 
 struct NvmeDirectory {
   std::string path;
@@ -87,17 +87,17 @@ struct MemoryOptions {
   std::optional<Bytes> device_memory;
   std::optional<Bytes> host_memory;
   std::vector<NvmeDirectory> nvme;
-  TierChoice parameter_tier = TierChoice::automatic;
-  TierChoice optimizer_tier = TierChoice::automatic;
-  ActivationChoice activation_tier = ActivationChoice::automatic;
-  UpdateOnChoice update_on = UpdateOnChoice::automatic;
+  // Where nothing is given, the planner chooses.
+  std::optional<Tier> parameter_tier, optimizer_tier;
+  SavedRequest activation_tier = SavedRequest::automatic;
+  std::optional<Tier> update_on;  // host or device
   OrderChoice order = OrderChoice::automatic;
   std::int64_t order_group = 0;  // of OrderChoice::groups: micro-batches of each
-  UpdateChoice update = UpdateChoice::automatic;
-  DurabilityChoice durability = DurabilityChoice::automatic;  // not given: step where the directories have room
-  std::int64_t durability_interval = 0;                       // steps from one durable one to the next; 0: found from the plan
-  std::string plan;                                           // a saved plan to run
-  std::string profile;                                        // a machine profile to plan for: a file, or a shipped one's name
+  std::optional<UpdateTime> update;
+  Durability durability = Durability::automatic;  // automatic: step where the directories have room
+  std::int64_t durability_interval = 0;           // steps from one durable one to the next; 0: found from the plan
+  std::string plan;                               // a saved plan to run
+  std::string profile;                            // a machine profile to plan for: a file, or a shipped one's name
 };
 
 struct ParallelOptions {

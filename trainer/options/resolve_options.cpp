@@ -6,6 +6,7 @@
 
 #include "memory/error.h"
 #include "models/strict_json.h"
+#include "trainer/host/json_place.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/validate_options.h"
@@ -119,7 +120,7 @@ std::string print_config(const ResolvedOptions& resolved) {
       table += fmt::format("{}{}\n", table.empty() ? "" : "\n", group);
     }
     const json value = flag.get(resolved.options);
-    const std::string text = value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : value.dump();
+    const std::string text = value.is_null() ? "-" : plain_text(value);
     table += fmt::format("  {:<20} {:<40} {}\n", flag.name, text, source_of(flag.name));
   }
   return table;

@@ -71,9 +71,9 @@ void validate_memory(const MemoryOptions& memory) {
   const auto needs_nvme = [](std::string_view flag) {
     throw InputError(fmt::format("{}: found nvme without --nvme, allowed: nvme together with --nvme DIR", flag));
   };
-  if (memory.parameter_tier == TierChoice::nvme) needs_nvme("--parameter-tier");
-  if (memory.optimizer_tier == TierChoice::nvme) needs_nvme("--optimizer-tier");
-  if (memory.activation_tier == ActivationChoice::nvme) needs_nvme("--activation-tier");
+  if (memory.parameter_tier == Tier::nvme) needs_nvme("--parameter-tier");
+  if (memory.optimizer_tier == Tier::nvme) needs_nvme("--optimizer-tier");
+  if (memory.activation_tier == SavedRequest::nvme) needs_nvme("--activation-tier");
 }
 
 }  // namespace
@@ -88,12 +88,12 @@ void refuse_what_needs_a_device(const MemoryOptions& memory) {
                         "--device-memory alone, as the CPU is the device and its memory the host's");
   }
   constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
-  if (memory.parameter_tier == TierChoice::host) refuse_this_version("--parameter-tier", "host", tiers);
-  if (memory.optimizer_tier == TierChoice::host) refuse_this_version("--optimizer-tier", "host", tiers);
-  if (memory.activation_tier == ActivationChoice::host)
+  if (memory.parameter_tier == Tier::host) refuse_this_version("--parameter-tier", "host", tiers);
+  if (memory.optimizer_tier == Tier::host) refuse_this_version("--optimizer-tier", "host", tiers);
+  if (memory.activation_tier == SavedRequest::host)
     refuse_this_version("--activation-tier", "host",
                         "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
-  if (memory.update_on == UpdateOnChoice::host)
+  if (memory.update_on == Tier::host)
     refuse_this_version("--update-on", "host", "auto, device (the CPU, whose memory is the device's)");
 }
 
@@ -106,7 +106,7 @@ void validate(RunOptions& options) {
     throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
   }
   (void)LrSchedule(options.schedule, options.batch.train_iters);  // it refuses spans that do not fit one another
-  if (options.precision.dtype == DType::float32 && options.precision.state == StateChoice::compact) {
+  if (options.precision.dtype == DType::float32 && options.precision.state == StateForm::compact) {
     throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
   }
   const CheckpointOptions& checkpoint = options.checkpoint;

@@ -25,8 +25,8 @@ std::int64_t interval_of(const RunOptions& options, const Plan& plan, double cop
     return asked;
   }
   if (speculates(plan.choices)) return 1;
-  const double apart_s = options.memory.durability == DurabilityChoice::automatic ? std::max(kLeastApart_s, copy_s / kCopyShare)
-                                                                                  : copy_s / kCopyShare;
+  const double apart_s =
+      options.memory.durability == Durability::automatic ? std::max(kLeastApart_s, copy_s / kCopyShare) : copy_s / kCopyShare;
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(apart_s / step_s)));
 }
 
@@ -49,13 +49,12 @@ double DurabilityPlan::bytes_per_step() const {
 
 std::optional<DurabilityPlan> durability_of(const RunOptions& options, const PlanRequest& request, const PlanOutcome& outcome,
                                             const UnitGraph& graph, const MachineProfile& machine) {
-  const bool asked = options.memory.durability == DurabilityChoice::step;
+  const bool asked = options.memory.durability == Durability::step;
   if (asked && options.memory.nvme.empty()) {
     throw InputError(
         "--durability: found step without --nvme, allowed: step together with --nvme DIR, where the state is made durable");
   }
-  if (options.memory.durability == DurabilityChoice::checkpoint || options.memory.nvme.empty() || !outcome.plan)
-    return std::nullopt;
+  if (options.memory.durability == Durability::checkpoint || options.memory.nvme.empty() || !outcome.plan) return std::nullopt;
   const Plan& plan = *outcome.plan;
   if (!makes_durable(plan.choices)) {
     if (!asked) return std::nullopt;
@@ -85,7 +84,7 @@ std::string durability_summary(const RunOptions& options, const PlanOutcome& out
                                const std::optional<DurabilityPlan>& durability) {
   const double step_s = outcome.prediction.step_s;
   if (!durability) {
-    const bool no_room = options.memory.durability == DurabilityChoice::automatic && !options.memory.nvme.empty();
+    const bool no_room = options.memory.durability == Durability::automatic && !options.memory.nvme.empty();
     return fmt::format("checkpoints only; {}{}", loss_without(options, step_s),
                        no_room ? "; --nvme has no room for two slots of the state, which would make each step durable"
                        : options.memory.nvme.empty() ? "; with --nvme DIR each step can be durable"

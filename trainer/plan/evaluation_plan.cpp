@@ -9,6 +9,7 @@
 #include "memory/passes/schedule.h"
 #include "memory/passes/validate.h"
 #include "memory/passes/waits.h"
+#include "trainer/options/options.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {
@@ -27,10 +28,10 @@ Plan with_weights_on_device(const UnitGraph& graph, StateForm form, int blocks_o
 
 }  // namespace
 
-Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets, PlanPurpose purpose) {
+Plan evaluation_plan(const UnitGraph& graph, DType type, const Budgets& budgets, PlanPurpose purpose) {
   const auto device_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::device)]; };
   const auto nvme_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::nvme)]; };
-  const auto build = [&](int blocks) { return with_weights_on_device(graph, form, blocks); };
+  const auto build = [&](int blocks) { return with_weights_on_device(graph, form_of({.dtype = type}), blocks); };
   const auto fits = [&](const Plan& plan) { return device_of(plan) <= budgets.device && nvme_of(plan) <= budgets.nvme; };
   const int blocks = static_cast<int>(graph.blocks.size());
   Plan plan = build(blocks);

@@ -14,8 +14,8 @@ struct PlanPurpose {
   std::string_view smaller;  // what would take less: "shorter sequences"
 };
 
-// Weights rest on the device as far as they fit, the others on NVMe; 2 bytes a parameter (4 with fp32). `graph` has no fused
-// head. BudgetError where it does not fit.
-Plan evaluation_plan(const UnitGraph& graph, StateForm form, const Budgets& budgets, PlanPurpose purpose);
+// Weights of that type rest on the device as far as they fit, the others on NVMe. `graph` has no fused head. BudgetError where
+// it does not fit.
+Plan evaluation_plan(const UnitGraph& graph, DType type, const Budgets& budgets, PlanPurpose purpose);
 
 }  // namespace spillway

@@ -19,28 +19,19 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kMakeOne = "Make the file with `spillway plan --format json --out FILE`.";
 
-// What a choice is called, for those who write it and those who read it.
-template <typename T>
-struct Named {
-  std::string_view name;
-  T value;
-};
-constexpr Named<int> kGraphs[] = {{"tiled", 0}, {"fused", 1}};
-constexpr Named<StateForm> kForms[] = {{"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}};
-constexpr Named<UpdateTime> kUpdates[] = {
-    {"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}};
-constexpr Named<Tier> kUpdateTiers[] = {{"device", Tier::device}, {"host", Tier::host}};
+// The two ways through the vocabulary, as plans have them.
+constexpr std::string_view kGraphs[] = {"tiled", "fused"};
 
-template <typename T, std::size_t kNames>
-std::string_view name_in(const Named<T> (&names)[kNames], T value) {
-  return std::ranges::find(names, value, &Named<T>::value)->name;
+int graph_named(const JsonPlace& place) {
+  for (int graph = 0; graph < 2; ++graph)
+    if (place.is_text(kGraphs[graph])) return graph;
+  place.refuse(fmt::format("is {}", place.as_said()));
 }
 
-template <typename T, std::size_t kNames>
-T named(const JsonPlace& place, const Named<T> (&names)[kNames]) {
-  for (const auto& [name, value] : names) {
+template <typename E>
+E named(const JsonPlace& place) {
+  for (const auto& [name, value] : Names<E>::all)
     if (place.is_text(name)) return value;
-  }
   place.refuse(fmt::format("is {}", place.as_said()));
 }
 
@@ -119,18 +110,17 @@ void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& field
   choices.optimizer_tier = values_in<Tier>(fields.at("optimizer_tier"), graph.blocks.size(), host ? with_host : without);
   choices.gradient_tier = values_in<Tier>(fields.at("gradient_tier"), graph.blocks.size(), host ? with_host : without);
   if (!host) return;
-  choices.update_tier = named(fields.at("update_on"), kUpdateTiers);
+  choices.update_tier = named<Tier>(fields.at("update_on"));
+  if (choices.update_tier == Tier::nvme) fields.at("update_on").refuse(fmt::format("is {}", fields.at("update_on").as_said()));
   choices.spill = values_in<Tier>(fields.at("spill"), graph.units.size(), below);
 }
 
 }  // namespace
 
-std::string_view name_of(StateForm form) { return name_in(kForms, form); }
-
 Json choices_json(const Choices& choices) {
-  Json json = {{"graph", name_in(kGraphs, choices.graph)},
+  Json json = {{"graph", kGraphs[choices.graph]},
                {"order", order_words(choices)},
-               {"update", name_in(kUpdates, choices.update)},
+               {"update", name_of(choices.update)},
                {"micro_batches", choices.micro_batches},
                {"group", choices.group},
                {"strip", choices.strip},
@@ -161,15 +151,15 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   }
   const JsonPlace fields = JsonPlace(json, file, kMakeOne).at("choices");
   Choices choices;
-  choices.graph = named(fields.at("graph"), kGraphs);
+  choices.graph = graph_named(fields.at("graph"));
   const UnitGraph& graph = choices.graph == 0 ? *graphs.tiled : *graphs.fused;
   const JsonPlace parameters = JsonPlace(json, file, kPlanWasEdited).at("model").at("parameters");
   if (parameters.integer(1, INT64_MAX) != graph.parameters) {
     parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX),
                                   graph.parameters));
   }
-  choices.update = named(fields.at("update"), kUpdates);
-  choices.form = named(fields.at("state"), kForms);
+  choices.update = named<UpdateTime>(fields.at("update"));
+  choices.form = named<StateForm>(fields.at("state"));
   choices.micro_batches = static_cast<int>(fields.at("micro_batches").integer(1, kMostMicroBatches));
   choices.group = static_cast<int>(fields.at("group").integer(1, choices.micro_batches));
   if (choices.micro_batches % choices.group != 0)

@@ -15,8 +15,6 @@ inline constexpr std::string_view kPlanWasEdited =
 
 nlohmann::ordered_json choices_json(const Choices& choices);
 
-std::string_view name_of(StateForm form);
-
 // InputError where the file is no plan, or of another model.
 Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs);
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "memory/search/peer_layout.h"
+#include "trainer/plan/peer_bytes.h"
 
 namespace spillway {
 namespace {

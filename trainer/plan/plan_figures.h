@@ -40,7 +40,7 @@ struct PlanFigures {
 // Of a run whose plan fits.
 PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model);
 
-// What a rank takes in the layout of other trainers, with the same batch and sharding (memory/search/peer_layout.h).
+// What a rank takes in the layout of other trainers, with the same batch and sharding (trainer/plan/peer_bytes.h).
 struct PeerFigures {
   double state_bytes = 0;                        // weights, gradients, fp32 master and moments
   std::array<double, 4> state_bytes_of_stage{};  // the same under each ZeRO stage, with as many ranks

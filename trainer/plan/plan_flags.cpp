@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "trainer/host/json_place.h"
 #include "trainer/options/flag_table.h"
 
 namespace spillway {
@@ -23,8 +24,8 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   if (!run.outcome.plan) return options;
   const Choices& choices = run.outcome.plan->choices;
   // Two slots with no room for records are had by not asking for more.
-  if (choices.slots == 1) options.memory.durability = DurabilityChoice::checkpoint;
-  if (run.durability) options.memory.durability = DurabilityChoice::step;
+  if (choices.slots == 1) options.memory.durability = Durability::checkpoint;
+  if (run.durability) options.memory.durability = Durability::step;
   return options;
 }
 
@@ -60,7 +61,7 @@ std::vector<std::string> plan_flags(const PlannedRun& run, const PreparedModel& 
     const nlohmann::json value = flag.get(planned);
     if (value.is_null() || value == flag.get(defaults)) continue;
     const auto add = [&](const nlohmann::json& one) {
-      flags.push_back(fmt::format("--{} {}", flag.name, shell_word(one.is_string() ? one.get<std::string>() : one.dump())));
+      flags.push_back(fmt::format("--{} {}", flag.name, shell_word(plain_text(one))));
     };
     if (flag.kind == FlagKind::boolean) {
       flags.push_back("--" + flag.name);

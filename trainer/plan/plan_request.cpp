@@ -8,36 +8,6 @@
 namespace spillway {
 namespace {
 
-std::optional<Tier> forced(TierChoice choice) {
-  switch (choice) {
-    case TierChoice::automatic:
-      return std::nullopt;
-    case TierChoice::device:
-      return Tier::device;
-    case TierChoice::host:
-      return Tier::host;
-    case TierChoice::nvme:
-      return Tier::nvme;
-  }
-  return std::nullopt;
-}
-
-SavedRequest forced(ActivationChoice choice) {
-  switch (choice) {
-    case ActivationChoice::automatic:
-      return SavedRequest::automatic;
-    case ActivationChoice::host:
-      return SavedRequest::host;
-    case ActivationChoice::device:
-      return SavedRequest::device;
-    case ActivationChoice::recompute:
-      return SavedRequest::recompute;
-    case ActivationChoice::nvme:
-      return SavedRequest::nvme;
-  }
-  return SavedRequest::automatic;
-}
-
 // Micro-batches that go through all units together, where the flags say.
 std::optional<int> group_of(const RunOptions& options, int micro_batches) {
   switch (options.memory.order) {
@@ -67,38 +37,15 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.sharding = {.ranks = static_cast<int>(parallel.ranks),
                       .group = static_cast<int>(parallel.zero_group_size > 0 ? parallel.zero_group_size : parallel.ranks),
                       .stage = parallel.zero_stage};
-  if (options.precision.dtype == DType::float32) {
-    request.form = StateForm::fp32;
-    if (options.precision.state == StateChoice::compact) {
-      throw InputError("--state compact with --dtype fp32: compact state is made of bf16 halves",
-                       "Use --dtype bf16, or --state exact.");
-    }
-  } else {
-    request.form = options.precision.state == StateChoice::compact ? StateForm::compact : StateForm::exact;
-  }
+  request.form = form_of(options.precision);
   request.group = group_of(options, request.micro_batches);
-  switch (options.memory.update) {
-    case UpdateChoice::automatic:
-      break;
-    case UpdateChoice::after:
-      request.update = UpdateTime::after;
-      break;
-    case UpdateChoice::in_backward:
-      request.update = UpdateTime::in_backward;
-      break;
-    case UpdateChoice::in_next_forward:
-      request.update = UpdateTime::in_next_forward;
-      break;
-  }
+  request.update = options.memory.update;
   request.chain = budgets.host > 0 ? Chain::device_host_nvme : Chain::device_nvme;
-  if (options.memory.update_on != UpdateOnChoice::automatic)
-    request.update_tier = options.memory.update_on == UpdateOnChoice::host ? Tier::host : Tier::device;
-  request.parameter_tier = forced(options.memory.parameter_tier);
-  request.optimizer_tier = forced(options.memory.optimizer_tier);
-  request.activations = forced(options.memory.activation_tier);
-  request.durability = options.memory.durability == DurabilityChoice::step         ? Durability::step
-                       : options.memory.durability == DurabilityChoice::checkpoint ? Durability::checkpoint
-                                                                                   : Durability::automatic;
+  request.update_tier = options.memory.update_on;
+  request.parameter_tier = options.memory.parameter_tier;
+  request.optimizer_tier = options.memory.optimizer_tier;
+  request.activations = options.memory.activation_tier;
+  request.durability = options.memory.durability;
   if (options.memory.durability_interval > 0) request.durable_every = options.memory.durability_interval;
   // Steps that may be taken back are made durable one by one.
   request.expected_clip_rate = options.memory.durability_interval > 1 ? 1.0 : options.optimizer.expected_clip_rate;

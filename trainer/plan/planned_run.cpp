@@ -8,7 +8,6 @@
 #include "memory/freed_memory.h"
 #include "models/strict_json.h"
 #include "trainer/host/at_once.h"
-#include "trainer/machine/copy_rate.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/budgets.h"
@@ -49,7 +48,8 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
 
 // Copies between two mappings of one memory, by a core that computes otherwise.
 void add_copies(MachineProfile& machine) {
-  machine.upload_bytes = machine.download_bytes = measured_copy_bytes_per_s();
+  constexpr double of_memory = 0.25;  // where a profile does not say: bytes are read and written, and by one thread of several
+  machine.upload_bytes = machine.download_bytes = machine.copy_bytes > 0 ? machine.copy_bytes : of_memory * machine.memory_bytes;
   machine.compute_beside_copy = 1 - 1.0 / std::max(2, machine.threads);
 }
 

@@ -104,7 +104,7 @@ class Offers {
   void add_compact() {
     if (run_.request.form != StateForm::exact) return;
     RunOptions compact = options_;
-    compact.precision.state = StateChoice::compact;
+    compact.precision.state = StateForm::compact;
     if (fits(compact, model_, run_.machine)) add({"--state compact"}, Where::here);
   }
 
@@ -142,7 +142,7 @@ class Offers {
                          const MachineProfile& machine) const {
     if (!options.memory.plan.empty()) return outcome_from_file(options.memory.plan, model.graphs(), machine, request);
     // The fastest plan decides how much of the state is copied to make steps durable; without that, any plan will do.
-    if (options.memory.durability != DurabilityChoice::step) request.goal = Goal::any;
+    if (options.memory.durability != Durability::step) request.goal = Goal::any;
     PlanOutcome outcome = make_plan(model.graphs(), machine, request);
     if (!outcome.plan && request.budgets.nvme > 0 && request.goal == Goal::any) {
       // That goal looks at what spills alone where something can; what is all on the device is a plan, too.

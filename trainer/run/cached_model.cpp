@@ -47,8 +47,7 @@ struct CachedModel::Impl {
     }
     const NamedWeights weights = open_weights(request.options, model, many.graph, request.step);
     name = weights.name;
-    const StateForm form = request.options.precision.dtype == DType::float32 ? StateForm::fp32 : StateForm::exact;
-    plan = evaluation_plan(many.graph, form, budgets_for(request.options),
+    plan = evaluation_plan(many.graph, request.options.precision.dtype, budgets_for(request.options),
                            {"generation", "a shorter prompt or fewer --max-new-tokens"});
     run.emplace(request.options,
                 ExecutorOptions{.plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .pool = &pool},

@@ -71,9 +71,8 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   const NamedWeights weights = open_weights(options, model.model(), graph, step);
   EvaluationResult result;
   result.model = weights.name;
-  const StateForm form = options.precision.dtype == DType::float32 ? StateForm::fp32 : StateForm::exact;
-  const Plan plan =
-      evaluation_plan(graph, form, budgets_for(options), {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
+  const Plan plan = evaluation_plan(graph, options.precision.dtype, budgets_for(options),
+                                    {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
   ForwardRun run(options, {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .pool = &model.pool()},
                  weights.read);
 

@@ -197,7 +197,7 @@ class TrainingRun {
     store_id_ = in_place ? stored_->identity.store_id : new_store_id();
     return DurableSteps{.store_id = store_id_,
                         .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
-                        .yields = options_.memory.durability != DurabilityChoice::step,
+                        .yields = options_.memory.durability != Durability::step,
                         .layout = durability()->layout,
                         .interval = durability()->interval,
                         .from = in_place ? std::optional(stored_->record) : std::nullopt};

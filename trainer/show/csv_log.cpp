@@ -1,30 +1,31 @@
 #include "trainer/show/csv_log.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "memory/error.h"
 #include "models/posix_file.h"
+#include "trainer/host/json_place.h"
 
 namespace spillway {
 namespace {
 
-// The keys of log.jsonl, in its order.
-constexpr std::array kColumns = {"step", "loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "device_peak_bytes",
-                                 "host_peak_bytes", "nvme_read_bytes", "nvme_written_bytes", "bound_s", "binding_lane",
-                                 "overlap_efficiency", "loss_scale", "eval_loss"};  // samples are no figures
-
-std::string header() {
-  std::string line;
-  for (const char* column : kColumns) line += fmt::format("{}{}", line.empty() ? "" : ",", column);
-  return line + "\n";
+// Those of log.jsonl; samples are no figures.
+std::vector<std::string> columns() {
+  std::vector<std::string> keys = log_keys();
+  std::erase(keys, "sample");
+  return keys;
 }
+
+std::string header() { return fmt::format("{}\n", fmt::join(columns(), ",")); }
 
 // Bytes of the header and of the rows up to `last_step`; a torn row at the end does not count.
 Bytes whole_rows(const std::string& path, std::int64_t last_step) {
@@ -70,13 +71,12 @@ CsvLog::CsvLog(const std::string& path, std::int64_t last_step) : file_(opened(p
 void CsvLog::append(const StepRecord& record) {
   // Numbers as log.jsonl has them, so that they read back to the same bits.
   const nlohmann::json values = nlohmann::json::parse(to_log_line(record));
-  std::string line;
-  for (const char* column : kColumns) {
+  std::vector<std::string> cells;
+  for (const std::string& column : columns()) {
     const auto found = values.find(column);
-    if (column != kColumns.front()) line += ',';
-    if (found != values.end()) line += found->is_string() ? found->get<std::string>() : found->dump();
+    cells.push_back(found != values.end() ? plain_text(*found) : "");
   }
-  file_.append(line + "\n");
+  file_.append(fmt::format("{}\n", fmt::join(cells, ",")));
 }
 
 }  // namespace spillway

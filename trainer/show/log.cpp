@@ -22,7 +22,7 @@ using nlohmann::json;
 
 void add_key(std::string& line, std::string_view key) { line += fmt::format("{}\"{}\":", line.size() == 1 ? "" : ",", key); }
 
-void add_number(std::string& line, std::string_view key, double value) {
+void add(std::string& line, std::string_view key, double value) {
   add_key(line, key);
   if (std::isnan(value)) {
     line += "\"NaN\"";
@@ -38,36 +38,74 @@ void add_number(std::string& line, std::string_view key, double value) {
   }
 }
 
-void add_integer(std::string& line, std::string_view key, std::int64_t value) {
+void add(std::string& line, std::string_view key, std::int64_t value) {
   add_key(line, key);
   line += std::to_string(value);
 }
 
+void add(std::string& line, std::string_view key, const std::string& value) {
+  add_key(line, key);
+  line += json(value).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+template <typename T>
+void add(std::string& line, std::string_view key, const std::optional<T>& value) {
+  if (value) add(line, key, *value);
+}
+
 [[noreturn]] void damaged(const std::string& where, std::string_view what) { throw IoError(fmt::format("{}: {}", where, what)); }
 
-double number(const json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) damaged(where, fmt::format("\"{}\" is missing", key));
-  if (found->is_number()) return found->get<double>();
-  if (found->is_string()) {
-    const auto& text = found->get_ref<const std::string&>();
-    if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
-    if (text == "Infinity") return std::numeric_limits<double>::infinity();
-    if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+void read(const json& value, double& into, std::string_view key, const std::string& where) {
+  if (value.is_number()) {
+    into = value.get<double>();
+    return;
   }
-  damaged(where, fmt::format("\"{}\" is not a number", key));
+  const std::string text = value.is_string() ? value.get<std::string>() : std::string();
+  if (text != "NaN" && text != "Infinity" && text != "-Infinity") damaged(where, fmt::format("\"{}\" is not a number", key));
+  into = text == "NaN" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  if (text.front() == '-') into = -into;
 }
 
-std::int64_t integer(const json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) damaged(where, fmt::format("\"{}\" is missing", key));
-  if (!found->is_number_integer()) damaged(where, fmt::format("\"{}\" is not a whole number", key));
-  return found->get<std::int64_t>();
+void read(const json& value, std::int64_t& into, std::string_view key, const std::string& where) {
+  if (!value.is_number_integer()) damaged(where, fmt::format("\"{}\" is not a whole number", key));
+  into = value.get<std::int64_t>();
 }
 
-std::optional<double> optional_number(const json& object, const char* key, const std::string& where) {
-  if (!object.contains(key)) return std::nullopt;
-  return number(object, key, where);
+void read(const json& value, std::string& into, std::string_view key, const std::string& where) {
+  if (!value.is_string()) damaged(where, fmt::format("\"{}\" is not a string", key));
+  into = value.get<std::string>();
+}
+
+template <typename T>
+void read(const json& value, std::optional<T>& into, std::string_view key, const std::string& where) {
+  read(value, into.emplace(), key, where);
+}
+
+template <typename T>
+constexpr bool kIsOptional = false;
+template <typename T>
+constexpr bool kIsOptional<std::optional<T>> = true;
+
+// Each field of a record with its key, in the order of a line.
+template <typename Record, typename Visit>
+void for_each_field(Record& record, const Visit& visit) {
+  visit("step", record.step);
+  visit("loss", record.loss);
+  visit("grad_norm", record.grad_norm);
+  visit("lr", record.lr);
+  visit("tokens", record.tokens);
+  visit("step_s", record.step_s);
+  visit("tokens_per_s", record.tokens_per_s);
+  visit("device_peak_bytes", record.device_peak_bytes);
+  visit("host_peak_bytes", record.host_peak_bytes);
+  visit("nvme_read_bytes", record.nvme_read_bytes);
+  visit("nvme_written_bytes", record.nvme_written_bytes);
+  visit("bound_s", record.bound_s);
+  visit("binding_lane", record.binding_lane);
+  visit("overlap_efficiency", record.overlap_efficiency);
+  visit("loss_scale", record.loss_scale);
+  visit("eval_loss", record.eval_loss);
+  visit("sample", record.sample);
 }
 
 class Descriptor {
@@ -135,56 +173,26 @@ std::int64_t end_of_step(const std::string& path, std::int64_t last_step) {
 
 std::string to_log_line(const StepRecord& record) {
   std::string line = "{";
-  add_integer(line, "step", record.step);
-  add_number(line, "loss", record.loss);
-  add_number(line, "grad_norm", record.grad_norm);
-  add_number(line, "lr", record.lr);
-  add_integer(line, "tokens", record.tokens);
-  add_number(line, "step_s", record.step_s);
-  add_number(line, "tokens_per_s", record.tokens_per_s);
-  add_integer(line, "device_peak_bytes", record.device_peak_bytes);
-  add_integer(line, "host_peak_bytes", record.host_peak_bytes);
-  add_integer(line, "nvme_read_bytes", record.nvme_read_bytes);
-  add_integer(line, "nvme_written_bytes", record.nvme_written_bytes);
-  add_number(line, "bound_s", record.bound_s);
-  add_key(line, "binding_lane");
-  line += json(record.binding_lane).dump(-1, ' ', false, json::error_handler_t::replace);
-  add_number(line, "overlap_efficiency", record.overlap_efficiency);
-  if (record.loss_scale) add_number(line, "loss_scale", *record.loss_scale);
-  if (record.eval_loss) add_number(line, "eval_loss", *record.eval_loss);
-  if (record.sample) {
-    add_key(line, "sample");
-    line += json(*record.sample).dump(-1, ' ', false, json::error_handler_t::replace);
-  }
+  for_each_field(record, [&](std::string_view key, const auto& value) { add(line, key, value); });
   return line + "}";
+}
+
+std::vector<std::string> log_keys() {
+  std::vector<std::string> keys;
+  const StepRecord any;
+  for_each_field(any, [&](std::string_view key, const auto&) { keys.emplace_back(key); });
+  return keys;
 }
 
 StepRecord parse_log_line(std::string_view line, const std::string& where) {
   const json object = json::parse(line, nullptr, false);
   if (!object.is_object()) damaged(where, "not a JSON object");
   StepRecord record;
-  record.step = integer(object, "step", where);
-  record.loss = number(object, "loss", where);
-  record.grad_norm = number(object, "grad_norm", where);
-  record.lr = number(object, "lr", where);
-  record.tokens = integer(object, "tokens", where);
-  record.step_s = number(object, "step_s", where);
-  record.tokens_per_s = number(object, "tokens_per_s", where);
-  record.device_peak_bytes = integer(object, "device_peak_bytes", where);
-  record.host_peak_bytes = integer(object, "host_peak_bytes", where);
-  record.nvme_read_bytes = integer(object, "nvme_read_bytes", where);
-  record.nvme_written_bytes = integer(object, "nvme_written_bytes", where);
-  record.bound_s = number(object, "bound_s", where);
-  const auto lane = object.find("binding_lane");
-  if (lane == object.end() || !lane->is_string()) damaged(where, "\"binding_lane\" is not a string");
-  record.binding_lane = lane->get<std::string>();
-  record.overlap_efficiency = number(object, "overlap_efficiency", where);
-  record.loss_scale = optional_number(object, "loss_scale", where);
-  record.eval_loss = optional_number(object, "eval_loss", where);
-  if (const auto sample = object.find("sample"); sample != object.end()) {
-    if (!sample->is_string()) damaged(where, "\"sample\" is not a string");
-    record.sample = sample->get<std::string>();
-  }
+  for_each_field(record, [&]<typename T>(std::string_view key, T& value) {
+    const auto found = object.find(std::string(key));
+    if (found != object.end()) return read(*found, value, key, where);
+    if (!kIsOptional<T>) damaged(where, fmt::format("\"{}\" is missing", key));
+  });
   return record;
 }
 

@@ -36,6 +36,8 @@ struct StepRecord {
 // One line without its end. Numbers are the shortest that read back to the same bits; JSON has no word for numbers that are not
 // finite, so they are the strings "NaN", "Infinity" and "-Infinity".
 std::string to_log_line(const StepRecord& record);
+// The keys of a line, in their order.
+std::vector<std::string> log_keys();
 // `where` ("log.jsonl line 3") is for messages. Unknown keys are skipped, so that newer logs can be read. IoError where it is
 // damaged.
 StepRecord parse_log_line(std::string_view line, const std::string& where);

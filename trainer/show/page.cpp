@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 std::int64_t nanoseconds(double seconds) { return std::isfinite(seconds) ? std::llround(seconds * 1e9) : 0; }
 
 // Numbers a name at its first use.
-class Names {
+class NameIndex {
  public:
   int index(std::string_view name) {
     const auto [entry, added] = indices_.try_emplace(std::string(name), static_cast<int>(list_.size()));
@@ -65,7 +65,7 @@ std::string words_of_turns(int turns) {
 
 nlohmann::ordered_json timeline_data(std::span<const ShownOperation> operations, std::span<const TimelineMark> marks,
                                      std::string_view note) {
-  Names kinds, lanes, names;
+  NameIndex kinds, lanes, names;
   for (int lane = 0; lane < kLanes; ++lane) {  // in the order in which people think of them
     const std::string_view name = name_of(static_cast<Lane>(lane));
     if (std::ranges::any_of(operations, [&](const ShownOperation& op) { return op.lane == name; })) lanes.index(name);

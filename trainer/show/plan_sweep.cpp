@@ -12,6 +12,7 @@
 
 #include "memory/error.h"
 #include "models/strict_json.h"
+#include "trainer/host/json_place.h"
 #include "trainer/machine/probe.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"
@@ -37,7 +38,7 @@ constexpr std::size_t kMostValues = 64;
 
 std::string value_of(const Flag& flag, const RunOptions& options) {
   const nlohmann::json value = flag.get(options);
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return plain_text(value);
 }
 
 // Each as if it had been typed in place of what was.

@@ -24,15 +24,13 @@ constexpr std::string_view kHelp = "The files of a run directory are written by 
 
 nlohmann::json json_of(const std::string& file) { return parse_strict_json(read_text_file(file, kLargestFile), file, kMostKeys); }
 
-template <typename T>
-T named(const JsonPlace& place, int count, std::string_view what) {
-  for (int i = 0; i < count; ++i) {
-    if (name_of(static_cast<T>(i)) == place.text()) return static_cast<T>(i);
-  }
+template <HasNames E>
+E named(const JsonPlace& place, std::string_view what) {
+  if (const auto value = value_of<E>(place.text())) return *value;
   place.refuse(fmt::format("is {}, which is no {}", shown_name(place.text()), what));
 }
 
-Lane lane_of(const JsonPlace& place) { return named<Lane>(place, kLanes, "lane"); }
+Lane lane_of(const JsonPlace& place) { return named<Lane>(place, "lane"); }
 
 // A list with an entry for each of so many.
 JsonPlace column_of(const JsonPlace& table, std::string_view key, std::size_t count) {
@@ -113,8 +111,8 @@ StepUse use_of(const JsonPlace& plan, std::size_t operations) {
   const JsonPlace of_class = column_of(buffers, "class", count), ops = column_of(buffers, "ops", count);
   for (std::size_t i = 0; i < count; ++i) {
     const JsonPlace what = entry_at(classes, of_class.at(i));
-    BufferUse buffer{.tier = named<Tier>(what.at("tier"), kTiers, "tier"),
-                     .category = named<Category>(what.at("category"), kCategories, "category"),
+    BufferUse buffer{.tier = named<Tier>(what.at("tier"), "tier"),
+                     .category = named<Category>(what.at("category"), "category"),
                      .bytes = what.at("bytes").integer(0, kMostBytes >> 32),
                      .ops = {}};
     for (std::size_t k = 0; k < ops.at(i).size(); ++k) {

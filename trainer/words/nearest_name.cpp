@@ -1,29 +1,10 @@
 #include "trainer/words/nearest_name.h"
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
+
+#include "memory/edit_distance.h"
 
 namespace spillway {
-namespace {
-
-// Letters to insert, remove or replace. Two rows of the classic table.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
-}  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> known) {
   constexpr std::size_t kLongestName = 64;  // beyond it nothing is near, and a hostile key costs no time

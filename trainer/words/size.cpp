@@ -85,9 +85,9 @@ std::string did_you_mean(std::string_view text) {
 
 }  // namespace
 
-std::optional<Bytes> try_parse_size(std::string_view text) {
+std::optional<Bytes> try_parse_size(std::string_view text, SizeUnits units) {
   Bytes bytes = 0;
-  if (read_size(text, SizeUnits::binary, bytes) != Reading::read) return std::nullopt;
+  if (read_size(text, units, bytes) != Reading::read) return std::nullopt;
   return bytes;
 }
 

@@ -11,11 +11,11 @@
 
 namespace spillway {
 
-// "4096", "512MiB", "1.5GiB" (a fraction needs a unit and is rounded down to whole bytes). Nothing where it is none of these.
-std::optional<Bytes> try_parse_size(std::string_view text);
-
-// Memory is counted in binary units only: who writes 8GB may mean either. Drives are rated in decimal ones.
+// Memory is counted in binary units only: who writes 8GB may mean either. Drives are rated, and files cut, in decimal ones, too.
 enum class SizeUnits : std::uint8_t { binary, binary_and_decimal };
+
+// "4096", "512MiB", "1.5GiB" (a fraction needs a unit and is rounded down to whole bytes). Nothing where it is none of these.
+std::optional<Bytes> try_parse_size(std::string_view text, SizeUnits units = SizeUnits::binary);
 
 // The same, or an InputError that names `what` (the flag), what was found and what is allowed.
 Bytes parse_size(std::string_view text, std::string_view what, SizeUnits units = SizeUnits::binary);

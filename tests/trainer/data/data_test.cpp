@@ -10,6 +10,7 @@
 #include <set>
 
 #include "memory/error.h"
+#include "tests/trainer/damaged_text.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/data/data_order.h"
 
@@ -451,17 +452,7 @@ TEST(Data, DamagedRowsNeverEscape) {
       "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n{\"text\": \"h\\u00e9\", \"x\": [1, {\"y\": null}]}\n";
   std::uint32_t random = 9;
   for (int round = 0; round < 400; ++round) {
-    std::string damaged = text;
-    for (int change = 0; change < 1 + round % 3; ++change) {
-      random = random * 1664525U + 1013904223U;
-      const std::size_t at = (random >> 8) % damaged.size();
-      random = random * 1664525U + 1013904223U;
-      if (random >> 31) {
-        damaged[at] = static_cast<char>(random >> 16);
-      } else {
-        damaged.erase(at, 1 + (random >> 20) % 4);
-      }
-    }
+    const std::string damaged = damaged_text(text, 1 + round % 3, random);
     const DataRequest request = request_of({directory.file("r.jsonl", damaged)}, 4);
     try {
       BatchSampler sampler(request);

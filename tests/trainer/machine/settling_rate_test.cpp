@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-constexpr SettlingRule kRule{.window_s = 1, .agreeing = 3, .apart = 0.05, .least_s = 4, .most_s = 12};
+constexpr SettlingRule kRule{.window_s = 1, .agreeing = 3, .spread = 0.05, .least_s = 4, .most_s = 12};
 
 // Windows of a second with so many bytes each, until it is over.
 SettlingRate told(const std::vector<double>& bytes, const SettlingRule& rule = kRule) {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "memory/error.h"
+#include "tests/trainer/damaged_text.h"
 #include "tests/trainer/options/parsed_options.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/options/flag_table.h"
@@ -40,7 +41,7 @@ TEST(Options, DefaultsAreValid) {
   EXPECT_EQ(options.micro_batches(), 1);
   EXPECT_EQ(options.optimizer.adam_beta2, 0.999);
   EXPECT_EQ(options.precision.dtype, DType::bfloat16);
-  EXPECT_EQ(options.memory.durability, DurabilityChoice::automatic);
+  EXPECT_EQ(options.memory.durability, Durability::automatic);
   EXPECT_REFUSED(require_model(options), InputError, "--model");
   EXPECT_REFUSED(require_data(options), InputError, "--data");
 }
@@ -81,7 +82,7 @@ const TypedFlag kEveryFlag[] = {
     {{"--clip-grad", "0"}, MAKES(o.optimizer.clip_grad == 0)},
     {{"--expected-clip-rate", "0.25"}, MAKES(o.optimizer.expected_clip_rate == 0.25)},
     {{"--dtype", "bf16"}, MAKES(o.precision.dtype == DType::bfloat16)},
-    {{"--state", "compact"}, MAKES(o.precision.state == StateChoice::compact)},
+    {{"--state", "compact"}, MAKES(o.precision.state == StateForm::compact)},
     {{"--seed", "18446744073709551615"}, MAKES(o.model.seed == std::numeric_limits<std::uint64_t>::max())},
     {{"--save", "run"}, MAKES(o.checkpoint.save == "run")},
     {{"--save-interval", "10"}, MAKES(o.checkpoint.save_interval == 10)},
@@ -93,13 +94,13 @@ const TypedFlag kEveryFlag[] = {
     {{"--nvme", "/a", "--nvme", "/b=2GiB"},
      MAKES(o.memory.nvme.size() == 2 && o.memory.nvme[0].path == "/a" && !o.memory.nvme[0].size &&
            o.memory.nvme[1].size == 2 * kGiB)},
-    {{"--parameter-tier", "nvme"}, MAKES(o.memory.parameter_tier == TierChoice::nvme)},
-    {{"--optimizer-tier", "device"}, MAKES(o.memory.optimizer_tier == TierChoice::device)},
-    {{"--activation-tier", "recompute"}, MAKES(o.memory.activation_tier == ActivationChoice::recompute)},
-    {{"--update-on", "device"}, MAKES(o.memory.update_on == UpdateOnChoice::device)},
+    {{"--parameter-tier", "nvme"}, MAKES(o.memory.parameter_tier == Tier::nvme)},
+    {{"--optimizer-tier", "device"}, MAKES(o.memory.optimizer_tier == Tier::device)},
+    {{"--activation-tier", "recompute"}, MAKES(o.memory.activation_tier == SavedRequest::recompute)},
+    {{"--update-on", "device"}, MAKES(o.memory.update_on == Tier::device)},
     {{"--order", "vertical"}, MAKES(o.memory.order == OrderChoice::vertical)},
-    {{"--update", "in-next-forward"}, MAKES(o.memory.update == UpdateChoice::in_next_forward)},
-    {{"--durability", "checkpoint"}, MAKES(o.memory.durability == DurabilityChoice::checkpoint)},
+    {{"--update", "in-next-forward"}, MAKES(o.memory.update == UpdateTime::in_next_forward)},
+    {{"--durability", "checkpoint"}, MAKES(o.memory.durability == Durability::checkpoint)},
     {{"--durability-interval", "7"}, MAKES(o.memory.durability_interval == 7)},
     {{"--plan", "p.json"}, MAKES(o.memory.plan == "p.json")},
     {{"--profile", "m.json"}, MAKES(o.memory.profile == "m.json")},
@@ -331,23 +332,13 @@ TEST(Options, PathsBecomeAbsolute) {
   EXPECT_EQ(options.memory.nvme[0].path, std::filesystem::current_path().string() + "/disk");
 }
 
-// A cheap fuzzer: valid text with bytes changed must be read or refused by our own error, and by nothing else.
+// It must be read, or refused by our own error, and by nothing else.
 TEST(Options, DamagedConfigurationNeverEscapes) {
   const std::string text =
       R"({"lr": 0.5, "data": ["a.txt"], "device-memory": "1GiB", "seed": 7, "nvme": "/a=1KiB", "dtype": "bf16"})";
   std::uint32_t random = 1;
   for (int round = 0; round < 4000; ++round) {
-    std::string damaged = text;
-    for (int change = 0; change < 1 + round % 3; ++change) {
-      random = random * 1664525U + 1013904223U;
-      const std::size_t at = (random >> 8) % damaged.size();
-      random = random * 1664525U + 1013904223U;
-      if (random >> 31) {
-        damaged[at] = static_cast<char>(random >> 16);
-      } else {
-        damaged.erase(at, 1 + (random >> 20) % 4);
-      }
-    }
+    const std::string damaged = damaged_text(text, 1 + round % 3, random);
     try {
       (void)options_from_json_text(damaged, "c.json");
     } catch (const InputError&) {

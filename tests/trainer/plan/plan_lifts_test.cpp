@@ -120,7 +120,7 @@ TEST_F(PlanLifts, WhatIsOfferedIsPlanned) {
     RunOptions changed = options_;
     for (const std::string& flag : lift.flags) {
       if (flag == "--clip-grad 0") changed.optimizer.clip_grad = 0;
-      if (flag == "--durability checkpoint") changed.memory.durability = DurabilityChoice::checkpoint;
+      if (flag == "--durability checkpoint") changed.memory.durability = Durability::checkpoint;
       if (flag == "--device-memory 2GiB") changed.memory.device_memory = 2 * kGiB;
       if (flag == "--nvme DIR") {
         auto twice = nlohmann::json::parse(kMachine);
@@ -153,14 +153,14 @@ TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
   options_.model.model = "smollm2-135m";
   const PreparedModel model(options_, Where::anywhere);
   int phases = 0, turn = 0;
-  for (const UpdateChoice update : {UpdateChoice::after, UpdateChoice::in_backward, UpdateChoice::in_next_forward}) {
+  for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
     for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
       const bool durable = ++turn % 2 == 0;
       options_.memory.device_memory = durable ? 192 * kMiB : 320 * kMiB;
-      options_.memory.durability = durable ? DurabilityChoice::step : DurabilityChoice::checkpoint;
+      options_.memory.durability = durable ? Durability::step : Durability::checkpoint;
       options_.memory.update = update, options_.memory.order = order;
       // What clipping may take back needs two slots.
-      options_.optimizer.clip_grad = update == UpdateChoice::in_backward && !durable ? 0 : 1;
+      options_.optimizer.clip_grad = update == UpdateTime::in_backward && !durable ? 0 : 1;
       const PlannedRun run = plan_run(options_, model, Where::anywhere);
       ASSERT_TRUE(run.outcome.plan);
       const Bound bound = run.outcome.prediction.bound.of_step();

@@ -33,8 +33,8 @@ class PlanReport : public testing::Test {
     options_.memory.device_memory = 2 * kMiB;
     options_.memory.nvme = {{directory_.path(), 64 * kMiB}};
     options_.memory.profile = SPILLWAY_TEST_DATA "/machine.json";
-    options_.memory.optimizer_tier = TierChoice::nvme;
-    options_.memory.parameter_tier = TierChoice::nvme;
+    options_.memory.optimizer_tier = Tier::nvme;
+    options_.memory.parameter_tier = Tier::nvme;
   }
 
   TemporaryDirectory directory_;
@@ -99,8 +99,8 @@ TEST(DiskFigures, Terabytes) {
 // With as many tokens a step as it says, compute has the most work; with half as many it has not.
 TEST_F(PlanReport, TokensUntilComputeBindsAreThoseOfALargerPlan) {
   options_.memory.order = OrderChoice::vertical;
-  options_.memory.update = UpdateChoice::after;
-  options_.memory.activation_tier = ActivationChoice::device;
+  options_.memory.update = UpdateTime::after;
+  options_.memory.activation_tier = SavedRequest::device;
   options_.memory.device_memory = 64 * kMiB;
   const auto planned = [&](std::int64_t sequences) {
     options_.batch.global_batch_size = sequences;

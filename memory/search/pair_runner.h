@@ -6,7 +6,7 @@
 namespace spillway {
 
 // Runs both to their ends, in any order or at once.
-using RunBoth = std::function<void(const std::function<void()>&, const std::function<void()>&)>;
+using PairRunner = std::function<void(const std::function<void()>&, const std::function<void()>&)>;
 inline void one_after_the_other(const std::function<void()>& first, const std::function<void()>& second) {
   first();
   second();

@@ -28,7 +28,7 @@ struct Run {
   Generation before, after;             // the state that it begins with, and as its updates leave it
   int update_turn = 0;                  // that goes from the one to the other
   std::optional<Generation> commit;     // that it makes durable
-  int token_slot = 0;
+  int token_set = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
   StepControl* step = nullptr;               // of its own forward and backward
   StepControl* waiting = nullptr;            // of the step before that left gradients: it applies them; null: there are none

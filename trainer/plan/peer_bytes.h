@@ -4,6 +4,8 @@
 // Legend: P parameters, N ranks that shard; s tokens of a sequence, b sequences, h hidden, a heads.
 #pragma once
 
+#include <cstdint>
+
 #include "memory/sharding.h"
 
 namespace spillway {

@@ -1,0 +1,53 @@
+// The ways that a step can go of which a plan takes one each, and what they are called.
+// Not here: what a plan took (plan.h), what somebody fixed (search/plan_request.h).
+#pragma once
+
+#include <cstdint>
+
+#include "memory/names.h"
+
+namespace spillway {
+
+enum class UpdateTime : std::uint8_t { after, in_backward, in_next_forward };
+template <>
+struct Names<UpdateTime> {
+  static constexpr Named<UpdateTime> all[] = {
+      {"after", UpdateTime::after}, {"in-backward", UpdateTime::in_backward}, {"in-next-forward", UpdateTime::in_next_forward}};
+};
+
+// A unit's saved values between its forward and its backward.
+enum class Saved : std::uint8_t { keep, recompute, spill };
+template <>
+struct Names<Saved> {
+  static constexpr Named<Saved> all[] = {{"keep", Saved::keep}, {"recompute", Saved::recompute}, {"spill", Saved::spill}};
+};
+
+// Values that pass from unit to unit, between forward and backward.
+enum class Boundary : std::uint8_t { keep, spill };
+enum class Deferred : std::uint8_t { no, yes };
+
+// How a block's state is stored (block_state.h); fp32: with --dtype fp32, the weight is its own master.
+enum class StateForm : std::uint8_t { exact, compact, fp32 };
+template <>
+struct Names<StateForm> {
+  static constexpr Named<StateForm> all[] = {
+      {"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}};
+};
+
+// What somebody may fix of activations, and of what a kill goes back to.
+enum class SavedRequest : std::uint8_t { automatic, device, recompute, host, nvme };
+template <>
+struct Names<SavedRequest> {
+  static constexpr Named<SavedRequest> all[] = {{"auto", SavedRequest::automatic},
+                                                {"device", SavedRequest::device},
+                                                {"recompute", SavedRequest::recompute},
+                                                {"host", SavedRequest::host},
+                                                {"nvme", SavedRequest::nvme}};
+};
+enum class Durability : std::uint8_t { automatic, step, checkpoint };
+template <>
+struct Names<Durability> {  // automatic has none: it is what happens where nobody said
+  static constexpr Named<Durability> all[] = {{"step", Durability::step}, {"checkpoint", Durability::checkpoint}};
+};
+
+}  // namespace spillway

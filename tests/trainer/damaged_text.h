@@ -1,0 +1,26 @@
+// A cheap fuzzer: valid text with a few bytes changed or taken out, the same ones every time.
+// Not here: what a parser must make of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace spillway {
+
+// `random` is what was drawn last.
+inline std::string damaged_text(std::string text, int changes, std::uint32_t& random) {
+  for (int change = 0; change < changes; ++change) {
+    random = random * 1664525U + 1013904223U;
+    const std::size_t at = (random >> 8) % text.size();
+    random = random * 1664525U + 1013904223U;
+    if (random >> 31) {
+      text[at] = static_cast<char>(random >> 16);
+    } else {
+      text.erase(at, 1 + (random >> 20) % 4);
+    }
+  }
+  return text;
+}
+
+}  // namespace spillway

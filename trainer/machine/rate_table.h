@@ -1,0 +1,85 @@
+// The figures of a machine's profile, a row each: what it is called in files and tables, where it is kept, what it is counted in,
+// and beyond what no machine is. Not here: how it is measured (probe.h), the file (profile_file.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+#include "memory/machine.h"
+
+namespace spillway {
+
+// optional: of profiles that were written before it was measured. may_be_none: of what a machine may not have; 0 says so.
+enum class Presence : std::uint8_t { required, optional, required_may_be_none, optional_may_be_none };
+enum class RateUnit : std::uint8_t { flops, bytes, share, seconds, requests, rows };  // the first two, and requests, a second
+
+struct MachineRate {
+  std::string_view name;
+  double MachineProfile::*rate;
+  RateUnit unit;
+  double least, most;  // beyond these it is in another unit, or a slip of the hand
+  Presence presence = Presence::required;
+
+  constexpr bool is_optional() const { return presence == Presence::optional || presence == Presence::optional_may_be_none; }
+  constexpr bool may_be_zero() const {
+    return presence == Presence::required_may_be_none || presence == Presence::optional_may_be_none;
+  }
+};
+
+constexpr MachineRate flops_rate(std::string_view name, double MachineProfile::*rate) {
+  return {name, rate, RateUnit::flops, 1e6, 1e18};
+}
+constexpr MachineRate bytes_rate(std::string_view name, double MachineProfile::*rate, Presence presence = Presence::required) {
+  return {name, rate, RateUnit::bytes, kLeastBytesPerS, kMostBytesPerS, presence};
+}
+constexpr MachineRate share(std::string_view name, double MachineProfile::*rate, Presence presence, double most = 1) {
+  return {name, rate, RateUnit::share, 0.001, most, presence};
+}
+
+inline constexpr MachineRate kMachineRates[] = {
+    flops_rate("gemm_bf16_flops", &MachineProfile::gemm_bf16_flops),
+    flops_rate("gemm_fp32_flops", &MachineProfile::gemm_fp32_flops),
+    flops_rate("attention_bf16_flops", &MachineProfile::attention_bf16_flops),
+    flops_rate("attention_fp32_flops", &MachineProfile::attention_fp32_flops),
+    bytes_rate("memory_bytes", &MachineProfile::memory_bytes),
+    bytes_rate("update_bytes", &MachineProfile::update_bytes),
+    bytes_rate("nvme_read_bytes", &MachineProfile::nvme_read_bytes, Presence::required_may_be_none),
+    bytes_rate("nvme_write_bytes", &MachineProfile::nvme_write_bytes, Presence::required_may_be_none),
+    bytes_rate("nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, Presence::required_may_be_none),
+    bytes_rate("nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, Presence::required_may_be_none),
+    {"operation_s", &MachineProfile::operation_s, RateUnit::seconds, 1e-9, 1},
+    {"nvme_read_requests", &MachineProfile::nvme_read_requests, RateUnit::requests, 1, 1e10, Presence::optional_may_be_none},
+    {"nvme_write_requests", &MachineProfile::nvme_write_requests, RateUnit::requests, 1, 1e10, Presence::optional_may_be_none},
+    {"nvme_sync_s", &MachineProfile::nvme_sync_s, RateUnit::seconds, 1e-9, 100, Presence::optional_may_be_none},
+    bytes_rate("pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, Presence::optional_may_be_none),
+    bytes_rate("pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, Presence::optional_may_be_none),
+    {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, RateUnit::rows, 1e-3, 1e5, Presence::optional_may_be_none},
+    {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, RateUnit::rows, 1e-3, 1e5, Presence::optional_may_be_none},
+    share("layers_bf16", &MachineProfile::layers_bf16, Presence::optional, 2),
+    share("layers_fp32", &MachineProfile::layers_fp32, Presence::optional, 2),
+    share("compute_beside_read", &MachineProfile::compute_beside_read, Presence::optional),
+    share("compute_beside_write", &MachineProfile::compute_beside_write, Presence::optional),
+    share("update_beside_read", &MachineProfile::update_beside_read, Presence::optional),
+    share("update_beside_write", &MachineProfile::update_beside_write, Presence::optional),
+    share("read_beside_compute", &MachineProfile::read_beside_compute, Presence::optional),
+    share("write_beside_compute", &MachineProfile::write_beside_compute, Presence::optional),
+    share("shared_compute", &MachineProfile::shared_compute, Presence::required),
+    share("shared_update", &MachineProfile::shared_update, Presence::required),
+    {"hashed_update", &MachineProfile::hashed_update, RateUnit::share, 1, 10, Presence::optional},
+    bytes_rate("copy_bytes", &MachineProfile::copy_bytes, Presence::optional_may_be_none),
+    bytes_rate("upload_bytes", &MachineProfile::upload_bytes, Presence::optional_may_be_none),
+    bytes_rate("download_bytes", &MachineProfile::download_bytes, Presence::optional_may_be_none),
+    bytes_rate("network_bytes", &MachineProfile::network_bytes, Presence::optional_may_be_none)};
+
+// Null: there is none.
+constexpr const MachineRate* rate_named(std::string_view name) {
+  const MachineRate* found = std::ranges::find(kMachineRates, name, &MachineRate::name);
+  return found == std::end(kMachineRates) ? nullptr : found;
+}
+constexpr std::string_view name_of_rate(double MachineProfile::*rate) {
+  return std::ranges::find(kMachineRates, rate, &MachineRate::rate)->name;
+}
+
+}  // namespace spillway
