@@ -32,6 +32,20 @@ std::string order_words(const Choices& choices) {
   return choices.group == 1 ? "horizontal" : fmt::format("groups of {}", choices.group);
 }
 
+Bytes largest_weights(const UnitGraph& graph, StateForm form) {
+  Bytes most = 0;
+  for (const Unit& unit : graph.units) {
+    if (unit.lookup.rows > 0) continue;
+    Bytes bytes = 0;
+    for (const int index : unit.blocks) {
+      const ParameterBlock& block = graph.blocks[static_cast<std::size_t>(index)];
+      bytes += state_of(block, form).front().each() * block.elements;
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 Bytes row_window(Bytes row_bytes) {
   return round_up(row_bytes + kExtentAlignment - std::gcd(row_bytes, kExtentAlignment), kExtentAlignment);
 }

@@ -215,9 +215,9 @@ struct Choices {
   int slots = 1;                        // of state on NVMe
   // Steps from one that is made durable to the next, where they can be (makes_durable()); 0: none is.
   std::int64_t durable_every = 0;
-  // Compute operations that a read is issued ahead of its use. 0: nor are an update's pieces dealt out among tasks before it is
-  // due.
-  int lookahead = 2;
+  // What is kept of a tier for reading ahead and writing behind (passes/reach.h). 0: nor are an update's pieces dealt out among
+  // tasks before it is due.
+  Bytes ahead = 0;
   // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart
   // from those of the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step
   // would end, or begin, with the update of all its rows where they rest on NVMe. What else there is of it is complete
@@ -225,10 +225,6 @@ struct Choices {
   // alone at the end of the step. Updates in the next forward: the lookup takes its rows as the update will leave them,
   // and the blocks follow beside the forward.
   bool fetches_rows = false;
-  // Optimizer state is read as early as the device has room for it: up to so many bytes of it taken. What a backward frees then
-  // holds the state of the updates that come last, or first in the next step. Of steps alone, not of what is done between them.
-  // 0: nothing is read earlier than `lookahead` says.
-  Bytes early_room = 0;
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
   std::vector<Tier> weight_tier;        // a block: where its weights rest
   std::vector<Tier> optimizer_tier;     // a block: low, m, v
@@ -305,13 +301,17 @@ constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
   return update == UpdateTime::in_backward && !clip && slots == 1;
 }
 
-// Of Choices::durable_every, where that is left open: so many that copies of state in memory take no share of a step.
+// Of Choices::durable_every, where that is left open: each step is durable where that takes no copies; else so seldom that
+// commits take no share of a step.
 inline constexpr std::int64_t kSeldom = 1 << 20;
+// Commits a step, on average.
+constexpr double share_of_commits(const Choices& choices, const OpHead& commit) {
+  if (choices.durable_every < kSeldom) return 1 / static_cast<double>(choices.durable_every);
+  return commit.bytes > 0 ? 0 : 1;
+}
 // Bytes that an operation moves a step: of the copies of a commit, a step has its share.
 inline double bytes_a_step(const Choices& choices, const OpHead& op) {
-  const auto bytes = static_cast<double>(op.bytes);
-  if (op.kind != OpKind::commit) return bytes;
-  return choices.durable_every >= kSeldom ? 0 : bytes / static_cast<double>(choices.durable_every);
+  return static_cast<double>(op.bytes) * (op.kind == OpKind::commit ? share_of_commits(choices, op) : 1);
 }
 
 // Whether a step has a commit: no update writes over what the step before left, but in memory, of which a commit makes copies.
@@ -333,6 +333,9 @@ int first_sharing_unit(const UnitGraph& graph);
 struct TouchedRow {
   std::int32_t token = 0, place = 0;
 };
+
+// Of the units that take whole weights, those of the one that has the most.
+Bytes largest_weights(const UnitGraph& graph, StateForm form);
 
 // Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
 Bytes row_window(Bytes row_bytes);

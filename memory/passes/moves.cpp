@@ -13,6 +13,32 @@ namespace {
 
 constexpr int kShortOfAll = 8;  // what lives for a longer part of a step lasts long
 
+// Which of a tier's buffers are packed apart (Buffer::apart).
+class Apartness {
+ public:
+  explicit Apartness(const TaskList& list) : list_(list), computed_with_(list.objects.size(), 0) {
+    for (const Task& task : list.tasks) {
+      if (task.op.lane != Lane::compute) continue;
+      for (const TaskOperand& operand : list.operands_of(task)) {
+        if (operand.object >= 0) computed_with_[static_cast<std::size_t>(operand.object)] = 1;
+      }
+    }
+  }
+
+  bool is_apart(const Residency& residency) const {
+    if (residency.tier != Tier::device) return false;
+    const auto phase_of = [&](const Moment& moment) { return list_.tasks[static_cast<std::size_t>(moment.task)].phase; };
+    const int phases = phase_of(residency.last) - phase_of(residency.first);
+    const bool lasts = kShortOfAll * phases > list_.tasks.back().phase;
+    const auto object = static_cast<std::size_t>(residency.object);
+    return computed_with_[object] == 0 || (lasts && list_.objects[object].category == Category::gradients);
+  }
+
+ private:
+  const TaskList& list_;
+  std::vector<char> computed_with_;  // an object: a task of the compute lane uses it
+};
+
 // A plan of a large model has some hundred thousand operations, and a search makes many plans: what there is one of for each
 // object, use or move lies in arrays, and names are not made here.
 class Issue {
@@ -31,11 +57,12 @@ class Issue {
     for (int object = 0; object < std::ssize(list.objects); ++object) serving_.push_back(residencies.first_of(object));
   }
 
-  Issued run() {
+  Program run() {
     const std::size_t tasks = list_.tasks.size();
     Grouped fetches = by_task([](const Residency& of) { return of.is_fetched() ? of.fetch_at : -1; });
     Grouped saves = by_task([](const Residency& of) { return of.is_saved() ? of.last_change : -1; });
-    issued_.last_op_of.assign(tasks, 0);
+    std::vector<int> last_op_of;  // a task: the last of the operations that are issued with it
+    last_op_of.reserve(tasks);
     program_.room = std::make_unique<std::pmr::monotonic_buffer_resource>((tasks + all_.size()) * 3 * sizeof(Operand));
     program_.ops.reserve(tasks + all_.size());
     program_.buffers.reserve(tasks + all_.size());
@@ -43,14 +70,14 @@ class Issue {
       issue_fetches(task, fetches.of(task));
       issue_task(task);
       issue_saves(task, saves.of(task));
-      issued_.last_op_of[static_cast<std::size_t>(task)] = static_cast<int>(program_.ops.size()) - 1;
+      last_op_of.push_back(static_cast<int>(program_.ops.size()) - 1);
     }
     for (std::size_t i = 0; i < all_.size(); ++i) {
       if (buffer_of_[i] < 0) continue;
       Buffer& held = buffer(buffer_of_[i]);
-      held.last_op = std::max(held.last_op, issued_.last_op_of[static_cast<std::size_t>(all_[i].free_after)]);
+      held.last_op = std::max(held.last_op, last_op_of[static_cast<std::size_t>(all_[i].free_after)]);
     }
-    return std::move(issued_);
+    return std::move(program_);
   }
 
  private:
@@ -141,11 +168,11 @@ class Issue {
                      .slot = slot,
                      .buffer = place.buffer,
                      .begin = place.begin,
-                     .bytes = staged_bytes(object)};
+                     .bytes = round_up(object.bytes, kExtentAlignment)};
     };
     op.operands.push_back(operand(fetches ? far : here, Access::read));
     op.operands.push_back(operand(fetches ? here : far, Access::write));
-    op.bytes += staged_bytes(object);
+    op.bytes += round_up(object.bytes, kExtentAlignment);
     touch(far.buffer);
     touch(here.buffer);
   }
@@ -180,12 +207,12 @@ class Issue {
 
   int links_to_home(int residency) const { return links_between(choices_.chain, at(residency).tier, object_of(residency).home); }
 
-  // In the order in which they are wanted, early ones before the others; what comes from farther away first.
+  // In the order in which they are wanted; what comes from farther away first.
   void issue_fetches(int task, std::span<int> fetches) {
     std::stable_sort(fetches.begin(), fetches.end(), [&](int a, int b) {
       const Residency &p = at(a), &q = at(b);
       if (links_to_home(a) != links_to_home(b)) return links_to_home(a) < links_to_home(b);
-      return p.is_early != q.is_early ? p.is_early : p.first.task < q.first.task;
+      return p.first.task < q.first.task;
     });
     issue_moves(fetches, true, {task, Moment::Side::before});
   }
@@ -226,8 +253,7 @@ class Issue {
   const std::vector<Residency>& all_;
   const Apartness apartness_;
   const int resident_count_;
-  Issued issued_;
-  Program& program_ = issued_.program;
+  Program program_;
   std::vector<int> buffer_of_;  // a residency
   std::vector<int> home_of_;    // an object: where it is spilled to; -1: nowhere yet
   std::vector<int> serving_;    // an object: the first of its residencies that is not over
@@ -236,25 +262,7 @@ class Issue {
 
 }  // namespace
 
-Apartness::Apartness(const TaskList& list) : list_(list), computed_with_(list.objects.size(), 0) {
-  for (const Task& task : list.tasks) {
-    if (task.op.lane != Lane::compute) continue;
-    for (const TaskOperand& operand : list.operands_of(task)) {
-      if (operand.object >= 0) computed_with_[static_cast<std::size_t>(operand.object)] = 1;
-    }
-  }
-}
-
-bool Apartness::is_apart(const Residency& residency) const {
-  if (residency.tier != Tier::device) return false;
-  const auto phase_of = [&](const Moment& moment) { return list_.tasks[static_cast<std::size_t>(moment.task)].phase; };
-  const int phases = phase_of(residency.last) - phase_of(residency.first);
-  const bool lasts = kShortOfAll * phases > list_.tasks.back().phase;
-  const Object& object = list_.objects[static_cast<std::size_t>(residency.object)];
-  return !is_computed_with(residency.object) || (lasts && object.category == Category::gradients);
-}
-
-Issued issue(const Plan& plan, const TaskList& list, const Residencies& residencies) {
+Program issue(const Plan& plan, const TaskList& list, const Residencies& residencies) {
   return Issue(plan, list, residencies).run();
 }
 

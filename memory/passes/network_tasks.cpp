@@ -10,7 +10,7 @@ int NetworkTasks::whole_weight(int block) const {
 
 void NetworkTasks::gather_ahead(int unit, int direction) {
   if (!sharding().shards_weights()) return;
-  for (int ahead = 0; ahead <= to_.choices.lookahead; ++ahead) {
+  for (int ahead = 0; ahead <= units_ahead(); ++ahead) {
     const int wanted = unit + ahead * direction;
     if (wanted < 0 || wanted >= to_.units()) return;
     const Unit& of = to_.graph.units[static_cast<std::size_t>(wanted)];
@@ -22,7 +22,7 @@ void NetworkTasks::gather_ahead(int unit, int direction) {
 
 void NetworkTasks::gather_for(int block, int unit, int phase) {
   Gathered& gathered = gathered_[static_cast<std::size_t>(block)];
-  if (gathered.object < 0 || gathered.phase < to_.phase - 1 - to_.choices.lookahead) {
+  if (gathered.object < 0 || gathered.phase < to_.phase - 1 - units_ahead()) {
     const ParameterBlock& of = to_.graph.blocks[static_cast<std::size_t>(block)];
     const Bytes bytes = shard_elements(of.elements, sharding()) * sharding().group * to_.plan.blocks[block].weight().each();
     gathered.object = to_.objects().add({.name = {of.name, ".gathered"},

@@ -27,6 +27,7 @@ class NetworkTasks {
  private:
   const Sharding& sharding() const { return to_.choices.sharding; }
   void gather_for(int block, int unit, int phase);
+  int units_ahead() const { return to_.choices.ahead > 0 ? 1 : 0; }
 
   TaskWriter& to_;
   struct Gathered {

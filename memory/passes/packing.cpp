@@ -195,16 +195,4 @@ void pack(Plan& plan) {
   }
 }
 
-std::vector<Bytes> ends_below(const Program& program, Bytes base) {
-  const Uses uses(program);
-  Placing placing(program, uses, Tier::device, base);
-  std::vector<Bytes> ends;
-  ends.reserve(program.ops.size());
-  for (int op = 0; op < std::ssize(program.ops); ++op) {
-    placing.go_to(op);
-    ends.push_back(placing.end_below());
-  }
-  return ends;
-}
-
 }  // namespace spillway

@@ -6,44 +6,10 @@
 
 #include "memory/error.h"
 #include "memory/passes/grouped.h"
+#include "memory/passes/reach.h"
 
 namespace spillway {
 namespace {
-
-// Where a fetch for a task is issued, and how long a buffer that another lane still uses is kept from the next user.
-struct Reach {
-  std::vector<int> ahead;   // a task: the first task of what lies `lookahead` before it
-  std::vector<int> behind;  // the last task of what lies as far after it
-};
-
-// By phases of compute (a unit's micro-batches are one phase) and single updates and tasks of other lanes, or by single tasks.
-enum class Step : std::uint8_t { phases, tasks };
-Reach reach_of(const TaskList& list, int lookahead, Step step) {
-  const int tasks = static_cast<int>(list.tasks.size());
-  Reach reach{std::vector<int>(list.tasks.size()), std::vector<int>(list.tasks.size())};
-  for (const Lane lane : {Lane::compute, Lane::update, Lane::network}) {
-    std::vector<int> starts, ends;  // first and last task of each phase of the lane
-    std::vector<std::pair<int, int>> members;
-    int phase = -1;
-    for (int task = 0; task < tasks; ++task) {
-      if (list.tasks[task].op.lane != lane) continue;
-      const bool is_single = step == Step::tasks || lane != Lane::compute || list.tasks[task].op.kind == OpKind::update;
-      if (starts.empty() || is_single || list.tasks[task].phase != phase) {
-        phase = list.tasks[task].phase;
-        starts.push_back(task);
-        ends.push_back(task);
-      }
-      ends.back() = task;
-      members.emplace_back(task, static_cast<int>(starts.size()) - 1);
-    }
-    for (const auto& [task, index] : members) {
-      reach.ahead[task] = index < lookahead ? 0 : starts[index - lookahead];
-      const int after = index + lookahead;
-      reach.behind[task] = after < static_cast<int>(ends.size()) ? ends[after] : tasks - 1;
-    }
-  }
-  return reach;
-}
 
 // The first task that does not fetch rows for the lookups.
 int end_of_fetches(const TaskList& list) {
@@ -64,8 +30,7 @@ class Finder {
   Finder(const TaskList& list, const Choices& choices, std::vector<Residency>& found)
       : list_(list),
         choices_(choices),
-        by_phase_(reach_of(list, choices.lookahead, Step::phases)),
-        by_task_(reach_of(list, choices.lookahead, Step::tasks)),
+        reach_(reach_of(list, choices.ahead)),
         fetches_end_(end_of_fetches(list)),
         found_(found) {}
 
@@ -98,7 +63,6 @@ class Finder {
     index_ = object;
     object_ = &list_.objects[static_cast<std::size_t>(object)];
     of_micro_batch_ = object_->micro_batch >= 0;
-    reach_ = of_micro_batch_ ? &by_task_ : &by_phase_;
     for (auto& uses : uses_) uses.clear();
     by_tasks_.clear();
     tiers_used_ = 0;
@@ -149,7 +113,7 @@ class Finder {
     for (std::size_t i = first; i < found_.size(); ++i) {
       Residency& residency = found_[i];
       // A user that is not compute runs late: its buffer must not make the next units wait.
-      residency.free_after = is_compute(residency.last) ? residency.last.task : reach_->behind[residency.last.task];
+      residency.free_after = is_compute(residency.last) ? residency.last.task : reach_.behind[residency.last.task];
       if (is_home) {
         residency.saved_in = 0;
         continue;
@@ -172,11 +136,15 @@ class Finder {
     takes_contents_ = has_contents && tier != object_->home;
   }
 
+  int ahead_of(int task) const {
+    return of_micro_batch_ ? reach_.ahead[task] : std::min(reach_.ahead[task], reach_.phase[task]);
+  }
+
   // A use that would be fetched for before the last one is over is served by the same buffer.
   bool joins(const Residency& residency, const Use& use) const {
     const int task = use.when.task, last = residency.last.task;
     const auto phase = [&](int index) { return list_.tasks[static_cast<std::size_t>(index)].phase; };
-    const bool near = reach_->ahead[task] <= last + 1 || (!of_micro_batch_ && phase(task) - phase(last) <= choices_.lookahead);
+    const bool near = ahead_of(task) <= last + 1 || (!of_micro_batch_ && phase(task) == phase(last));
     return near && !is_cut(residency, use);
   }
 
@@ -200,12 +168,12 @@ class Finder {
       if (other.access != Access::read && other.when < residency.first) ready_after = std::max(ready_after, other.when.task);
     }
     if (!has_next && !wanted_elsewhere) residency.saved_in &= object_->lasts;
-    residency.earliest = ready_after + 1;
+    int earliest = ready_after + 1;
     // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
     if ((residency.used_in & kEveryTurn) == kPendingTurn && choices_.update == UpdateTime::in_backward)
-      residency.earliest = std::max(residency.earliest, std::min(fetches_end_, residency.first.task));
-    residency.fetch_at = std::max(reach_->ahead[residency.first.task], residency.earliest);
-    if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_->behind[residency.last_change]);
+      earliest = std::max(earliest, std::min(fetches_end_, residency.first.task));
+    residency.fetch_at = std::max(ahead_of(residency.first.task), earliest);
+    if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_.behind[residency.last_change]);
   }
 
   // What moves to and from the residencies of a tier are uses of the next towards the home. There they only count where the
@@ -226,7 +194,7 @@ class Finder {
 
   const TaskList& list_;
   const Choices& choices_;
-  const Reach by_phase_, by_task_;
+  const Reach reach_;
   const int fetches_end_;
   std::vector<Residency>& found_;
 
@@ -234,7 +202,6 @@ class Finder {
   int index_ = -1;
   const Object* object_ = nullptr;
   bool of_micro_batch_ = false;
-  const Reach* reach_ = nullptr;
   std::array<std::vector<Use>, kTiers> uses_;
   std::vector<TaskUse> by_tasks_;
   int tiers_used_ = 0;

@@ -36,9 +36,7 @@ struct Residency {
   TurnSet used_in = 0;         // the turns of all uses
   TurnSet fetched_in = 0;      // turns in which uses want contents, which come from the next tier towards its home
   TurnSet saved_in = 0;        // turns in which it is saved to that tier, after the last change
-  bool is_early = false;       // is fetched earlier than it would have to be
   int fetch_at = 0;            // the fetch is issued before this task
-  int earliest = 0;            // and not before this one
   int free_after = 0;          // the buffer stays reserved through this task
   bool is_fetched() const { return fetched_in != 0; }
   bool is_saved() const { return saved_in != 0; }

@@ -3,13 +3,20 @@
 #include <algorithm>
 
 namespace spillway {
+namespace {
+
+// Rows are many small requests, which take their time: touched ones are fetched so many units before their lookup's backward.
+constexpr int kUnitsAhead = 3;
+
+}  // namespace
 
 RowTasks::RowTasks(TaskWriter& to, UpdateTasks& updates) : to_(to), updates_(updates) {
   if (!are_fetched()) return;
   for (int unit = 0; unit < to.units(); ++unit) {
     if (to.graph.units[unit].lookup.rows > 0) lookups_.push_back(unit);
   }
-  touched_at_ = std::max(lookups_.back(), std::min(lookups_.back() + to.choices.lookahead, first_sharing_unit(to.graph) - 1));
+  const int ahead = to.choices.ahead > 0 ? kUnitsAhead : 0;
+  touched_at_ = std::max(lookups_.back(), std::min(lookups_.back() + ahead, first_sharing_unit(to.graph) - 1));
   rows_object_.assign(to.strips.size(), -1);
 }
 

@@ -11,16 +11,7 @@
 namespace spillway {
 namespace {
 
-Program compile(const Plan& plan, const TaskList& list, Bytes early_room = 0) {
-  Residencies residencies(list, plan.choices);
-  Issued issued = issue(plan, list, residencies);
-  if (early_room > 0) {
-    fetch_early(residencies, plan, list, issued, early_room);
-    issued = {};  // two at once would be the most that planning a large model needs memory for
-    issued = issue(plan, list, residencies);
-  }
-  return std::move(issued.program);
-}
+Program compile(const Plan& plan, const TaskList& list) { return issue(plan, list, Residencies(list, plan.choices)); }
 
 }  // namespace
 
@@ -29,7 +20,7 @@ Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
   Plan plan;
   plan.choices = choices;
   add_resident_buffers(graph, plan);
-  plan.step = compile(plan, step_tasks(graph, plan), choices.early_room);
+  plan.step = compile(plan, step_tasks(graph, plan));
   return plan;
 }
 

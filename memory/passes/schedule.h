@@ -10,7 +10,7 @@ namespace spillway {
 Plan build_schedule(const UnitGraph& graph, const Choices& choices);
 
 // A plan that evaluates and never trains: weights at rest, values that last, one forward. Of `choices` the form, the weights'
-// tiers and the lookahead count.
+// tiers and how far ahead is read.
 Plan build_inference(const UnitGraph& graph, const Choices& choices);
 
 // A forward over one micro-batch that leaves its loss in the loss buffer, for `graph` with a tiled head and the blocks of the

@@ -87,6 +87,19 @@ int TaskObjects::waiting_gradient(int block) {
   return rounded;
 }
 
+int TaskObjects::waited_gradient(int block, std::int64_t begin, std::int64_t elements) {
+  const Bytes each = gradient_bytes_per_element(choices_.form);
+  return add({.name = {graph_.blocks[block].name, ".waiting_gradient"},
+              .category = Category::gradients,
+              .staged_category = Category::staging,
+              .home = choices_.gradient_tier[block],
+              .bytes = elements * each,
+              .block = block,
+              .lasts = kAlways,
+              .home_buffer = plan_.blocks[block].waiting_gradient,
+              .home_begin = begin * each});
+}
+
 void TaskObjects::place_waiting_gradient(int block, Object& object) const {
   const int resident = plan_.blocks[block].waiting_gradient;
   if (resident < 0) return;

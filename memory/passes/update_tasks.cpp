@@ -127,8 +127,12 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   TaskObjects& objects = to_.objects();
   const int weight_of_block = objects.weight(piece.block);
   const bool is_apart = keeps_rows_apart(to_.graph, choices, piece.block);
-  const int gradient_of_block = has_dense_gradient(to_.graph, choices, piece.block) ? objects.waiting_gradient(piece.block) : -1;
   const std::int64_t elements = piece.end - piece.begin;
+  const bool has_gradient = has_dense_gradient(to_.graph, choices, piece.block),
+             waited = objects.waits_for_next_step(piece.block);
+  const int gradient = !has_gradient ? -1
+                       : waited      ? objects.waited_gradient(piece.block, piece.begin, elements)
+                                     : objects.waiting_gradient(piece.block);
   const BlockBuffers& buffers = to_.plan.blocks[piece.block];
   std::vector<int> moved;
   for (const RestingArray& array : std::span(buffers.state).subspan(1))
@@ -146,8 +150,8 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   for (const int object : moved) to_.use(task, Role::state, Access::update, object);
   const bool takes_squares = squares_with_update(to_.graph, choices, piece.block);
   const std::int64_t block_elements = elements_at_rest(choices.sharding, block_of(piece.block), StateKind::m);
-  if (gradient_of_block >= 0)
-    to_.use(task, Role::waiting, Access::read, gradient_of_block, piece.begin * gradient_bytes, elements * gradient_bytes);
+  if (gradient >= 0)
+    to_.use(task, Role::waiting, Access::read, gradient, waited ? 0 : piece.begin * gradient_bytes, elements * gradient_bytes);
   if (takes_squares && elements < block_elements)
     use_norm_words(task, Role::open_squares, Access::update, norm_words_.back(), norm_words_.back() + kSquareNodesFromBegin);
   if (takes_squares && piece.end == block_elements) write_squares(task, piece.block);

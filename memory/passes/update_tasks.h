@@ -43,7 +43,7 @@ class UpdateTasks {
   void issue_looked_up();
 
   // Else they are issued together, when their block's are due: what is least in the device's memory at a time.
-  bool are_dealt_out() const { return to_.choices.lookahead > 0; }
+  bool are_dealt_out() const { return to_.choices.ahead > 0; }
   // Pieces to issue after each of a unit's tasks so that what is queued is through in time and at an even pace: updates and
   // their moves then run beside compute, and what compute reads is not stuck behind a burst of them.
   struct Quota {

@@ -50,8 +50,6 @@ std::array<Resting, 5> order_of(Fill fill) {
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
-// Of the device, what early reads may fill: buffers that come and go leave gaps between them.
-constexpr double kEarlyShares[] = {0.98, 0.9};
 
 // Gradients are added to in each turn: whole sums go to and fro.
 bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
@@ -95,7 +93,7 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   choices.sharding = request_.sharding;
   choices.slots = outline.slots;
   choices.durable_every = choices.slots == 2 ? request_.durable_every : 0;
-  choices.lookahead = outline.lookahead;
+  choices.ahead = outline.ahead;
   choices.update_chunk = outline.update_chunk;
   choices.gives_logits = request_.gives_logits;
   choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
@@ -118,8 +116,7 @@ Plan Filling::build(const Choices& choices) {
   Plan plan = build_schedule(graph_of(graphs_, choices), choices);
   if (request_.evaluates) plan.evaluate = build_evaluation(*graphs_.tiled, plan);
   pack(plan);
-  const std::size_t passes = choices.early_room > 0 ? 2 : 1;
-  operations_built_ += passes * plan.step.ops.size();
+  operations_built_ += plan.step.ops.size();
   return plan;
 }
 
@@ -305,7 +302,6 @@ std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
   bool fits = has_host(request_.chain) && request_.budgets.nvme > 0 && fill_from(outline, Tier::host, alike);
   if (!fits) fits = fill_from(outline, spare_tier(), alike);
   if (!fits) return std::nullopt;
-  if (outline.reads_early) read_early();
   return std::move(plan_);
 }
 
@@ -422,17 +418,6 @@ std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
   const Bytes dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
   // Items that take nothing of what is dealt may take some of the tier.
   return dealt > fits.dealt ? std::optional(dealt) : std::nullopt;
-}
-
-void Filling::read_early() {
-  const Bytes limit = limit_of(Tier::device);
-  Plan plan = std::move(plan_);
-  Choices trial = plan.choices;
-  for (const double share : kEarlyShares) {
-    trial.early_room = static_cast<Bytes>(share * static_cast<double>(limit));
-    if (accept(trial)) return;
-  }
-  plan_ = std::move(plan);
 }
 
 Bytes Filling::least_device(const Outline& outline) {

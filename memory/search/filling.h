@@ -58,8 +58,6 @@ class Filling {
   Choices start(const Outline& outline, Tier spare) const;
   // Whether the plan of the choices fits in limits_; then it is `plan_`.
   bool accept(const Choices& choices);
-  // `plan_` with early reads, if it fits with them.
-  void read_early();
   // Items of one kind that may rest on a tier: the bytes of each, in the order in which they are put there, and how the first so
   // many of them are.
   struct Row {

@@ -50,10 +50,10 @@ double time_by_update_rate(const Op& op) {
   }
 }
 
-// Syncs what was written, then the record of it.
+// A step's share of a commit: copies, a sync of what was written, and one of the record of it.
 double commit_s(const Op& op, const MachineProfile& machine, const Choices& choices) {
-  const double copy_s = op.bytes > 0 ? bytes_a_step(choices, op) / machine.nvme_write_bytes : 0;
-  return copy_s + 2 * machine.nvme_sync_s;
+  const double copy_s = op.bytes > 0 ? static_cast<double>(op.bytes) / machine.nvme_write_bytes : 0;
+  return share_of_commits(choices, op) * (copy_s + 2 * machine.nvme_sync_s);
 }
 
 // Seconds of the operation's work at its lane's own rate.

@@ -32,11 +32,10 @@ struct Outline {
   Boundary spare_boundary = Boundary::keep;
   int slots = 1;
   std::int64_t update_chunk = 0;
-  int lookahead = 1;
+  Bytes ahead = 0;                  // Choices::ahead
   Fill fill = Fill::saved_first;
   bool fetches_rows = false;        // of lookups, where they may be
   Tier update_tier = Tier::device;  // host, where the chain has one
-  bool reads_early = false;         // what the device has free at any time takes reads of state that is wanted later
   int deferred = 0;  // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
 
   static constexpr int kDeferredWhole = 64;

@@ -101,7 +101,7 @@ std::vector<Outline> Outlines::all(Pace pace) const {
   const bool tight = pace == Pace::tight;
   Outline outline{.spare_pieces = tight ? Saved::recompute : spare_pieces(),
                   .slots = slots(),
-                  .lookahead = request_.lookahead.value_or(tight ? 0 : 1),
+                  .ahead = request_.ahead.value_or(tight ? 0 : first_ahead()),
                   .fetches_rows = !tight};  // they take some room
   outline.strips = most_strips();
   for (const int graph : {1, 0}) {
@@ -147,6 +147,21 @@ bool Outlines::has_room_for_lookups() const {
     if (block.looked_up) state += bytes_at_rest(request_.sharding, block, request_.form);
   }
   return has_disk() && 2 * state <= request_.budgets.device;
+}
+
+// The weights of two units: those of the one that comes next are there when it begins.
+Bytes Outlines::first_ahead() const {
+  return std::min(2 * largest_weights(*graphs_.tiled, request_.form), farthest_ahead());
+}
+
+// What is forced off the device would never leave it if all of it were on its way back.
+Bytes Outlines::farthest_ahead() const {
+  if (!spills_all()) return request_.budgets.device / 2;
+  Bytes spilled = 0;
+  for (const Unit& unit : graphs_.tiled->units) {
+    for (const int value : unit.saved) spilled += graphs_.tiled->values[static_cast<std::size_t>(value)].bytes;
+  }
+  return std::min(request_.budgets.device / 2, spilled / 4);
 }
 
 std::int64_t Outlines::chunk(Tier tier) const {

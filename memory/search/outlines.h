@@ -40,6 +40,8 @@ class Outlines {
   // Elements that one update takes, so that the pieces in flight take an eighth of the tier that they are updated on: larger ones
   // would crowd out what the backward needs, smaller ones only make more operations.
   std::int64_t chunk(Tier tier) const;
+  // Of the device, what reading ahead takes at most.
+  Bytes farthest_ahead() const;
 
  private:
   bool has_disk() const { return request_.budgets.nvme > 0; }
@@ -60,6 +62,7 @@ class Outlines {
   void add(std::vector<Outline>& outlines, const Outline& outline, Pace pace) const;
   bool has_room_for_lookups() const;
   std::int64_t least_chunk() const;
+  Bytes first_ahead() const;
   int slots() const;
 
   const GraphCandidates& graphs_;

@@ -34,7 +34,7 @@ struct PlanRequest {
   std::optional<Tier> update_tier;  // device, or host where the chain has one
   SavedRequest activations = SavedRequest::automatic;
   Durability durability = Durability::automatic;
-  std::optional<int> lookahead;          // of reads; for tests and experiments
+  std::optional<Bytes> ahead;            // Choices::ahead; for tests and experiments
   std::int64_t durable_every = kSeldom;  // see Choices
   bool evaluates = false;                // the plan must have room for evaluation, too
   bool gives_logits = false;             // and for the logits of a row of it

@@ -165,7 +165,7 @@ class Search {
   // weighed one after the other, and for the best outlines alone. Every other one of these is weighed at the same time, by a
   // search of its own that may spend as much.
   void refine() {
-    if (request_.lookahead || is_spent()) return;
+    if (request_.ahead || is_spent()) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
     std::stable_partition(found.begin(), found.end(), [](const Ranked& ranked) { return !ranked.is_again; });
     if (is_sample_) found = each_order_in_turn(found);
@@ -250,17 +250,16 @@ class Search {
       return std::ranges::any_of(kFills, [&](Fill fill) { return is_better(&Outline::fill, fill); });
     };
     const bool filled = fills_otherwise();
-    const int lookahead = outline.lookahead;
-    while (outline.lookahead < farthest() && is_better(&Outline::lookahead, std::max(1, 2 * outline.lookahead))) {
+    const Bytes farthest = outlines_.farthest_ahead(), ahead = outline.ahead;
+    while (2 * outline.ahead <= farthest && is_better(&Outline::ahead, 2 * outline.ahead)) {
     }
-    if (outline.lookahead == lookahead) {
-      while (is_better(&Outline::lookahead, outline.lookahead / 2)) {
+    if (outline.ahead == ahead) {
+      while (is_better(&Outline::ahead, outline.ahead / 2)) {
       }
     }
-    const bool early = is_better(&Outline::reads_early, true);
     if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
-    if (outline.lookahead >= farthest() || !is_better(&Outline::lookahead, outline.lookahead + 1))
-      is_better(&Outline::lookahead, std::max(0, outline.lookahead - 1));
+    if (farther(outline.ahead) > farthest || !is_better(&Outline::ahead, farther(outline.ahead)))
+      is_better(&Outline::ahead, nearer(outline.ahead));
     if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
     if (outlines_.may_defer(outline.update)) {
       for (int share = kDeferredAtFirst; share > 0; share /= 2) {
@@ -269,23 +268,21 @@ class Search {
         if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
       }
     }
-    while (outline.lookahead < farthest() && takes_less(reading_farther(outline))) {
+    while (farther(outline.ahead) <= farthest && takes_less(reading_farther(outline))) {
     }
-    if (!early) is_better(&Outline::reads_early, true);
     if (outline.graph == 0 && outlines_.has_below() && request_.activations == SavedRequest::automatic)
       is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
   }
 
   // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.
   Outline reading_farther(Outline outline) const {
-    outline.lookahead += 1;
+    outline.ahead = farther(outline.ahead);
     outline.update_chunk = std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)) / 2;
     return outline;
   }
 
-  // Of few layers, what is read very far ahead would be all that there is.
-  // Nor would what is forced to NVMe ever leave the device.
-  int farthest() const { return outlines_.spills_all() ? 4 : is_sample_ ? 8 : 16; }
+  static Bytes farther(Bytes ahead) { return ahead + ahead / 4; }
+  static Bytes nearer(Bytes ahead) { return ahead - ahead / 4; }
 
   // What the search has cost so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
@@ -357,7 +354,7 @@ class Search {
   // --- what hardly fits ---
 
   void consider_tightest() {
-    if (request_.lookahead) return;
+    if (request_.ahead) return;
     int failed = 0;
     for (const Outline& outline : by_least_device()) {
       if (!consider(outline) && ++failed == kTightestTried) break;

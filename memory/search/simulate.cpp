@@ -101,7 +101,7 @@ class Lanes {
       const int id = lane.operations[lane.next];
       if (!ready(lane, id)) return;
       const Round& of = round(lane.round);
-      const bool skips = (when_[id] & of.turn) == 0;
+      const bool skips = (when_[id] & of.turn) == 0 || work_s_[id] <= 0;
       lane.under_way[lane.count++] = {id, lane.round, skips ? 0 : work_s_[id], skips ? 0.0 : 1.0};
       if (of.shown >= 0) span(of.shown, id).begin_s = now_s_;
       serve(lane);

@@ -84,7 +84,7 @@ class DamagedRuns(RefusalTest):
                 (["tiers", "device"], 7), (["tiers"], []),
                 (["choices", "order"], "sideways"), (["choices", "order"], None), (["choices", "micro_batches"], 7),
                 (["choices", "micro_batches"], -1),
-                (["choices", "lookahead"], -5), (["choices", "lookahead"], 1 << 62), (["choices", "slots"], 3),
+                (["choices", "ahead"], -5), (["choices", "ahead"], 1 << 64), (["choices", "slots"], 3),
                 (["choices", "slots"], 1),
                 (["choices", "update_chunk"], 0), (["choices", "update_chunk"], 4097),
                 (["choices", "weight_tier"], [[0, 1]]),

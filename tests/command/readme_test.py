@@ -19,7 +19,8 @@ MACHINE = ["--profile", "laptop"]
 def recipes():
     """The words of each `spillway train` with a model, as README has them, behind the command."""
     text = README.replace("\\\n", " ")
-    return [shlex.split(line)[2:] for line in re.findall(r"(?m)^    build/release/spillway train .*$", text) if "--model" in line]
+    commands = re.findall(r"(?m)^    build/release/spillway train .*$", text)
+    return [shlex.split(line)[2:] for line in commands if "--model" in line]
 
 
 def number(pattern, text):
@@ -30,14 +31,15 @@ def number(pattern, text):
 
 class Readme(CommandTest):
     def planned(self, words, *more):
-        """The plan of a recipe on the machine that README names: (step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps)"""
+        """A recipe where README has it run: step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps."""
         data = words.index("--data")
         words = [MODELS.get(word, word) for word in words[:data] + words[data + 2:]]
         words[words.index("--nvme") + 1] = "/not/there=4TiB"
         outcome = run("plan", *words, *MACHINE, *more)
         self.assertEqual(outcome.code, 0, outcome.err)
-        return (number(r"step ([\d.]+) s,", outcome.out), number(r"disk ([\d.]+) GiB in --nvme", outcome.out),
-                number(r"([\d.]+) GiB in --save for a checkpoint", outcome.out), number(r"wear ([\d.]+) TB", outcome.out))
+        patterns = (r"step ([\d.]+) s,", r"disk ([\d.]+) GiB in --nvme", r"([\d.]+) GiB in --save for a checkpoint",
+                    r"wear ([\d.]+) TB")
+        return [number(pattern, outcome.out) for pattern in patterns]
 
     def check(self, planned, *said):
         for is_so, figure in zip(planned, said, strict=True):
@@ -46,17 +48,19 @@ class Readme(CommandTest):
     def test_the_figures_of_the_recipes(self):
         laptop, server = recipes()
         figures = re.findall(r"(?s)By its plan, with .*?\n\n", README)
-        self.check(self.planned(laptop), number(r": ([\d.]+) s a step", figures[0]), number(r"([\d.]+) GiB in `--nvme`", figures[0]),
-                   number(r"and ([\d.]+) GiB for a checkpoint", figures[0]), number(r"([\d.]+) TB written in 1,000 steps", figures[0]))
-        self.check(self.planned(server), number(r": ([\d.]+) s a step", figures[1]), number(r"([\d.]+) GiB in `--nvme`", figures[1]),
-                   number(r"durable, ([\d.]+) GiB for a checkpoint", figures[1]), number(r"([\d.]+) TB in 1,000 steps", figures[1]))
-        compact = re.search(r"With `(--state compact --durability checkpoint)`: ([\d.]+) s, ([\d.]+) GiB, ([\d.]+) GiB, ([\d.]+) TB",
-                            re.sub(r"\s+", " ", figures[1]))
+        step, disk = r": ([\d.]+) s a step", r"([\d.]+) GiB in `--nvme`"
+        for recipe, text, checkpoint, wear in (
+                (laptop, figures[0], r"and ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB written in 1,000 steps"),
+                (server, figures[1], r"durable, ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB in 1,000 steps")):
+            self.check(self.planned(recipe), *(number(pattern, text) for pattern in (step, disk, checkpoint, wear)))
+        compact = re.search(r"With `(--state compact --durability checkpoint)`: "
+                            r"([\d.]+) s, ([\d.]+) GiB, ([\d.]+) GiB, ([\d.]+) TB", re.sub(r"\s+", " ", figures[1]))
         self.check(self.planned(server, *compact.group(1).split()), *map(float, compact.groups()[1:]))
 
     def test_its_commands_and_flags_are_there(self):
-        commands = {word for row in re.findall(r"(?m)^\| ((?:`\w+`(?:, )?)+) \|", README.split("| command |")[1].split("\n\n")[0])
-                    for word in re.findall(r"\w+", row)}
+        table = README.split("| command |")[1].split("\n\n")[0]
+        rows = re.findall(r"(?m)^\| ((?:`\w+`(?:, )?)+) \|", table)
+        commands = {word for row in rows for word in re.findall(r"\w+", row)}
         self.assertEqual(commands, set(re.findall(r"(?m)^  ([a-z]+)  ", run("--help").out)))
         helped = "".join(run(command, "--help").out for command in commands)
         of_scripts = {"slow", "preset", "match", "python", "no-install", "write", "build"}

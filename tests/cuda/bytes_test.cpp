@@ -23,9 +23,13 @@ struct Counted {
   double most = 1.1;
 };
 
-std::vector<Counted> norms_and_activations(DType type) {
-  const auto floats = [](Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); };
-  const auto matrix = [=](Operands& of, std::int64_t columns = kHidden) { return of.numbers(type, kRows * columns); };
+Place floats(Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); }
+auto matrix_of(DType type) {
+  return [=](Operands& of, std::int64_t columns = kHidden) { return of.numbers(type, kRows * columns); };
+}
+
+std::vector<Counted> norms(DType type) {
+  const auto matrix = matrix_of(type);
   return {
       {"norm",
        [=](Operands& of) {
@@ -63,6 +67,12 @@ std::vector<Counted> norms_and_activations(DType type) {
                              .dx = matrix(of),
                              .dweight = floats(of, kHidden)};
        }},
+  };
+}
+
+std::vector<Counted> activations_and_copies(DType type) {
+  const auto matrix = matrix_of(type);
+  return {
       {"activate",
        [=](Operands& of) { return Activate{type, Activation::silu, true, kRows, kHidden, matrix(of, 2 * kHidden), matrix(of)}; }},
       {"activate_backward",
@@ -87,14 +97,12 @@ std::vector<Counted> norms_and_activations(DType type) {
   };
 }
 
-std::vector<Counted> positions_and_loss(DType type) {
-  const auto floats = [](Operands& of, std::int64_t count) { return of.numbers(DType::float32, count, 0.5, 1); };
-  const auto matrix = [=](Operands& of, std::int64_t columns) { return of.numbers(type, kRows * columns); };
+std::vector<Counted> positions_and_rows(DType type) {
+  const auto matrix = matrix_of(type);
   const ops::RopeShape rope{kRows, kRows, kHeads, kKvHeads, kHead, 1e-6f};
   const auto angles = [=](Operands& of) { return floats(of, kRows * kHead / 2); };
   const std::int64_t qkv = (kHeads + 2 * kKvHeads) * kHead, qk = (kHeads + kKvHeads) * kHead;
-  const ops::VocabularyTile table{0, kRows}, tile{0, kTile};
-  const auto targets = [](Operands& of) { return of.integers(kRows, 0, static_cast<std::int32_t>(kTile) - 1); };
+  const ops::VocabularyTile table{0, kRows};
   return {
       {"rotate",
        [=](Operands& of) {
@@ -128,6 +136,24 @@ std::vector<Counted> positions_and_loss(DType type) {
        [=](Operands& of) {
          return AddPositionsBackward{type, kRows, kHidden, kRows, kRows, matrix(of, kHidden), floats(of, kRows * kHidden)};
        }},
+      {"keep_keys",
+       [=](Operands& of) {
+         return KeepKeys{type,
+                         kRows,
+                         kHidden,
+                         kRows + 3,
+                         {matrix(of, kHidden), kHidden},
+                         {matrix(of, kHidden), kHidden},
+                         of.numbers(type, 2 * (kRows + 3) * kHidden)};
+       }},
+  };
+}
+
+std::vector<Counted> losses(DType type) {
+  const auto matrix = matrix_of(type);
+  const ops::VocabularyTile tile{0, kTile};
+  const auto targets = [](Operands& of) { return of.integers(kRows, 0, static_cast<std::int32_t>(kTile) - 1); };
+  return {
       {"loss_tile",
        [=](Operands& of) {
          return LossTile{type,
@@ -162,16 +188,6 @@ std::vector<Counted> positions_and_loss(DType type) {
          return GiveLogits{
              type, 0, 8, 32 * kTile, of.numbers(type, 8 * 32 * kTile), place_of(ControlWord::logits_row), floats(of, 32 * kTile)};
        }},
-      {"keep_keys",
-       [=](Operands& of) {
-         return KeepKeys{type,
-                         kRows,
-                         kHidden,
-                         kRows + 3,
-                         {matrix(of, kHidden), kHidden},
-                         {matrix(of, kHidden), kHidden},
-                         of.numbers(type, 2 * (kRows + 3) * kHidden)};
-       }},
   };
 }
 
@@ -189,10 +205,13 @@ double needed_of(Kernel& kernel) {
 
 class EveryKernel : public ::testing::TestWithParam<DType> {
  protected:
-  EveryKernel() { std::ranges::copy(positions_and_loss(GetParam()), std::back_inserter(table)); }
+  EveryKernel() {
+    for (const auto& more : {activations_and_copies, positions_and_rows, losses})
+      std::ranges::copy(more(GetParam()), std::back_inserter(table));
+  }
   // Product, Attend, AttendBackward and LookUpBackward: see above, and below.
   static constexpr std::size_t kElsewhere = 4;
-  std::vector<Counted> table = norms_and_activations(GetParam());
+  std::vector<Counted> table = norms(GetParam());
   std::set<std::size_t> seen;
 };
 INSTANTIATE_TEST_SUITE_P(Types, EveryKernel, ::testing::Values(DType::bfloat16, DType::float16, DType::float32),

@@ -84,9 +84,9 @@ void expect_obeyed(const Plan& plan, const UnitGraph& graph, const MachineProfil
 }
 
 std::string words_of(const Choices& choices) {
-  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, rows {}, lookahead {}", order_words(choices),
+  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, rows {}, {} ahead", order_words(choices),
                      name_of(choices.update), choices.clip, choices.slots, choices.micro_batches, choices.fetches_rows,
-                     choices.lookahead);
+                     choices.ahead);
 }
 
 // Choices drawn at random, whatever they are good for.
@@ -99,7 +99,7 @@ Choices drawn(const UnitGraph& graph, std::mt19937& random) {
   choices.clip = one_of(2) == 0;
   choices.slots = 1 + one_of(2);
   choices.form = one_of(3) == 0 ? StateForm::compact : StateForm::exact;
-  choices.lookahead = one_of(4);
+  choices.ahead = one_of(4) * 256 * kKiB;
   choices.update_chunk = 16 * kBlockElements;
   const bool all_on_nvme = speculates(choices) || one_of(2) == 0;
   if (speculates(choices)) choices.slots = 2;
@@ -116,7 +116,6 @@ Choices drawn(const UnitGraph& graph, std::mt19937& random) {
     }
   }
   choices.fetches_rows = may_fetch_rows(graph, choices) && one_of(2) == 0;
-  choices.early_room = one_of(2) == 0 ? 0 : 4 * kMiB;
   for (Saved& saved : choices.saved) saved = static_cast<Saved>(one_of(3));
   for (Boundary& boundary : choices.boundary) boundary = static_cast<Boundary>(one_of(2));
   return choices;

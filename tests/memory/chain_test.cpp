@@ -47,7 +47,7 @@ Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   choices.chain = Chain::device_host_nvme;
   choices.update_tier = any(Tier::host, Tier::device);
   draw.order(choices);
-  choices.lookahead = any(0, 1, 2, 4);
+  choices.ahead = any(0 * kKiB, 64 * kKiB, 256 * kKiB, kMiB);
   choices.slots = any(1, 2);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
   choices.update_chunk = 1 << 20;  // updates of whole blocks: in pieces they would be other operations
@@ -115,7 +115,7 @@ TEST(Chain, AlsoWithoutAHost) {
   int plans = 0;
   for_every_choice(
       [&](const UnitGraph& large, const Choices& choices) {
-        if (choices.fetches_rows || choices.lookahead == 3 || choices.early_room > 0 || ++plans % 3 != 0) return;
+        if (choices.fetches_rows || choices.ahead == 2 * kMiB || ++plans % 3 != 0) return;
         ToyShape shape = kSmall;
         shape.layers = 2;
         shape.tied = large.blocks.size() == 4;

@@ -2,6 +2,7 @@
 // Not here: ranks (sharding_test.cpp).
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,11 +16,11 @@ namespace spillway {
 
 inline std::string name_of_case(const Choices& c, bool tied, bool fused) {
   return fmt::format(
-      "{} {} saved {} boundary {} form {} micro-batches {} lookahead {} slots {} tied {} fused {} fetches rows {} "
-      "deferred {} early room {}",
+      "{} {} saved {} boundary {} form {} micro-batches {} ahead {} slots {} tied {} fused {} fetches rows {} "
+      "deferred {}",
       order_words(c), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form),
-      c.micro_batches, c.lookahead, c.slots, tied, fused, c.fetches_rows,
-      std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes), c.early_room);
+      c.micro_batches, c.ahead, c.slots, tied, fused, c.fetches_rows,
+      std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes));
 }
 
 // But those that are looked up.
@@ -40,15 +41,15 @@ void for_every_choice(Visit&& visit, int layers = 4) {
           for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
             for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
               for (const int micro_batches : {1, 3}) {
-                for (const int lookahead : {0, 1, 3}) {
+                for (const Bytes ahead : {0 * kKiB, 256 * kKiB, 2 * kMiB}) {
                   Choices choices = toy_choices(graph, tier);
                   choices.update = update;
                   choices.micro_batches = micro_batches;
                   set_order(choices, order);
-                  choices.lookahead = lookahead;
-                  choices.slots = lookahead == 1 ? 2 : 1;
+                  choices.ahead = ahead;
+                  choices.slots = ahead == 256 * kKiB ? 2 : 1;
                   choices.durable_every = 1;
-                  choices.form = lookahead == 3 ? StateForm::compact : StateForm::exact;
+                  choices.form = ahead == 2 * kMiB ? StateForm::compact : StateForm::exact;
                   choices.update_chunk = 48 * 1024;
                   choices.saved.assign(graph.units.size(), saved);
                   if (saved == Saved::spill || micro_batches == 3)
@@ -61,12 +62,8 @@ void for_every_choice(Visit&& visit, int layers = 4) {
                     for (const bool defers : {false, true}) {
                       if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
                       choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
-                      for (const Bytes early_room : {0 * kMiB, 3 * kMiB}) {
-                        if (early_room > 0 && (tier == Tier::device || lookahead == 3)) continue;
-                        choices.early_room = early_room;
-                        SCOPED_TRACE(name_of_case(choices, tied, fused));
-                        visit(graph, choices);
-                      }
+                      SCOPED_TRACE(name_of_case(choices, tied, fused));
+                      visit(graph, choices);
                     }
                   }
                 }

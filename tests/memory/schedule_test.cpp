@@ -129,7 +129,7 @@ TEST(Schedule, OffloadNeedsLessMemory) {
   const auto peak = [&](Tier tier, Saved saved) {
     Choices choices = toy_choices(graph, tier);
     choices.saved.assign(graph.units.size(), saved);
-    choices.lookahead = 1;
+    choices.ahead = 256 * kKiB;
     choices.update_chunk = 16 * 1024;
     return compiled(graph, choices).peak[0];
   };
@@ -145,7 +145,7 @@ TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
   const Unit& unit = graph.units[head];
   for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
     Choices choices = toy_choices(graph, Tier::nvme);
-    choices.lookahead = 0;
+    choices.ahead = 0;
     choices.saved.assign(graph.units.size(), saved);
     const Plan plan = compiled(graph, choices);
     const bool again = saved == Saved::recompute;

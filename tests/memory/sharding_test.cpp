@@ -37,7 +37,7 @@ TEST(Sharding, MovesTwoParametersAStepAndThreeWhereWeightsAreSharded) {
       choices.micro_batches = micro_batches;
       choices.update = update;
       set_order(choices, Order::vertical);
-      choices.lookahead = 0;
+      choices.ahead = 0;
       choices.sharding = {.ranks = 4, .group = 4, .stage = 0};
       EXPECT_EQ(traffic_of(compiled(graph, choices)).reduced, 2 * parameters);  // everybody has the whole sum: two halves
       for (const int stage : {1, 2}) {
@@ -83,18 +83,18 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
         for (const Order order : {Order::horizontal, Order::vertical}) {
           for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
             for (const Tier tier : {Tier::device, Tier::nvme}) {
-              for (const int lookahead : {0, 2}) {
+              for (const Bytes ahead : {0 * kKiB, 512 * kKiB}) {
                 Choices choices = toy_choices(graph, tier);
-                choices.sharding = {.ranks = 6, .group = lookahead == 0 ? 6 : 3, .stage = stage};
+                choices.sharding = {.ranks = 6, .group = ahead == 0 ? 6 : 3, .stage = stage};
                 choices.update = update;
                 choices.micro_batches = 2;
                 set_order(choices, order);
-                choices.lookahead = lookahead;
-                choices.form = lookahead == 0 ? StateForm::exact : StateForm::compact;
+                choices.ahead = ahead;
+                choices.form = ahead == 0 ? StateForm::exact : StateForm::compact;
                 choices.update_chunk = 16 * 1024;
                 const Plan plan = compiled(graph, choices);
                 EXPECT_NO_THROW(validate(plan, graph))
-                    << tied << fused << stage << order_words(choices) << name_of(update) << name_of(tier) << lookahead;
+                    << tied << fused << stage << order_words(choices) << name_of(update) << name_of(tier) << ahead;
               }
             }
           }

@@ -49,14 +49,18 @@ TEST(Simulate, ALaneRunsOneOperationAfterTheOther) {
   EXPECT_EQ(prediction.bound.of_step().lane(), Lane::compute);
 }
 
-TEST(Simulate, ACommitTakesTwoSyncsAndAStepsShareOfItsCopies) {
+TEST(Simulate, AStepHasItsShareOfACommitsSyncsAndCopies) {
   Plan plan;
   plan.choices.durable_every = 4;
   plan.step.ops = {op(Lane::commit, 8, {{0, -1}})};
   plan.step.ops[0].kind = OpKind::commit;
   MachineProfile profile = machine();
   profile.nvme_sync_s = 3e-3;
-  EXPECT_NEAR(predict(plan, UnitGraph{}, profile).step_s, 2 * 3e-3 + 8e-3 / 4, kNear);
+  EXPECT_NEAR(predict(plan, UnitGraph{}, profile).step_s, (2 * 3e-3 + 8e-3) / 4, kNear);
+  plan.choices.durable_every = kSeldom;
+  EXPECT_NEAR(predict(plan, UnitGraph{}, profile).step_s, 0, kNear);
+  plan.step.ops[0].bytes = 0;
+  EXPECT_NEAR(predict(plan, UnitGraph{}, profile).step_s, 2 * 3e-3, kNear);
 }
 
 TEST(Simulate, AProductCostsItsExtraRows) {

@@ -135,6 +135,7 @@ inline UnitGraph toy_graph(const ToyShape& shape) { return ToyGraph(shape).take(
 
 inline Choices toy_choices(const UnitGraph& graph, Tier tier) {
   Choices choices;
+  choices.ahead = 256 * kKiB;  // two layers' weights
   choices.weight_tier.assign(graph.blocks.size(), tier);
   choices.optimizer_tier.assign(graph.blocks.size(), tier);
   choices.gradient_tier.assign(graph.blocks.size(), tier);

@@ -76,9 +76,8 @@ Choices mixed_choices(const UnitGraph& graph, std::uint64_t seed) {
   draw.order(choices);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
   choices.slots = any(1, 2);
-  choices.lookahead = any(0, 1, 2, 4);
+  choices.ahead = any(0 * kKiB, 64 * kKiB, 256 * kKiB, kMiB);
   choices.update_chunk = any(16 * 1024, 48 * 1024, 2 << 20);
-  choices.early_room = any(0 * kMiB, kMiB);
   if (any(0, 1) == 1) choices.sharding = {.ranks = 6, .group = any(3, 6), .stage = any(0, 1, 2, 3)};
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     choices.optimizer_tier[block] = any(Tier::device, Tier::nvme);
@@ -140,9 +139,9 @@ TEST(Waits, OrderAllThatSharesAByteInPlansThatAreFound) {
 TEST(Waits, OrderAllThatSharesAByteInInference) {
   const UnitGraph graph = toy_graph({.layers = kLayers});
   for (const Tier tier : {Tier::device, Tier::nvme}) {
-    for (const int lookahead : {0, 1, 3}) {
+    for (const Bytes ahead : {0 * kKiB, 256 * kKiB, 2 * kMiB}) {
       Choices choices = toy_choices(graph, tier);
-      choices.lookahead = lookahead;
+      choices.ahead = ahead;
       Plan plan = build_inference(graph, choices);
       pack(plan);
       derive_waits(plan);

@@ -241,6 +241,7 @@ inline Choices uniform_choices(const SmallModel& model, int graph, StateForm for
   choices.form = form;
   choices.slots = tier == Tier::nvme ? 2 : 1;
   const UnitGraph& units = graph_of(model.graphs(), choices);
+  choices.ahead = 2 * largest_weights(units, form);
   choices.weight_tier.assign(units.blocks.size(), tier);
   choices.optimizer_tier.assign(units.blocks.size(), tier);
   choices.gradient_tier.assign(units.blocks.size(), tier);

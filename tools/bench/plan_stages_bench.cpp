@@ -57,6 +57,7 @@ Choices choices_of(const UnitGraph& graph, const Outline& outline) {
   choices.micro_batches = kMicroBatches;
   set_group(choices, outline.vertical ? choices.micro_batches : 1);
   choices.clip = false;
+  choices.ahead = 2 * largest_weights(graph, choices.form);
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     tiers->assign(graph.blocks.size(), Tier::nvme);
   choices.saved.assign(graph.units.size(), Saved::spill);

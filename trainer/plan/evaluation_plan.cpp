@@ -19,6 +19,7 @@ Plan with_weights_on_device(const UnitGraph& graph, StateForm form, int blocks_o
   Choices choices;
   choices.form = form;
   choices.clip = false;
+  if (blocks_on_device < std::ssize(graph.blocks)) choices.ahead = 2 * largest_weights(graph, form);
   choices.weight_tier.assign(graph.blocks.size(), Tier::nvme);
   std::fill_n(choices.weight_tier.begin(), blocks_on_device, Tier::device);
   Plan plan = build_inference(graph, choices);

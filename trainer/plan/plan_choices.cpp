@@ -128,8 +128,7 @@ Json choices_json(const Choices& choices) {
                {"state", name_of(choices.form)},
                {"slots", choices.slots},
                {"durable_every", choices.durable_every},
-               {"lookahead", choices.lookahead},
-               {"early_room", choices.early_room},
+               {"ahead", choices.ahead},
                {"fetches_rows", choices.fetches_rows},
                {"ranks", choices.sharding.ranks},
                {"zero_group_size", choices.sharding.group},
@@ -170,8 +169,7 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.clip = fields.at("clip").boolean();
   choices.slots = static_cast<int>(fields.at("slots").integer(1, 2));
   choices.durable_every = fields.at("durable_every").integer(0, std::numeric_limits<std::int64_t>::max());
-  choices.lookahead = static_cast<int>(fields.at("lookahead").integer(0, 1 << 20));
-  choices.early_room = fields.at("early_room").integer(0, std::numeric_limits<Bytes>::max());
+  choices.ahead = fields.at("ahead").integer(0, std::numeric_limits<Bytes>::max());
   choices.update_chunk = fields.at("update_chunk").integer(kBlockElements, std::int64_t{1} << 40);
   if (choices.update_chunk % kBlockElements != 0)
     fields.at("update_chunk").refuse(fmt::format("is no multiple of {}", kBlockElements));

@@ -90,7 +90,6 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   };
   EXPECT_TRUE(offers({"--clip-grad 0"}));
   EXPECT_TRUE(offers({"--clip-grad 0", "--durability checkpoint"}));
-  EXPECT_TRUE(offers({"--device-memory 2GiB"}));
   EXPECT_TRUE(offers({"--nvme DIR"}));
 
   const auto json = nlohmann::json::parse(plan_json(run, model, options_));
@@ -107,6 +106,18 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
     EXPECT_THAT(words_of(shown),
                 HasSubstr("with --clip-grad 0 --durability checkpoint (no clipping, which changes the training"));
   }
+}
+
+// More memory is offered where the plan has the use of it.
+TEST_F(PlanLifts, TwiceTheMemoryWhereThereIsLittle) {
+  options_.memory.device_memory = 640 * kMiB;
+  const PreparedModel model(options_, Where::anywhere);
+  const PlannedRun run = planned(model);
+  ASSERT_TRUE(run.outcome.plan);
+  const std::vector<std::string> flags = {"--device-memory 1280MiB"};
+  const auto lift = std::ranges::find(run.lifts, flags, &Lift::flags);
+  ASSERT_NE(lift, run.lifts.end());
+  EXPECT_LE(1.03 * lift->step_s, run.outcome.prediction.step_s);
 }
 
 // With what is offered, a run is planned to be no slower than was said.

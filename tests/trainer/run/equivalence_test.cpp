@@ -107,7 +107,7 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
   choices.strip = 1 + one_of(choices.group);
   choices.update = static_cast<UpdateTime>(one_of(3));
   choices.slots = 1 + one_of(2);
-  choices.lookahead = one_of(6);
+  choices.ahead = one_of(6) * 32 * kKiB;
   choices.update_chunk = kBlockElements << one_of(6);
   for (Tier& t : choices.weight_tier) t = tier();
   for (Tier& t : choices.optimizer_tier) t = tier();
@@ -144,20 +144,20 @@ TEST_P(Equivalence, RowsFetchedAhead) {
     const Result in_core = reference(*small, clip);
     for (const UpdateTime update : {UpdateTime::in_backward, UpdateTime::in_next_forward}) {
       for (const int strip : {1, kMicroBatches}) {
-        for (const int lookahead : {0, 1}) {
-          Choices fetching = choices(*small, lookahead, Tier::nvme, clip);
+        for (const int ahead : {0, 1}) {
+          Choices fetching = choices(*small, ahead, Tier::nvme, clip);
           fetching.update = update;
           set_order(fetching, Order::vertical);
           fetching.strip = strip;
-          fetching.lookahead = lookahead;
-          fetching.slots = update == UpdateTime::in_next_forward ? 1 + lookahead : 1;
+          fetching.ahead = ahead * 64 * kKiB;
+          fetching.slots = update == UpdateTime::in_next_forward ? 1 + ahead : 1;
           fetching.fetches_rows = true;
           if (clip && update == UpdateTime::in_backward) {
             EXPECT_FALSE(may_fetch_rows(graph_of(small->graphs(), fetching), fetching));  // a step could not be taken back
             continue;
           }
           SCOPED_TRACE(
-              fmt::format("clipping {}, update {}, strips of {}, lookahead {}", clip, name_of(update), strip, lookahead));
+              fmt::format("clipping {}, update {}, strips of {}, {} ahead", clip, name_of(update), strip, fetching.ahead));
           const Plan plan = plan_of(*small, fetching);
           const auto named = [&](std::string_view name) {
             return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return name_of(op) == name; });
@@ -217,9 +217,9 @@ TEST_P(Equivalence, RandomPlacements) {
       const Choices start = choices(*small, trial % 2, Tier::nvme, clip);
       const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
       EXPECT_GT(plan.peak[static_cast<int>(Tier::nvme)], 0);
-      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, lookahead {}, chunks of {}, fetches rows: {}",
+      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, {} ahead, chunks of {}, fetches rows: {}",
                                order_words(plan.choices), name_of(plan.choices.update), plan.choices.slots,
-                               plan.choices.lookahead, plan.choices.update_chunk, plan.choices.fetches_rows) +
+                               plan.choices.ahead, plan.choices.update_chunk, plan.choices.fetches_rows) +
                    fmt::format(", defers {} blocks", std::ranges::count(plan.choices.deferred, Deferred::yes)));
       expect_same(train(*small, plan), in_core);
     }
@@ -264,8 +264,8 @@ TEST_P(Equivalence, PrefetchDepths) {
   const auto small = model();
   const Result in_core = reference(*small);
   std::vector<Bytes> peaks;
-  for (const int lookahead : {0, 1, 2, 3, 7, 1000}) {
-    SCOPED_TRACE(lookahead);
+  for (const Bytes ahead : {0 * kKiB, 1 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB, kGiB}) {
+    SCOPED_TRACE(ahead);
     PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB},
                         .micro_batches = kMicroBatches,
                         .clip = true,
@@ -274,10 +274,10 @@ TEST_P(Equivalence, PrefetchDepths) {
                         .parameter_tier = Tier::nvme,
                         .optimizer_tier = Tier::nvme,
                         .activations = SavedRequest::nvme,
-                        .lookahead = lookahead};
+                        .ahead = ahead};
     const PlanOutcome outcome = make_plan(small->graphs(), made_up_machine(), request);
     ASSERT_TRUE(outcome.plan);
-    EXPECT_EQ(outcome.plan->choices.lookahead, lookahead);
+    EXPECT_EQ(outcome.plan->choices.ahead, ahead);
     peaks.push_back(outcome.plan->peak[static_cast<int>(Tier::device)]);
     expect_same(train(*small, *outcome.plan), in_core);
   }

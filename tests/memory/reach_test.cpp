@@ -1,0 +1,84 @@
+// The pass that says how far ahead of its use something is read, alone: on task lists of toy graphs.
+#include "memory/passes/reach.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "memory/passes/resident_buffers.h"
+#include "memory/passes/task_list.h"
+#include "tests/memory/every_choice.h"
+
+namespace spillway {
+namespace {
+
+TaskList tasks_of(const UnitGraph& graph, const Choices& choices) {
+  Plan plan;
+  plan.choices = choices;
+  add_resident_buffers(graph, plan);
+  return step_tasks(graph, plan);
+}
+
+// An object that is taken, with its bytes, by the only task of a phase.
+TaskList chain_of(const std::vector<Bytes>& taken, Access access = Access::read) {
+  TaskList list;
+  for (const Bytes bytes : taken) {
+    const int index = static_cast<int>(list.tasks.size());
+    list.objects.push_back({.home = Tier::nvme, .bytes = bytes, .block = index});
+    list.operands.push_back({.access = access, .object = index, .bytes = bytes});
+    Task task;
+    task.op.kind = OpKind::forward;
+    task.op.lane = Lane::compute;
+    task.phase = index;
+    task.first_operand = index;
+    task.operand_count = 1;
+    list.tasks.push_back(task);
+  }
+  return list;
+}
+
+TEST(Reach, SoManyBytesAreOnTheirWayForOthers) {
+  const TaskList list = chain_of({10, 20, 30, 40, 50});
+  EXPECT_EQ(reach_of(list, 0).ahead, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(reach_of(list, 40).ahead, (std::vector<int>{0, 0, 0, 2, 3}));
+  EXPECT_EQ(reach_of(list, 50).ahead, (std::vector<int>{0, 0, 0, 1, 3}));
+  EXPECT_EQ(reach_of(list, 100).ahead, (std::vector<int>{0, 0, 0, 0, 0}));
+  // What is only read leaves nothing to be written: all that follows may be meanwhile.
+  EXPECT_EQ(reach_of(list, 40).behind, (std::vector<int>{4, 4, 4, 4, 4}));
+}
+
+TEST(Reach, AQuarterIsForWhatIsStillWritten) {
+  const TaskList list = chain_of({50, 40, 30, 20, 10}, Access::write);
+  EXPECT_EQ(reach_of(list, 0).behind, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(reach_of(list, 4 * 30).behind, (std::vector<int>{0, 2, 4, 4, 4}));
+  EXPECT_EQ(reach_of(list, 4 * 30).ahead, (std::vector<int>{0, 0, 0, 0, 0}));
+}
+
+// Strips of a phase have their unit's weights together, and they count once.
+TEST(Reach, APhaseIsOne) {
+  TaskList list = chain_of({10, 10, 10, 10});
+  list.tasks[1].phase = 0, list.operands[1].object = 0;
+  EXPECT_EQ(reach_of(list, 0).phase, (std::vector<int>{0, 0, 2, 3}));
+  EXPECT_EQ(reach_of(list, 0).ahead, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(reach_of(list, 10).ahead, (std::vector<int>{0, 0, 0, 1}));
+}
+
+TEST(Reach, HasItsLimitInEveryCombination) {
+  int lists = 0;
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    if (lists++ % 7 != 0) return;
+    const TaskList list = tasks_of(graph, choices);
+    const Reach near = reach_of(list, choices.ahead), far = reach_of(list, 2 * choices.ahead + kKiB);
+    for (int task = 0; task < std::ssize(list.tasks); ++task) {
+      const auto at = static_cast<std::size_t>(task);
+      ASSERT_LE(near.ahead[at], task);
+      ASSERT_GE(near.behind[at], task);
+      ASSERT_LE(far.ahead[at], near.ahead[at]);
+      ASSERT_GE(far.behind[at], near.behind[at]);
+    }
+  });
+  EXPECT_GT(lists, 500);
+}
+
+}  // namespace
+}  // namespace spillway
