@@ -15,8 +15,8 @@ class NetworkTasks {
 
   // What units take of a block: the weight as it rests, or as it was last gathered.
   int whole_weight(int block) const;
-  // Where weights are sharded, those of a unit are gathered as far ahead as others are read. A block whose last use is no farther
-  // back is still there. `direction`: 1 forward, -1 backward.
+  // Where weights are sharded, those of a unit are gathered beside the unit before it, if anything is read ahead. A block whose
+  // last use is no farther back is still there. `direction`: 1 forward, -1 backward.
   void gather_ahead(int unit, int direction);
   // Where the optimizer's state is sharded and weights are whole, each rank has updated its part of them.
   void gather_updated(int block, TurnSet when, int phase);
