@@ -42,16 +42,13 @@ bool same_letters(std::string_view a, std::string_view b) {
 const FamilyRow* read_family(const ConfigSection& section) {
   std::string architecture;
   if (section.has("architectures")) {
-    const Json& list = section["architectures"];
-    if (!list.is_array() || (!list.empty() && !list[0].is_string())) {
-      section.refuse("architectures", fmt::format("is {}; a list of names is allowed", shown(list)));
-    }
-    if (!list.empty()) architecture = list[0].get<std::string>();
+    const JsonPlace list = section["architectures"];
+    if (list.size() > 0) architecture = list.at(0).text();
   }
   const std::string model_type = section.text({.name = "model_type", .null = NullIs::absent}, "");
   if (model_type.empty() && architecture.empty()) {
-    throw InputError(fmt::format("{}: has neither model_type nor architectures, so it describes no model", section.file()),
-                     fmt::format("Known are {}.", known_families()));
+    section.refuse("model_type", "is missing, and so is architectures: this describes no model",
+                   fmt::format("Known are {}.", known_families()));
   }
   const std::string& named = model_type.empty() ? architecture : model_type;
   for (const FamilyRow& row : families()) {
@@ -71,7 +68,7 @@ const FamilyRow* read_family(const ConfigSection& section) {
 void refuse_partial_rotary(const ConfigSection& section) {
   constexpr const char* kKey = "partial_rotary_factor";
   if (section.has(kKey) && section.real({kKey}, 1, 0, 1) != 1)
-    section.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(section[kKey])));
+    section.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(section[kKey].json())));
 }
 
 // Keys that change the computation in a way that the family does not know.
@@ -79,7 +76,7 @@ void refuse_foreign(const ConfigSection& section, const FamilyRow& family) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     const bool known = has_experts(family) && std::string_view(key) != "n_routed_experts";
     if (!known && section.optional_whole({key}, 0, std::numeric_limits<std::int64_t>::max()).value_or(0) > 1) {
-      section.refuse(key, fmt::format("is {}: {} has no experts", shown(section[key]), family.model_type),
+      section.refuse(key, fmt::format("is {}: {} has no experts", shown(section[key].json()), family.model_type),
                      fmt::format("Mixtures of experts that are known are {}.", fmt::join(family_names(has_experts), " and ")));
     }
   }
@@ -117,12 +114,10 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
   // As in Hugging Face, the older key goes before the newer where both are there.
   const char* key = section.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   if (!section.has(key)) return;
-  if (!section[key].is_object()) section.refuse(key, fmt::format("is {}; an object or null is allowed", shown(section[key])));
   for (const char* layer_type : {"full_attention", "sliding_attention"}) {
-    if (section[key].contains(layer_type))
-      section.refuse(key, "has a RoPE of its own for each layer type, which is not supported");
+    if (section[key].has(layer_type)) section.refuse(key, "has a RoPE of its own for each layer type, which is not supported");
   }
-  const ConfigSection rope(section[key], section.file(), std::string(key) + ".");
+  const ConfigSection rope(section[key]);
   config.rope_theta = rope.real({"rope_theta"}, config.rope_theta, 1, kMaxTheta);
   refuse_partial_rotary(rope);
 
@@ -177,26 +172,24 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
   }
 
   if (!section.has("layer_types")) return;
-  const Json& types = section["layer_types"];
-  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != config.layers) {
-    section.refuse("layer_types", fmt::format("is {}; a list of {} names, one a layer, is allowed", shown(types), config.layers));
-  }
+  const JsonPlace types = section["layer_types"];
+  if (static_cast<std::int64_t>(types.size()) != config.layers)
+    types.refuse(fmt::format("is {}; a list of {} names, one a layer, is allowed", shown(types.json()), config.layers));
   for (std::size_t layer = 0; layer < types.size(); ++layer) {
-    const bool full = types[layer] == "full_attention";
-    if (!full && types[layer] != "sliding_attention") {
-      section.refuse("layer_types", fmt::format("has {} for layer {}; full_attention and sliding_attention are supported",
-                                                shown(types[layer]), layer));
+    const bool full = types.at(layer).json() == "full_attention";
+    if (!full && types.at(layer).json() != "sliding_attention") {
+      types.refuse(fmt::format("has {} for layer {}; full_attention and sliding_attention are supported",
+                               shown(types.at(layer).json()), layer));
     }
     if (!full && window == 0) {
-      section.refuse("layer_types", fmt::format("has sliding_attention for layer {}, but there is no sliding window", layer),
-                     "Set sliding_window (and, for Qwen, use_sliding_window).");
+      types.refuse(fmt::format("has sliding_attention for layer {}, but there is no sliding window", layer),
+                   "Set sliding_window (and, for Qwen, use_sliding_window).");
     }
     const std::int64_t stated = full ? 0 : window;
     if (has.rule == WindowRule::every_layer && stated != config.windows[layer]) {
-      section.refuse("layer_types",
-                     fmt::format("has full_attention for layer {}, but a {} model has its sliding_window {} in every layer",
-                                 layer, bare_name(*config.family), window),
-                     "Set sliding_window to null where no layer has one.");
+      types.refuse(fmt::format("has full_attention for layer {}, but a {} model has its sliding_window {} in every layer", layer,
+                               bare_name(*config.family), window),
+                   "Set sliding_window to null where no layer has one.");
     }
     config.windows[layer] = stated;
   }
@@ -254,12 +247,12 @@ void read_experts(const ConfigSection& section, ModelConfig& config) {
                                                    config.experts, config.mlp_width, kMaxMlpWidth));
   }
   if (section.has("decoder_sparse_step") && section.whole({"decoder_sparse_step"}, 1, 0, kMaxLayers) != 1) {
-    section.refuse("decoder_sparse_step",
-                   fmt::format("is {}; only 1 is supported: experts in every layer", shown(section["decoder_sparse_step"])));
+    section.refuse("decoder_sparse_step", fmt::format("is {}; only 1 is supported: experts in every layer",
+                                                      shown(section["decoder_sparse_step"].json())));
   }
-  if (section.has("mlp_only_layers") && !section["mlp_only_layers"].empty()) {
+  if (section.has("mlp_only_layers") && section["mlp_only_layers"].size() > 0) {
     section.refuse("mlp_only_layers", fmt::format("is {}; only an empty list is supported: experts in every layer",
-                                                  shown(section["mlp_only_layers"])));
+                                                  shown(section["mlp_only_layers"].json())));
   }
 }
 
@@ -268,7 +261,7 @@ bool read_feature(const ConfigSection& section, const Feature& feature) { return
 // Hugging Face gives the embedding padding_idx; a negative one counts from the end.
 std::int64_t read_padding_token(const ConfigSection& section, const ModelConfig& config) {
   const ConfigKey& key = config.family->keys.padding_token;
-  if (key.name == nullptr || section.is_null(key.name)) return -1;
+  if (key.name == nullptr || section[key.name].is_null()) return -1;
   const auto stated = section.optional_whole(key, -config.vocab, config.vocab - 1);
   const std::int64_t token = stated.value_or(config.family->defaults.padding_token);
   return stated && token < 0 ? token + config.vocab : token;
@@ -303,8 +296,7 @@ double ModelConfig::attention_scale(std::int64_t layer) const {
 
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file) {
   const Json json = parse_strict_json(json_text, file, kMaxConfigKeys);
-  if (!json.is_object()) throw InputError(fmt::format("{}: is {}; an object was expected", file, shown(json)));
-  const ConfigSection section(json, file);
+  const ConfigSection section(JsonPlace(json, file));
 
   ModelConfig config;
   config.family = read_family(section);

@@ -424,7 +424,7 @@ StepBound::StepBound(const Plan& plan, const UnitGraph& graph, const MachineProf
   const Places places(plan, graph, seconds_alone(plan, graph, machine));
   held_bytes_ = places.room();
   step_ = places.whole();
-  for (auto& [within, apart] : places.phases()) phases_.push_back({within, apart});
+  for (auto& [within, rest] : places.phases()) phases_.push_back({within, rest});
 }
 
 Bound StepBound::with_micro_batches(double count) const {
@@ -433,13 +433,13 @@ Bound StepBound::with_micro_batches(double count) const {
   bound.seconds = bound.within.seconds;
   for (const Phases& phases : phases_) {
     const PerLane within_s = grown(phases.within, factor);
-    const LanesBound within = lanes_.of(within_s), apart = lanes_.of(grown(phases.apart, factor));
+    const LanesBound within = lanes_.of(within_s), rest = lanes_.of(grown(phases.rest, factor));
     constexpr double no_more = 1 + 1e-6;  // than the lanes say, which is said more simply
-    if (within.seconds + apart.seconds <= no_more * bound.seconds) continue;
+    if (within.seconds + rest.seconds <= no_more * bound.seconds) continue;
     bound = {.kind = BoundKind::phases,
-             .seconds = within.seconds + apart.seconds,
+             .seconds = within.seconds + rest.seconds,
              .within = within,
-             .apart = apart,
+             .rest = rest,
              .compute_within_s = within_s[static_cast<int>(Lane::compute)],
              .held_bytes = held_bytes_};
   }

@@ -24,7 +24,7 @@ struct Bound {
   BoundKind kind = BoundKind::lanes;
   double seconds = 0;
   LanesBound within;            // lanes: all of the step; phases: between the two moments
-  LanesBound apart;             // phases: the rest of the step
+  LanesBound rest;              // phases: the rest of the step
   double compute_within_s = 0;  // phases: compute that the updates have to hide behind
   Bytes held_bytes = 0;  // phases: of their moves that device memory can hold at either moment, read before it or written after
   Lane lane() const { return within.lane; }
@@ -61,7 +61,7 @@ class StepBound {
   Bytes held_bytes_ = 0;
   StepPart step_;
   struct Phases {
-    StepPart within, apart;
+    StepPart within, rest;
   };
   std::vector<Phases> phases_;
 };

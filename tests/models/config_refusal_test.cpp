@@ -46,7 +46,7 @@ const Hostile kHostile[] = {
     {"llama", {{"attention_bias", "yes"}}, "attention_bias is \"yes\""},
     {"llama", {{"dtype", "float8"}}, "dtype is \"float8\"; float32, bfloat16 and float16"},
     {"llama", {{"dtype", "float32"}, {"torch_dtype", "bfloat16"}}, "they mean the same thing"},
-    {"llama", {{"rope_scaling", 3}}, "rope_scaling is 3; an object or null"},
+    {"llama", {{"rope_scaling", 3}}, "rope_scaling is 3; an object is allowed"},
     {"llama",
      {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}},
      "rope_scaling.type is \"dynamic\"; default, linear and llama3"},
@@ -62,7 +62,7 @@ const Hostile kHostile[] = {
     {"llama", {{"quantization_config", Json::object()}}, "quantized weights cannot be trained"},
     {"llama", {{"num_local_experts", 8}}, "num_local_experts is 8: llama has no experts"},
     {"llama", {{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForCausalLM can be trained"},
-    {"llama", {{"architectures", "LlamaForCausalLM"}}, "a list of names is allowed"},
+    {"llama", {{"architectures", "LlamaForCausalLM"}}, "an array is allowed"},
     {"mixtral", {{"num_local_experts", 0}}, "num_local_experts is 0; a whole number from 1"},
     {"mixtral", {{"num_local_experts", 4}, {"num_experts_per_tok", 5}}, "num_experts_per_tok is 5; a whole number from 1 to 4"},
     {"mixtral",
@@ -140,8 +140,8 @@ TEST(ConfigRefusals, RefusesWhatMakesNoSense) {
 TEST(ConfigRefusals, RefusesTextThatIsNoConfiguration) {
   EXPECT_THAT(refusal(std::string()), HasSubstr("is empty"));
   EXPECT_THAT(refusal(std::string("{\"model_type\": \"llama\",\n  oops}")), HasSubstr("not valid JSON at line 2, column 3"));
-  EXPECT_THAT(refusal(std::string("[1, 2]")), HasSubstr("is [1,2]; an object was expected"));
-  EXPECT_THAT(refusal(std::string("{}")), HasSubstr("neither model_type nor architectures"));
+  EXPECT_THAT(refusal(std::string("[1, 2]")), HasSubstr("is [1,2]; an object is allowed"));
+  EXPECT_THAT(refusal(std::string("{}")), HasSubstr("model_type is missing, and so is architectures"));
   EXPECT_THAT(refusal(std::string(R"({"model_type": "llama", "vocab_size": 3, "vocab_size": 4})")),
               HasSubstr("the key \"vocab_size\" is there twice"));
   EXPECT_THAT(refusal(std::string(R"({"model_type": "llama", "vocab_size": 1e999})")),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kRange = 1 << 16;  // elements read at a time, through memory on the stack's scale
+constexpr std::size_t kRange = 1 << 16;  // elements read at a time, through memory on the stack's scale
 
 // Whatever is wrong with a file that we wrote is damage, not bad input.
 SafetensorsReader opened(const std::string& path) {
@@ -28,24 +29,25 @@ SafetensorsReader opened(const std::string& path) {
 
 }  // namespace
 
-CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph)
+CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph, DType wanted)
     : path_(checkpoint_state_file(checkpoint)), graph_(graph), reader_(opened(path_)), file_(PosixFile::open_to_read(path_)) {
   const StateSums sums = read_state_sums(path_);
-  split_ = !graph.blocks.empty() && reader_.find(state_array_name(graph.blocks.front(), StateKind::low)) != nullptr;
+  is_split_ = !graph.blocks.empty() && reader_.find(state_array_name(graph.blocks.front(), StateKind::low)) != nullptr;
+  takes_low_ = is_split_ && wanted == DType::float32;
   for (const ParameterBlock& block : graph.blocks) {
-    for (const StateArray& array : state_of(block, split_ ? StateForm::exact : StateForm::fp32)) {
-      if (array.kind == StateKind::m || array.kind == StateKind::v) continue;
-      const ElementType wanted = element_type_of(array);
+    for (const StateArray& array : state_of(block, is_split_ ? StateForm::exact : StateForm::fp32)) {
+      if (array.kind != StateKind::weight && (array.kind != StateKind::low || !takes_low_)) continue;
+      const ElementType type = element_type_of(array);
       const std::string name = state_array_name(block, array.kind);
       const StoredTensor* found = reader_.find(name);
-      if (found != nullptr && found->type == wanted && found->elements == block.elements) {
+      if (found != nullptr && found->type == type && found->elements == block.elements) {
         check_state_array(sums, path_, file_, *found);
         continue;
       }
       throw InputError(
           fmt::format("{}: has {} for {}, but the model wants {} elements of {}", path_,
                       found == nullptr ? "nothing" : fmt::format("{} elements of {}", found->elements, name_of(found->type)),
-                      name, block.elements, name_of(wanted)),
+                      name, block.elements, name_of(type)),
           "The model's config.json must be the one that the run was trained with.");
     }
   }
@@ -56,41 +58,32 @@ const StoredTensor& CheckpointWeights::tensor(int block, StateKind kind) const {
 }
 
 void CheckpointWeights::refuse_what_is_not_finite(int block, std::int64_t begin, std::span<const float> values) const {
+  // By exponents, and to the end: what stops early is not done in vectors.
+  constexpr std::uint32_t kExponent = 0x7f800000u;
+  std::uint32_t found = 0;
+  for (const float value : values) found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  if (found == 0) return;
   const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
-  if (bad == values.end()) return;
   throw IoError(fmt::format("{}: element {} of {} is {}: the checkpoint is damaged", path_, begin + (bad - values.begin()),
                             graph_.blocks[block].name, *bad),
                 "Use an older checkpoint of the run.");
 }
 
-void CheckpointWeights::read_master(int block, std::int64_t begin, std::span<float> out) const {
+void CheckpointWeights::read(int block, std::int64_t begin, std::span<float> out) const {
   const StoredTensor& weight = tensor(block, StateKind::weight);
-  if (!split_) {
+  if (!is_split_) {
     file_.read(weight.offset + 4 * begin, std::as_writable_bytes(out));
-  } else {
-    const StoredTensor& low = tensor(block, StateKind::low);
-    std::vector<BFloat16> highs(static_cast<std::size_t>(std::min<std::int64_t>(kRange, static_cast<std::int64_t>(out.size()))));
-    std::vector<std::int16_t> lows(highs.size());
-    for (std::size_t at = 0; at < out.size(); at += highs.size()) {
-      const std::size_t count = std::min(highs.size(), out.size() - at);
-      const Bytes offset = 2 * (begin + static_cast<std::int64_t>(at));
-      file_.read(weight.offset + offset, std::as_writable_bytes(std::span(highs).first(count)));
-      file_.read(low.offset + offset, std::as_writable_bytes(std::span(lows).first(count)));
-      for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], lows[i]);
-    }
+    return refuse_what_is_not_finite(block, begin, out);
   }
-  refuse_what_is_not_finite(block, begin, out);
-}
-
-void CheckpointWeights::read_computed(int block, std::int64_t begin, std::span<float> out) const {
-  if (!split_) return read_master(block, begin, out);
-  const StoredTensor& weight = tensor(block, StateKind::weight);
-  std::vector<BFloat16> highs(static_cast<std::size_t>(std::min<std::int64_t>(kRange, static_cast<std::int64_t>(out.size()))));
+  std::vector<BFloat16> highs(std::min<std::size_t>(kRange, out.size()));
+  std::vector<std::int16_t> lows(highs.size(), 0);
   for (std::size_t at = 0; at < out.size(); at += highs.size()) {
     const std::size_t count = std::min(highs.size(), out.size() - at);
-    file_.read(weight.offset + 2 * (begin + static_cast<std::int64_t>(at)),
-               std::as_writable_bytes(std::span(highs).first(count)));
-    for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], 0);
+    const Bytes offset = 2 * (begin + static_cast<std::int64_t>(at));
+    file_.read(weight.offset + offset, std::as_writable_bytes(std::span(highs).first(count)));
+    if (takes_low_)
+      file_.read(tensor(block, StateKind::low).offset + offset, std::as_writable_bytes(std::span(lows).first(count)));
+    for (std::size_t i = 0; i < count; ++i) out[at + i] = join_master(highs[i], lows[i]);
   }
   refuse_what_is_not_finite(block, begin, out);
 }

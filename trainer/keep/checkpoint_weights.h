@@ -16,14 +16,14 @@ namespace spillway {
 
 class CheckpointWeights {
  public:
-  // Reads all weights once, against their checksums. InputError where the file is of another model; IoError where it is damaged.
-  CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph);
+  // As what computes in `wanted` has them: fp32 takes the masters; bf16 their high halves, where state is split, and only these
+  // are read. Reads all of them once, against their checksums. InputError where the file is of another model; IoError where it
+  // is damaged.
+  CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph, DType wanted);
 
-  // Elements [begin, begin + out.size()) of a block, as the fp32 master; padding is whatever is there. At most kWeightsRange
-  // elements at a time are sensible. IoError for a value that is not finite.
-  void read_master(int block, std::int64_t begin, std::span<float> out) const;
-  // The same of the weights that the run computed with: the master's high half where state is split, else the master.
-  void read_computed(int block, std::int64_t begin, std::span<float> out) const;
+  // Elements [begin, begin + out.size()) of a block; padding is whatever is there. At most kWeightsRange elements at a time are
+  // sensible. IoError for a value that is not finite.
+  void read(int block, std::int64_t begin, std::span<float> out) const;
 
  private:
   const StoredTensor& tensor(int block, StateKind kind) const;
@@ -33,7 +33,8 @@ class CheckpointWeights {
   const UnitGraph& graph_;
   SafetensorsReader reader_;
   PosixFile file_;
-  bool split_ = false;
+  bool is_split_ = false;
+  bool takes_low_ = false;  // of the split masters
 };
 
 }  // namespace spillway

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "memory/arena.h"
 #include "memory/error.h"
+#include "models/json_place.h"
 #include "models/posix_file.h"
 #include "nvme/commit_log.h"
 #include "nvme/content_hash.h"
@@ -87,23 +87,12 @@ std::optional<StoreLink> read_store_link(const std::string& run_directory) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const auto json = nlohmann::json::parse(read_text_file(path, kMiB), nullptr, false);
-  StoreLink link;
-  const auto damaged = [&] {
-    return IoError(fmt::format("{} is damaged: it does not say which store holds the run's state", path),
-                   "Remove the file to go on from the run's last checkpoint.");
-  };
-  if (!json.is_object() || !json.contains("store_id") || !json["store_id"].is_string() || !json.contains("directories") ||
-      !json["directories"].is_array()) {
-    throw damaged();
-  }
-  const auto id = json["store_id"].get<std::string>();
-  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), link.store_id, 16);
-  if (error != std::errc() || end != id.data() + id.size() || link.store_id == 0) throw damaged();
-  for (const auto& directory : json["directories"]) {
-    if (!directory.is_string()) throw damaged();
-    link.directories.push_back(directory.get<std::string>());
-  }
-  if (link.directories.empty()) throw damaged();
+  const JsonPlace place(json, path, "Remove the file to go on from the run's last checkpoint.", FileOf::program);
+  StoreLink link{.store_id = place.at("store_id").hash(), .directories = {}};
+  if (link.store_id == 0) place.at("store_id").refuse("is 0, which no store has");
+  const JsonPlace directories = place.at("directories");
+  if (directories.size() == 0) directories.refuse("has no entry");
+  for (std::size_t i = 0; i < directories.size(); ++i) link.directories.push_back(directories.at(i).text());
   return link;
 }
 

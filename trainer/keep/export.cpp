@@ -129,23 +129,15 @@ ExportResult export_run(const ExportOptions& options) {
   // Blocks follow from the model alone: the smallest batch has the same ones.
   const CompiledModel model =
       build_model(config, {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled});
-  const CheckpointWeights weights(checkpoint.path, model.graph);
-
   const DType dtype = options.dtype.value_or(run.precision.dtype);
+  const CheckpointWeights weights(checkpoint.path, model.graph, dtype);
   const ElementType type = dtype == DType::float32 ? ElementType::f32 : ElementType::bf16;
   const InterruptHandler interrupt;
   UnfinishedDirectory directory(place);
   {
     ShardedSafetensorsWriter writer(directory.path(), tensors_to_write(model.graph, type), options.shard_bytes);
     export_weights(
-        model.graph, type,
-        [&](int block, std::int64_t begin, std::span<float> out) {
-          if (dtype == DType::float32) {
-            weights.read_master(block, begin, out);
-          } else {
-            weights.read_computed(block, begin, out);
-          }
-        },
+        model.graph, type, [&](int block, std::int64_t begin, std::span<float> out) { weights.read(block, begin, out); },
         [&](std::string_view tensor, std::span<const std::byte> data) {
           if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: nothing was exported", "");
           writer.append(tensor, data);

@@ -73,14 +73,11 @@ void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, W
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
         continue;
       }
-      for (std::int64_t i = 0; i < elements; ++i) {
-        const SplitMaster split = split_master(master[i]);
-        high[i] = split.high;
-        low[i] = split.low;
-      }
+      for (std::int64_t i = 0; i < elements; ++i) high[i] = split_master(master[i]).high;
       executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
-      if (parts == WeightParts::master)
-        executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
+      if (parts == WeightParts::forward) continue;
+      for (std::int64_t i = 0; i < elements; ++i) low[i] = split_master(master[i]).low;
+      executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
     }
   }
 }

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
+#include "models/json_place.h"
 #include "models/posix_file.h"
 
 namespace spillway {
@@ -32,19 +32,9 @@ StateSums read_state_sums(const std::string& state_file) {
     throw IoError(fmt::format("{} is missing: nothing says whether {} is as it was written", path, state_file), kElse);
   }
   const auto json = nlohmann::json::parse(read_text_file(path, kLargestFile), nullptr, false);
-  const auto damaged = [&] {
-    return IoError(fmt::format("{} is damaged: it does not hold a checksum of 16 digits for each array", path), kElse);
-  };
-  if (!json.is_object()) throw damaged();
+  const JsonPlace place(json, path, kElse, FileOf::program);
   StateSums sums;
-  for (const auto& [array, value] : json.items()) {
-    if (!value.is_string()) throw damaged();
-    const auto digits = value.get<std::string>();
-    std::uint64_t sum = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), sum, 16);
-    if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size()) throw damaged();
-    sums[array] = sum;
-  }
+  for (const std::string& array : place.keys()) sums[array] = place.at(array).hash();
   return sums;
 }
 

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
+#include "models/json_place.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
-#include "trainer/host/json_place.h"
 #include "trainer/machine/disk_device.h"
 #include "trainer/machine/known_machines.h"
 #include "trainer/machine/rate_table.h"
@@ -41,11 +41,6 @@ double rate_from(const JsonPlace& place, const MachineRate& rate) {
   return place.number(rate.least, rate.most);
 }
 
-Instructions instructions_from(const JsonPlace& place) {
-  if (const auto known = value_of<Instructions>(place.text())) return *known;
-  place.refuse(fmt::format("is {}; widened, avx512_bf16 and amx_bf16 are known", shown_name(place.text())));
-}
-
 // Lanes that slow each other are no faster together than alone, and a drive that reads but does not write is none.
 void check_drives(const MachineProfile& profile, const JsonPlace& place) {
   const bool any = profile.nvme_read_bytes > 0;
@@ -71,7 +66,7 @@ std::string minute_from(const JsonPlace& place) {
   return text;
 }
 
-SeenDrive seen_from(const JsonPlace& place, const nlohmann::json& json) {
+SeenDrive seen_from(const JsonPlace& place) {
   SeenDrive seen;
   int rates = 0;
   for (const DriveRateName& figure : kDriveRates) {
@@ -83,7 +78,7 @@ SeenDrive seen_from(const JsonPlace& place, const nlohmann::json& json) {
   seen.at = minute_from(place.at("at"));
   seen.seconds = place.at("seconds").number(0, 1e9);
   seen.bytes = place.at("bytes").number(0, 1e18);
-  for (const auto& [key, value] : json.items()) {
+  for (const std::string& key : place.keys()) {
     if (std::ranges::find(kDriveRates, key, &DriveRateName::name) == kDriveRates.end() && key != "at" && key != "seconds" &&
         key != "bytes")
       place.at(key).refuse("is no key of what was seen of a drive");
@@ -168,14 +163,14 @@ void keep_seen(const std::filesystem::path& cache, const SeenDrive& seen) {
 
 MeasuredProfile profile_from_json(const std::string& text, const std::string& file) {
   const auto json = parse_strict_json(text, file);
-  return profile_in(JsonPlace(json, file, kHelp), json);
+  return profile_in(JsonPlace(json, file, kHelp));
 }
 
-MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json) {
+MeasuredProfile profile_in(const JsonPlace& place) {
   MeasuredProfile profile;
   profile.name = place.at("name").text();
   profile.threads = static_cast<int>(place.at("threads").integer(1, 1 << 16));
-  if (place.has("instructions")) profile.instructions = instructions_from(place.at("instructions"));
+  if (place.has("instructions")) profile.instructions = place.at("instructions").named<Instructions>();
   for (const MachineRate& rate : kMachineRates) {
     if (rate.is_optional() && !place.has(rate.name)) continue;
     profile.*rate.rate = rate_from(place.at(rate.name), rate);
@@ -189,9 +184,9 @@ MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json) {
   if (place.has("seen")) {
     const JsonPlace seen = place.at("seen");
     if (profile.nvme_read_bytes <= 0) seen.refuse("is there, but nvme_read_bytes is 0: nothing is seen of a drive that is none");
-    profile.seen = seen_from(seen, json["seen"]);
+    profile.seen = seen_from(seen);
   }
-  for (const auto& [key, value] : json.items()) {
+  for (const std::string& key : place.keys()) {
     if (!is_key(key)) place.at(key).refuse("is no key of a profile");
   }
   return profile;

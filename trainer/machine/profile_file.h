@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "memory/machine.h"
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
 #include "trainer/machine/drive_rates.h"
 #include "trainer/options/options.h"
 
@@ -21,7 +21,7 @@ namespace spillway {
 // beyond what any machine does; and for keys that mean nothing.
 MeasuredProfile profile_from_json(const std::string& text, const std::string& file);
 // The same of an entry of a file.
-MeasuredProfile profile_in(const JsonPlace& place, const nlohmann::json& json);
+MeasuredProfile profile_in(const JsonPlace& place);
 // What `--profile` names: a file, or else a known machine (known_machines.h).
 MeasuredProfile profile_named(const std::string& name_or_file);
 // Whether that is a machine which need not be this one: plans can be made for it, but nothing can be run by its budgets.

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "memory/error.h"
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/help_text.h"
 #include "trainer/options/options.h"

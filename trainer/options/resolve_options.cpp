@@ -6,7 +6,7 @@
 
 #include "memory/error.h"
 #include "models/strict_json.h"
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/validate_options.h"

@@ -50,8 +50,8 @@ std::string bound_words(const Bound& bound, const Choices& choices) {
       "{}: with what they move they then have {} of compute to hide behind, where {} {} {}; the rest of the step "
       "takes {} ({}). Device memory can hold {} of what they move, read before or written after that",
       why_updates_wait(choices), rounded_seconds(bound.compute_within_s), names_of(bound.within),
-      is_one(bound.within.lanes) ? "takes" : "take", rounded_seconds(bound.within.seconds), rounded_seconds(bound.apart.seconds),
-      names_of(bound.apart), rounded_size(bound.held_bytes));
+      is_one(bound.within.lanes) ? "takes" : "take", rounded_seconds(bound.within.seconds), rounded_seconds(bound.rest.seconds),
+      names_of(bound.rest), rounded_size(bound.held_bytes));
 }
 
 }  // namespace spillway

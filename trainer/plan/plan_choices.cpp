@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "memory/error.h"
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
+#include "models/strict_json.h"
 
 namespace spillway {
 namespace {
@@ -23,16 +24,9 @@ constexpr std::string_view kMakeOne = "Make the file with `spillway plan --forma
 constexpr std::string_view kGraphs[] = {"tiled", "fused"};
 
 int graph_named(const JsonPlace& place) {
-  for (int graph = 0; graph < 2; ++graph)
-    if (place.is_text(kGraphs[graph])) return graph;
-  place.refuse(fmt::format("is {}", place.as_said()));
-}
-
-template <typename E>
-E named(const JsonPlace& place) {
-  for (const auto& [name, value] : Names<E>::all)
-    if (place.is_text(name)) return value;
-  place.refuse(fmt::format("is {}", place.as_said()));
+  const auto* graph = std::ranges::find(kGraphs, std::string_view(place.text()));
+  if (graph == std::end(kGraphs)) place.refuse(fmt::format("is {}; tiled or fused is allowed", shown(place.json())));
+  return static_cast<int>(graph - kGraphs);
 }
 
 template <typename T>
@@ -52,11 +46,11 @@ std::vector<T> values_in(const JsonPlace& place, std::size_t size, std::initiali
   std::vector<T> values;
   for (std::size_t i = 0; i < place.size(); ++i) {
     const JsonPlace run = place.at(i);
-    if (run.size() != 2) run.refuse(fmt::format("is {}, not a value and how often it comes", run.as_said()));
+    if (run.size() != 2) run.refuse(fmt::format("is {}, not a value and how often it comes", shown(run.json())));
     const auto value = static_cast<int>(run.at(0).integer(0, 255));
     const std::int64_t count = run.at(1).integer(1, static_cast<std::int64_t>(size));
     if (std::ranges::find(allowed, value) == allowed.end() || count > static_cast<std::int64_t>(size - values.size()))
-      run.refuse(fmt::format("is {}, which cannot be here", run.as_said()));
+      run.refuse(fmt::format("is {}, which cannot be here", shown(run.json())));
     values.insert(values.end(), static_cast<std::size_t>(count), static_cast<T>(value));
   }
   if (values.size() != size)
@@ -100,8 +94,9 @@ void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, con
 
 void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
   if (fields.has("tiers")) {
-    if (const std::string all = names_of(tiers_of(Chain::device_host_nvme)).dump(); fields.at("tiers").as_said() != all)
-      fields.at("tiers").refuse(fmt::format("is {}, not {}", fields.at("tiers").as_said(), all));
+    const JsonPlace tiers = fields.at("tiers");
+    if (const std::string all = names_of(tiers_of(Chain::device_host_nvme)).dump(); tiers.json().dump() != all)
+      tiers.refuse(fmt::format("is {}, not {}", shown(tiers.json()), all));
     choices.chain = Chain::device_host_nvme;
   }
   const bool host = has_host(choices.chain);
@@ -110,8 +105,8 @@ void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& field
   choices.optimizer_tier = values_in<Tier>(fields.at("optimizer_tier"), graph.blocks.size(), host ? with_host : without);
   choices.gradient_tier = values_in<Tier>(fields.at("gradient_tier"), graph.blocks.size(), host ? with_host : without);
   if (!host) return;
-  choices.update_tier = named<Tier>(fields.at("update_on"));
-  if (choices.update_tier == Tier::nvme) fields.at("update_on").refuse(fmt::format("is {}", fields.at("update_on").as_said()));
+  choices.update_tier = fields.at("update_on").named<Tier>();
+  if (choices.update_tier == Tier::nvme) fields.at("update_on").refuse("is nvme, where nothing computes");
   choices.spill = values_in<Tier>(fields.at("spill"), graph.units.size(), below);
 }
 
@@ -157,8 +152,8 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
     parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX),
                                   graph.parameters));
   }
-  choices.update = named<UpdateTime>(fields.at("update"));
-  choices.form = named<StateForm>(fields.at("state"));
+  choices.update = fields.at("update").named<UpdateTime>();
+  choices.form = fields.at("state").named<StateForm>();
   choices.micro_batches = static_cast<int>(fields.at("micro_batches").integer(1, kMostMicroBatches));
   choices.group = static_cast<int>(fields.at("group").integer(1, choices.micro_batches));
   if (choices.micro_batches % choices.group != 0)
@@ -184,9 +179,9 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.fetches_rows = fields.at("fetches_rows").boolean();
   if (choices.fetches_rows && !may_fetch_rows(graph, choices))
     fields.at("fetches_rows").refuse("is true, but the other choices do not let rows be fetched");
-  if (!fields.at("order").is_text(order_words(choices))) {
-    fields.at("order").refuse(fmt::format("is {}, which is not what group {} is called: {}", fields.at("order").as_said(),
-                                          choices.group, order_words(choices)));
+  if (const JsonPlace order = fields.at("order"); order.text() != order_words(choices)) {
+    order.refuse(
+        fmt::format("is {}, which is not what group {} is called: {}", shown(order.json()), choices.group, order_words(choices)));
   }
   refuse_what_cannot_wait(choices, graph, fields);
   refuse_what_cannot_be_taken_back(choices, fields);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
 #include "trainer/options/flag_table.h"
 
 namespace spillway {

@@ -11,9 +11,9 @@
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/waits.h"
+#include "models/json_place.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
-#include "trainer/host/json_place.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/plan/plan_choices.h"
 #include "trainer/plan/plan_columns.h"
@@ -33,7 +33,7 @@ void refuse_other_operations(const nlohmann::json& json, const std::string& file
   for (const auto& [key, made] : columns.items()) {
     if (key == "digest") continue;  // it says less than any of the others
     const JsonPlace column = ops.at(key);
-    const nlohmann::json& found = json["ops"][key];
+    const nlohmann::json& found = column.json();
     if (!made.is_array() && found != made)
       column.refuse(fmt::format("is {}, but these choices make it {}", shown(found), made.dump()));
     if (!made.is_array()) continue;
@@ -47,7 +47,7 @@ void refuse_other_operations(const nlohmann::json& json, const std::string& file
   const JsonPlace digest = ops.at("digest");
   if (const std::string made = columns["digest"].get<std::string>(); digest.text() != made)
     digest.refuse(fmt::format("is {}, but that of these choices is {}: places of buffers, or what operations touch, differ",
-                              shown(json["ops"]["digest"]), made));
+                              shown(digest.json()), made));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ std::optional<MeasuredProfile> machine_of_plan(const std::string& file) {
   const nlohmann::json json = parse_strict_json(read_text_file(file, kMostPlanBytes), file, kMostPlanKeys);
   const JsonPlace place(json, file, kPlanWasEdited);
   if (!place.has("machine")) return std::nullopt;
-  return profile_in(place.at("machine").at("profile"), json["machine"]["profile"]);
+  return profile_in(place.at("machine").at("profile"));
 }
 
 PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& graphs, const MachineProfile& machine,

@@ -25,9 +25,9 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
   if (step && run.empty()) throw InputError("--step: found without --load, allowed: together with --load DIR");
   if (!run.empty()) {
     const LoadedCheckpoint found = step ? checkpoint_of_step(run, *step) : newest_checkpoint(run);
-    const auto checkpoint = std::make_shared<const CheckpointWeights>(found.path, graph);
+    const auto checkpoint = std::make_shared<const CheckpointWeights>(found.path, graph, graph.dtype);
     return {fmt::format("{}, step {}", run, found.step),
-            [checkpoint](int block, std::int64_t begin, std::span<float> out) { checkpoint->read_master(block, begin, out); }};
+            [checkpoint](int block, std::int64_t begin, std::span<float> out) { checkpoint->read(block, begin, out); }};
   }
   const std::string drawn = model.directory.empty() ? ", weights drawn from --seed" : "";
   return {options.model.model + drawn, weights_of_model(model, graph, options.model.seed)};

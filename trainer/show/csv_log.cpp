@@ -13,7 +13,7 @@
 
 #include "memory/error.h"
 #include "models/posix_file.h"
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
 
 namespace spillway {
 namespace {

@@ -10,10 +10,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "memory/error.h"
+#include "models/json_place.h"
 
 namespace spillway {
 namespace {
@@ -53,38 +55,23 @@ void add(std::string& line, std::string_view key, const std::optional<T>& value)
   if (value) add(line, key, *value);
 }
 
-[[noreturn]] void damaged(const std::string& where, std::string_view what) { throw IoError(fmt::format("{}: {}", where, what)); }
-
-void read(const json& value, double& into, std::string_view key, const std::string& where) {
-  if (value.is_number()) {
-    into = value.get<double>();
-    return;
-  }
-  const std::string text = value.is_string() ? value.get<std::string>() : std::string();
-  if (text != "NaN" && text != "Infinity" && text != "-Infinity") damaged(where, fmt::format("\"{}\" is not a number", key));
-  into = text == "NaN" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-  if (text.front() == '-') into = -into;
+void read(const JsonPlace& place, double& into) {
+  constexpr double most = std::numeric_limits<double>::max(), infinity = std::numeric_limits<double>::infinity();
+  const json& value = place.json();
+  into = value == "NaN"         ? std::numeric_limits<double>::quiet_NaN()
+         : value == "Infinity"  ? infinity
+         : value == "-Infinity" ? -infinity
+                                : place.number(-most, most);
 }
 
-void read(const json& value, std::int64_t& into, std::string_view key, const std::string& where) {
-  if (!value.is_number_integer()) damaged(where, fmt::format("\"{}\" is not a whole number", key));
-  into = value.get<std::int64_t>();
-}
+void read(const JsonPlace& place, std::int64_t& into) { into = place.integer(INT64_MIN, INT64_MAX); }
 
-void read(const json& value, std::string& into, std::string_view key, const std::string& where) {
-  if (!value.is_string()) damaged(where, fmt::format("\"{}\" is not a string", key));
-  into = value.get<std::string>();
-}
+void read(const JsonPlace& place, std::string& into) { into = place.text(); }
 
 template <typename T>
-void read(const json& value, std::optional<T>& into, std::string_view key, const std::string& where) {
-  read(value, into.emplace(), key, where);
+void read(const JsonPlace& place, std::optional<T>& into) {
+  if (place.is_there()) read(place, into.emplace());
 }
-
-template <typename T>
-constexpr bool kIsOptional = false;
-template <typename T>
-constexpr bool kIsOptional<std::optional<T>> = true;
 
 // Each field of a record with its key, in the order of a line.
 template <typename Record, typename Visit>
@@ -186,13 +173,9 @@ std::vector<std::string> log_keys() {
 
 StepRecord parse_log_line(std::string_view line, const std::string& where) {
   const json object = json::parse(line, nullptr, false);
-  if (!object.is_object()) damaged(where, "not a JSON object");
+  const JsonPlace place(object, where, {}, FileOf::program);
   StepRecord record;
-  for_each_field(record, [&]<typename T>(std::string_view key, T& value) {
-    const auto found = object.find(std::string(key));
-    if (found != object.end()) return read(*found, value, key, where);
-    if (!kIsOptional<T>) damaged(where, fmt::format("\"{}\" is missing", key));
-  });
+  for_each_field(record, [&](std::string_view key, auto& value) { read(place.at(key), value); });
   return record;
 }
 

@@ -12,7 +12,7 @@
 
 #include "memory/error.h"
 #include "models/strict_json.h"
-#include "trainer/host/json_place.h"
+#include "models/json_place.h"
 #include "trainer/machine/probe.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"

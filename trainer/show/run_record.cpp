@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
+#include "models/json_place.h"
 #include "models/posix_file.h"
 #include "models/strict_json.h"
-#include "trainer/host/json_place.h"
 #include "trainer/options/resolve_options.h"
 
 namespace spillway {
@@ -23,14 +23,6 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 62, kMostOperations = 1 <
 constexpr std::string_view kHelp = "The files of a run directory are written by spillway train; report takes them as they are.";
 
 nlohmann::json json_of(const std::string& file) { return parse_strict_json(read_text_file(file, kLargestFile), file, kMostKeys); }
-
-template <HasNames E>
-E named(const JsonPlace& place, std::string_view what) {
-  if (const auto value = value_of<E>(place.text())) return *value;
-  place.refuse(fmt::format("is {}, which is no {}", shown_name(place.text()), what));
-}
-
-Lane lane_of(const JsonPlace& place) { return named<Lane>(place, "lane"); }
 
 // A list with an entry for each of so many.
 JsonPlace column_of(const JsonPlace& table, std::string_view key, std::size_t count) {
@@ -87,7 +79,7 @@ void read_operations(RunRecord& run, const JsonPlace& ops) {
     const JsonPlace what = entry_at(classes, of_class.at(id));
     operation.id = static_cast<int>(id);
     operation.kind = what.at("kind").text();
-    operation.lane = lane_of(what.at("lane"));
+    operation.lane = what.at("lane").named<Lane>();
     operation.bytes = what.at("bytes").integer(0, kMostBytes);
     if (whose.at(id).integer(-1, kMostOperations) >= 0) operation.of = entry_at(names, whose.at(id)).text();
     operation.micro_batch = static_cast<int>(micro_batch.at(id).integer(-1, INT32_MAX >> 1));
@@ -111,8 +103,8 @@ StepUse use_of(const JsonPlace& plan, std::size_t operations) {
   const JsonPlace of_class = column_of(buffers, "class", count), ops = column_of(buffers, "ops", count);
   for (std::size_t i = 0; i < count; ++i) {
     const JsonPlace what = entry_at(classes, of_class.at(i));
-    BufferUse buffer{.tier = named<Tier>(what.at("tier"), "tier"),
-                     .category = named<Category>(what.at("category"), "category"),
+    BufferUse buffer{.tier = what.at("tier").named<Tier>(),
+                     .category = what.at("category").named<Category>(),
                      .bytes = what.at("bytes").integer(0, kMostBytes >> 32),
                      .ops = {}};
     for (std::size_t k = 0; k < ops.at(i).size(); ++k) {
@@ -133,7 +125,7 @@ void read_plan(RunRecord& run, const std::string& file) {
   const JsonPlace predicted = plan.at("predicted");
   run.planned_step_s = predicted.at("step_s").number(1e-9, kLongest_s);
   run.bound_s = predicted.at("bound_s").number(0, kLongest_s);
-  run.binding_lane = lane_of(predicted.at("binding_lane"));
+  run.binding_lane = predicted.at("binding_lane").named<Lane>();
   for (int t = 0; t < kTiers; ++t) {
     const JsonPlace tier = plan.at("tiers").at(name_of(static_cast<Tier>(t)));
     run.budget[t] = tier.at("budget_bytes").integer(0, kMostBytes);

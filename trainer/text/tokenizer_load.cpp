@@ -8,8 +8,9 @@
 #include <system_error>
 
 #include "memory/error.h"
+#include "models/json_place.h"
 #include "models/posix_file.h"
-#include "trainer/text/tokenizer_json.h"
+#include "models/strict_json.h"
 #include "trainer/text/tokenizer_tables.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"
@@ -145,42 +146,39 @@ RawFile read_raw(const std::string& path) {
   } catch (const json::parse_error& error) {
     throw InputError(fmt::format("{}: not valid JSON at byte {}", path, error.byte));
   }
-  if (!raw.rest.is_object()) throw InputError(fmt::format("{}: found no object, allowed: a tokenizer.json", path));
   return raw;
 }
 
-Normalization normalization_of(const json& rest, const std::string& path) {
-  if (!rest.contains("normalizer") || rest.at("normalizer").is_null()) return Normalization::none;
-  const json& normalizer = rest.at("normalizer");
-  const std::string where = path + ": normalizer";
-  const std::string type = tokenizer_json::text(normalizer, "type", where);
-  if (type == "NFC") return Normalization::nfc;
-  if (type != "Sequence") throw InputError(fmt::format("{}: found {}, allowed: NFC, a Sequence of it, null", where, type));
+Normalization normalization_of(const JsonPlace& normalizer) {
+  if (!normalizer.is_set()) return Normalization::none;
+  const auto is_nfc = [](const JsonPlace& type) {
+    if (type.text() == "NFC") return true;
+    if (type.text() == "Sequence") return false;
+    type.refuse(fmt::format("is {}; NFC, a Sequence of it and null are allowed", shown(type.json())));
+  };
+  if (is_nfc(normalizer.at("type"))) return Normalization::nfc;
+  const JsonPlace parts = normalizer.at("normalizers");
   Normalization result = Normalization::none;
-  for (const json& part : tokenizer_json::member(normalizer, "normalizers", where)) {
-    const std::string inner = tokenizer_json::text(part, "type", where);
-    if (inner != "NFC") throw InputError(fmt::format("{}: found {}, allowed: NFC, a Sequence of it, null", where, inner));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!is_nfc(parts.at(i).at("type"))) parts.at(i).refuse("is a Sequence within one; NFC is allowed");
     result = Normalization::nfc;
   }
   return result;
 }
 
-void check_model(const json& model, const RawFile& raw, const std::string& path) {
-  const std::string where = path + ": model";
+void check_model(const JsonPlace& model, const RawFile& raw) {
   // Files of GPT-2's time have no type; their merges say what they are.
-  const std::string type = model.is_object() && model.contains("type") ? tokenizer_json::text(model, "type", where)
-                           : raw.has_merges                            ? "BPE"
-                                                                       : "no type";
-  if (type != "BPE")
-    throw InputError(fmt::format("{}: found {}, allowed: BPE", where, type), "only byte-level BPE tokenizers are read");
-  if (!raw.has_vocabulary) throw InputError(fmt::format("{}: found no \"vocab\"", where));
-  if (!raw.has_merges) throw InputError(fmt::format("{}: found no \"merges\"", where));
-  if (model.contains("dropout") && !model.at("dropout").is_null() && model.at("dropout") != 0)
-    throw InputError(fmt::format("{}: found dropout {}, allowed: null", where, model.at("dropout").dump()),
-                     "with dropout the same text has other tokens each time");
+  if (const JsonPlace type = model.at("type"); type.is_there() ? type.text() != "BPE" : !raw.has_merges)
+    type.refuse(fmt::format("is {}; BPE is allowed", type.is_there() ? shown(type.json()) : "missing"),
+                "Only byte-level BPE tokenizers are read.");
+  if (!raw.has_vocabulary) model.at("vocab").refuse("is missing, or no object");
+  if (!raw.has_merges) model.at("merges").refuse("is missing, or no array");
+  if (const JsonPlace dropout = model.at("dropout"); dropout.is_set() && dropout.json() != 0)
+    dropout.refuse(fmt::format("is {}; null is allowed", shown(dropout.json())),
+                   "With dropout the same text has other tokens each time.");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (model.contains(key) && !model.at(key).is_null() && model.at(key) != "")
-      throw InputError(fmt::format("{}: found {} {}, allowed: none", where, key, model.at(key).dump()));
+    if (const JsonPlace text = model.at(key); text.is_set() && text.json() != "")
+      text.refuse(fmt::format("is {}; none is allowed", shown(text.json())));
   }
 }
 
@@ -224,11 +222,9 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
   }
 }
 
-void read_bytes_and_words(const json& json_model, const RawFile& raw, const Vocabulary& vocabulary, const std::string& path,
-                          BpeModel& model) {
-  const std::string where = path + ": model";
+void read_bytes_and_words(const JsonPlace& said, const RawFile& raw, const Vocabulary& vocabulary, BpeModel& model) {
   const ByteAlphabet alphabet;
-  model.takes_whole_words = tokenizer_json::boolean(json_model, "ignore_merges", false, where);
+  model.takes_whole_words = said.at("ignore_merges").boolean_or(false);
   if (model.takes_whole_words) model.words.reserve(raw.words.size(), raw.words.bytes());
   std::ranges::fill(model.byte_ids, WordTable::kNone);
   std::string bytes;
@@ -240,34 +236,30 @@ void read_bytes_and_words(const json& json_model, const RawFile& raw, const Voca
   }
   const bool is_complete = std::ranges::find(model.byte_ids, WordTable::kNone) == std::end(model.byte_ids);
   if (is_complete) return;
-  if (tokenizer_json::boolean(json_model, "byte_fallback", false, where)) {
-    throw InputError(
-        fmt::format("{}: found byte_fallback with a vocabulary that lacks bytes, allowed: byte_fallback false", where));
-  }
-  if (!json_model.contains("unk_token") || json_model.at("unk_token").is_null()) return;
-  const std::string unknown = tokenizer_json::text(json_model, "unk_token", where);
-  const auto found = vocabulary.id_of.find(unknown);
-  if (found == vocabulary.id_of.end())
-    throw InputError(fmt::format("{}: found unk_token {}, which the vocabulary lacks", where, json(unknown).dump()));
+  if (const JsonPlace falls_back = said.at("byte_fallback"); falls_back.boolean_or(false))
+    falls_back.refuse("is true, but the vocabulary lacks bytes; false is allowed");
+  const JsonPlace unknown = said.at("unk_token");
+  if (!unknown.is_set()) return;
+  const auto found = vocabulary.id_of.find(unknown.text());
+  if (found == vocabulary.id_of.end()) unknown.refuse(fmt::format("is {}, which the vocabulary lacks", shown(unknown.json())));
   model.unknown_id = found->second;
-  model.unknown = tokenizer_json::boolean(json_model, "fuse_unk", false, where) ? UnknownBytes::one_token_a_run
-                                                                                : UnknownBytes::one_token_each;
+  model.unknown = said.at("fuse_unk").boolean_or(false) ? UnknownBytes::one_token_a_run : UnknownBytes::one_token_each;
 }
 
 // Ids follow the reference implementation: the vocabulary's where it has the token, else the next free one.
-std::vector<AddedToken> read_added(const json& rest, Vocabulary& vocabulary, const std::string& path) {
+std::vector<AddedToken> read_added(const JsonPlace& added, Vocabulary& vocabulary) {
   std::vector<AddedToken> tokens;
-  if (!rest.contains("added_tokens") || rest.at("added_tokens").is_null()) return tokens;
-  const std::string where = path + ": added_tokens";
+  if (!added.is_set()) return tokens;
   std::int64_t next = vocabulary.size;
-  for (const json& entry : rest.at("added_tokens")) {
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    const JsonPlace entry = added.at(i);
     AddedToken token;
-    token.content = tokenizer_json::text(entry, "content", where);
-    token.is_special = tokenizer_json::boolean(entry, "special", false, where);
-    token.is_normalized = tokenizer_json::boolean(entry, "normalized", !token.is_special, where);
-    token.strips_left = tokenizer_json::boolean(entry, "lstrip", false, where);
-    token.strips_right = tokenizer_json::boolean(entry, "rstrip", false, where);
-    token.is_single_word = tokenizer_json::boolean(entry, "single_word", false, where);
+    token.content = entry.at("content").text();
+    token.is_special = entry.at("special").boolean_or(false);
+    token.is_normalized = entry.at("normalized").boolean_or(!token.is_special);
+    token.strips_left = entry.at("lstrip").boolean_or(false);
+    token.strips_right = entry.at("rstrip").boolean_or(false);
+    token.is_single_word = entry.at("single_word").boolean_or(false);
     if (token.content.empty()) continue;
     const auto same = std::ranges::find(tokens, token.content, &AddedToken::content);
     const auto known = vocabulary.id_of.find(token.content);
@@ -278,11 +270,9 @@ std::vector<AddedToken> read_added(const json& rest, Vocabulary& vocabulary, con
     }
     token.id = static_cast<std::int32_t>(known != vocabulary.id_of.end() ? known->second : next);
     if (token.id >= next) next = token.id + 1;
-    const json& id = tokenizer_json::member(entry, "id", where);
-    if (!id.is_number_integer() || id != token.id) {
-      throw InputError(fmt::format("{}: found the id {} of {}, allowed: {}, as the vocabulary has it", where, id.dump(),
-                                   json(token.content).dump(), token.id));
-    }
+    const JsonPlace id = entry.at("id");
+    if (id.integer(0, kMostIds - 1) != token.id)
+      id.refuse(fmt::format("is {}, but that of {} is {}", id.json().dump(), shown_name(token.content), token.id));
     vocabulary.ids = std::max<std::int64_t>(vocabulary.ids, token.id + 1);
     tokens.push_back(std::move(token));
   }
@@ -371,11 +361,11 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
 TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
   const std::string path = file_of(given).string();
   const RawFile raw = read_raw(path);
-  const json model = tokenizer_json::member(raw.rest, "model", path);
-  check_model(model, raw, path);
+  const JsonPlace file(raw.rest, path), model = file.at("model");
+  check_model(model, raw);
   TokenizerTables tables{.path = path,
-                         .normalization = normalization_of(raw.rest, path),
-                         .splitter = Splitter(raw.rest.contains("pre_tokenizer") ? raw.rest.at("pre_tokenizer") : json(), path),
+                         .normalization = normalization_of(file.at("normalizer")),
+                         .splitter = Splitter(file.at("pre_tokenizer"), path),
                          .model = {},
                          .added = {},
                          .raw_finder = {},
@@ -393,8 +383,8 @@ TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
   }
   vocabulary.size = static_cast<std::int64_t>(vocabulary.id_of.size());
   read_merges(raw, vocabulary, path, tables.model);
-  read_bytes_and_words(model, raw, vocabulary, path, tables.model);
-  tables.added = read_added(raw.rest, vocabulary, path);
+  read_bytes_and_words(model, raw, vocabulary, tables.model);
+  tables.added = read_added(file.at("added_tokens"), vocabulary);
   make_finders(tables);
   make_bytes(raw, vocabulary.ids, tables);
   if (raw.rest.contains("post_processor")) add_leading(raw.rest.at("post_processor"), vocabulary.ids, tables.leading);

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
-#include "trainer/text/tokenizer_json.h"
+#include "models/strict_json.h"
 #include "trainer/text/tokenizer_newer.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"
@@ -92,16 +92,18 @@ class Regex {
 
 enum class Behavior : std::uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
-Behavior behavior_of(const std::string& name, const std::string& where) {
-  if (name == "Isolated") return Behavior::isolated;
-  if (name == "Removed") return Behavior::removed;
-  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
-  if (name == "MergedWithNext") return Behavior::merged_with_next;
-  if (name == "Contiguous") return Behavior::contiguous;
-  throw InputError(
-      fmt::format("{}: found behavior {}, allowed: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous", where,
-                  json(name).dump()));
-}
+}  // namespace
+
+template <>
+struct Names<Behavior> {
+  static constexpr Named<Behavior> all[] = {{"Isolated", Behavior::isolated},
+                                            {"Removed", Behavior::removed},
+                                            {"MergedWithPrevious", Behavior::merged_with_previous},
+                                            {"MergedWithNext", Behavior::merged_with_next},
+                                            {"Contiguous", Behavior::contiguous}};
+};
+
+namespace {
 
 // Puts matches and what lies between them together as the behavior says; words come out as soon as they are known.
 class Joiner {
@@ -178,8 +180,12 @@ class Joiner {
 
 struct Splitter::Stage {
   enum class Kind : std::uint8_t { regex, literal, digits, prefix_space };
-  Kind kind = Kind::regex;
-  Behavior behavior = Behavior::isolated;
+  Stage(Kind which, Behavior does) : kind(which), behavior(does) {}
+  static std::unique_ptr<Stage> of_regex(std::string_view pattern, Behavior behavior, const std::string& origin);
+  static std::unique_ptr<Stage> of_split(const JsonPlace& part, const std::string& origin);
+
+  const Kind kind;
+  const Behavior behavior;
   bool is_inverted = false;
   std::unique_ptr<Regex> regex;
   std::string literal;
@@ -246,74 +252,67 @@ Splitter& Splitter::operator=(Splitter&&) noexcept = default;
 namespace {
 
 // Of a Sequence its members, else the one that it is.
-std::vector<const json*> parts_of(const json& pre_tokenizer, const std::string& where) {
-  if (!pre_tokenizer.is_object() || pre_tokenizer.value("type", "") != "Sequence") return {&pre_tokenizer};
-  const json& list = tokenizer_json::member(pre_tokenizer, "pretokenizers", where);
-  if (!list.is_array()) throw InputError(fmt::format("{}: \"pretokenizers\" is not a list", where));
-  std::vector<const json*> parts;
-  for (const json& part : list) parts.push_back(&part);
+std::vector<JsonPlace> parts_of(const JsonPlace& pre_tokenizer) {
+  if (!pre_tokenizer.is_set() || pre_tokenizer.at("type").text() != "Sequence") return {pre_tokenizer};
+  const JsonPlace list = pre_tokenizer.at("pretokenizers");
+  std::vector<JsonPlace> parts;
+  for (std::size_t i = 0; i < list.size(); ++i) parts.push_back(list.at(i));
   return parts;
 }
 
 }  // namespace
 
-Splitter::Splitter(const json& pre_tokenizer, const std::string& origin) {
-  const std::string where = origin + ": pre_tokenizer";
+std::unique_ptr<Splitter::Stage> Splitter::Stage::of_regex(std::string_view pattern, Behavior behavior,
+                                                           const std::string& origin) {
+  auto stage = std::make_unique<Stage>(Kind::regex, behavior);
+  stage->regex = std::make_unique<Regex>(pattern, origin);
+  for (const std::string_view mark : {"(?<", "\\A", "\\G", "\\B", "\\K", "\\b", "^"}) {
+    // A caret at the head of a class looks at nothing.
+    for (std::size_t at = pattern.find(mark); at != pattern.npos; at = pattern.find(mark, at + 1))
+      stage->looks_behind = stage->looks_behind || mark != "^" || at == 0 || pattern[at - 1] != '[';
+  }
+  return stage;
+}
+
+std::unique_ptr<Splitter::Stage> Splitter::Stage::of_split(const JsonPlace& part, const std::string& origin) {
+  const auto behavior = part.at("behavior").named<Behavior>();
+  const JsonPlace pattern = part.at("pattern");
+  std::unique_ptr<Stage> stage;
+  if (pattern.has("Regex")) {
+    stage = of_regex(pattern.at("Regex").text(), behavior, origin);
+  } else if (pattern.has("String")) {
+    stage = std::make_unique<Stage>(Kind::literal, behavior);
+    stage->literal = pattern.at("String").text();
+    if (stage->literal.empty()) pattern.refuse("is the empty string");
+  } else {
+    pattern.refuse("has neither a Regex nor a String");
+  }
+  stage->is_inverted = part.at("invert").boolean_or(false);
+  return stage;
+}
+
+Splitter::Splitter(const JsonPlace& pre_tokenizer, const std::string& origin) {
   bool is_byte_level = false;
-  const auto add_regex = [&](std::string_view pattern, Behavior behavior, bool is_inverted) {
-    auto stage = std::make_unique<Stage>();
-    stage->regex = std::make_unique<Regex>(pattern, origin);
-    stage->behavior = behavior;
-    stage->is_inverted = is_inverted;
-    for (const std::string_view mark : {"(?<", "\\A", "\\G", "\\B", "\\K", "\\b", "^"}) {
-      // A caret at the head of a class looks at nothing.
-      for (std::size_t at = pattern.find(mark); at != pattern.npos; at = pattern.find(mark, at + 1))
-        stage->looks_behind = stage->looks_behind || mark != "^" || at == 0 || pattern[at - 1] != '[';
-    }
-    stages_.push_back(std::move(stage));
-  };
-  for (const json* part : parts_of(pre_tokenizer, where)) {
-    if (!part->is_object())
-      throw InputError(fmt::format("{}: found {}, allowed: a byte-level pre-tokenizer", where, part->dump()));
-    const std::string type = tokenizer_json::text(*part, "type", where);
-    if (is_byte_level) throw InputError(fmt::format("{}: found {} after ByteLevel, allowed: ByteLevel as the last", where, type));
-    if (type == "Split") {
-      const json pattern = tokenizer_json::member(*part, "pattern", where);
-      const Behavior behavior = behavior_of(tokenizer_json::text(*part, "behavior", where), where);
-      const bool is_inverted = tokenizer_json::boolean(*part, "invert", false, where);
-      if (pattern.is_object() && pattern.contains("Regex")) {
-        add_regex(tokenizer_json::text(pattern, "Regex", where), behavior, is_inverted);
-      } else if (pattern.is_object() && pattern.contains("String")) {
-        auto stage = std::make_unique<Stage>();
-        stage->kind = Stage::Kind::literal;
-        stage->literal = tokenizer_json::text(pattern, "String", where);
-        if (stage->literal.empty()) throw InputError(fmt::format("{}: found a Split by the empty string", where));
-        stage->behavior = behavior;
-        stage->is_inverted = is_inverted;
-        stages_.push_back(std::move(stage));
-      } else {
-        throw InputError(fmt::format("{}: found the pattern {} in Split, allowed: Regex, String", where, pattern.dump()));
-      }
-    } else if (type == "Digits") {
-      auto stage = std::make_unique<Stage>();
-      stage->kind = Stage::Kind::digits;
-      stage->behavior =
-          tokenizer_json::boolean(*part, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous;
-      stages_.push_back(std::move(stage));
-    } else if (type == "ByteLevel") {
+  for (const JsonPlace& part : parts_of(pre_tokenizer)) {
+    const JsonPlace type = part.at("type");
+    if (is_byte_level) type.refuse(fmt::format("is {} after ByteLevel, which comes last", shown(type.json())));
+    if (type.text() == "Split") {
+      stages_.push_back(Stage::of_split(part, origin));
+    } else if (type.text() == "Digits") {
+      const bool each = part.at("individual_digits").boolean_or(false);
+      stages_.push_back(std::make_unique<Stage>(Stage::Kind::digits, each ? Behavior::isolated : Behavior::contiguous));
+    } else if (type.text() == "ByteLevel") {
       is_byte_level = true;
-      if (tokenizer_json::boolean(*part, "add_prefix_space", true, where)) {
-        auto stage = std::make_unique<Stage>();
-        stage->kind = Stage::Kind::prefix_space;
-        stages_.push_back(std::move(stage));
-      }
-      if (tokenizer_json::boolean(*part, "use_regex", true, where)) add_regex(kByteLevelPattern, Behavior::isolated, false);
+      if (part.at("add_prefix_space").boolean_or(true))
+        stages_.push_back(std::make_unique<Stage>(Stage::Kind::prefix_space, Behavior::isolated));
+      if (part.at("use_regex").boolean_or(true))
+        stages_.push_back(Stage::of_regex(kByteLevelPattern, Behavior::isolated, origin));
     } else {
-      throw InputError(fmt::format("{}: found {}, allowed: Split, Digits, ByteLevel, and a Sequence of them", where, type),
-                       "only byte-level tokenizers are read");
+      type.refuse(fmt::format("is {}; Split, Digits, ByteLevel and a Sequence of them are allowed", shown(type.json())),
+                  "Only byte-level tokenizers are read.");
     }
   }
-  if (!is_byte_level) throw InputError(fmt::format("{}: found no ByteLevel, allowed: byte-level tokenizers", where));
+  if (!is_byte_level) pre_tokenizer.refuse("has no ByteLevel", "Only byte-level tokenizers are read.");
   has_safe_cuts_ = finds_safe_cuts();
 }
 

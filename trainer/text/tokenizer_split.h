@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "memory/parallel.h"
+#include "models/json_place.h"
 
 namespace spillway {
 
@@ -31,7 +31,7 @@ class SplitScratch {
 class Splitter {
  public:
   // `origin` (a file name) is for messages. Refuses every stage that it does not know, by name.
-  Splitter(const nlohmann::json& pre_tokenizer, const std::string& origin);
+  Splitter(const JsonPlace& pre_tokenizer, const std::string& origin);
   ~Splitter();
   Splitter(Splitter&&) noexcept;
   Splitter& operator=(Splitter&&) noexcept;

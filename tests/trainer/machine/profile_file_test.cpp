@@ -106,7 +106,7 @@ TEST(ProfileFile, EachBadEntryIsNamed) {
     profile[key] = value;
     EXPECT_REFUSED(profile_from_json(profile.dump(), "p"), InputError, part);
   };
-  refused("gemm_bf16_flops", 0, "gemm_bf16_flops is 0, not a number from");
+  refused("gemm_bf16_flops", 0, "gemm_bf16_flops is 0; a number from");
   refused("gemm_bf16_flops", 400, "gemm_bf16_flops is 400");  // meant as GFLOP/s
   refused("shared_compute", 1.5, "shared_compute is 1.5");
   refused("operation_s", 20, "operation_s is 20");
@@ -164,7 +164,7 @@ TEST(ProfileFile, EachBadEntryOfWhatWasSeenIsNamed) {
   refused(with("nvme_write_bytes", "fast"), "seen.nvme_write_bytes is ");
   refused(with("at", "yesterday"), "seen.at is \"yesterday\", not a time");
   refused(with("at", "2026-11-23T09:00Z\u001b[2J"), "seen.at is ");
-  refused(with("at", 5), "seen.at is 5, not a text");
+  refused(with("at", 5), "seen.at is 5; a string is allowed");
   refused(with("seconds", -1), "seen.seconds is -1");
   refused(with("bytes", json()), "seen.bytes is null");
   refused(with("nvme_read_requests", 100), "seen.nvme_read_requests is no key");

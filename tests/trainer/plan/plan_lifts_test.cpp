@@ -70,8 +70,8 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   EXPECT_GT(1.15 * bound.seconds, prediction.step_s);
   EXPECT_EQ(bound.kind, BoundKind::phases);
   EXPECT_EQ(bound.lane(), Lane::nvme_read);
-  EXPECT_EQ(bound.apart.lane, Lane::compute);
-  EXPECT_NEAR(bound.seconds, bound.within.seconds + bound.apart.seconds, 1e-9);
+  EXPECT_EQ(bound.rest.lane, Lane::compute);
+  EXPECT_NEAR(bound.seconds, bound.within.seconds + bound.rest.seconds, 1e-9);
   EXPECT_LT(bound.compute_within_s, bound.within.seconds);
   EXPECT_EQ(bound_name(bound, choices), "norm");
   const std::string words = bound_words(bound, choices);

@@ -116,8 +116,8 @@ TEST(Log, DamageIsNamed) {
   const std::string good = to_log_line(record_of(1)) + "\n";
   for (const char* line : {"", "x", "[]", "{}", "{\"step\": 1.5}", "{\"step\": \"1\"}", "{\"step\": 1, \"loss\": \"big\"}"}) {
     const std::string path = directory.file("log.jsonl", good + line + "\n" + good);
-    EXPECT_REFUSED(read_log(path), IoError, "log.jsonl line 2: ");
-    EXPECT_REFUSED(LogWriter(path, 5), IoError, "log.jsonl line 2: ");
+    EXPECT_REFUSED(read_log(path), IoError, "log.jsonl line 2 is damaged: ");
+    EXPECT_REFUSED(LogWriter(path, 5), IoError, "log.jsonl line 2 is damaged: ");
   }
   EXPECT_REFUSED(read_log(directory.path() + "/none"), IoError, "none");
   EXPECT_REFUSED(LogWriter("/nonexistent/log.jsonl", 0), IoError, "/nonexistent/log.jsonl");

@@ -122,32 +122,33 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
     const std::string path = changed(directory, "qwen2", change);
     EXPECT_REFUSED(Tokenizer::load(path), InputError, part);
   };
-  refused([](json& f) { f["model"]["type"] = "Unigram"; }, "model: found Unigram, allowed: BPE");
-  refused([](json& f) { f["model"] = {{"type", "WordPiece"}, {"vocab", {{"a", 0}}}}; }, "found WordPiece");
+  refused([](json& f) { f["model"]["type"] = "Unigram"; }, "model.type is \"Unigram\"; BPE is allowed");
+  refused([](json& f) { f["model"] = {{"type", "WordPiece"}, {"vocab", {{"a", 0}}}}; }, "model.type is \"WordPiece\"");
   refused([](json& f) { f["model"]["dropout"] = 0.1; }, "dropout");
   refused([](json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }, "end_of_word_suffix");
-  refused([](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, "normalizer: found NFKC");
+  refused([](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, "normalizer.type is \"NFKC\"");
   refused(
       [](json& f) {
         f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
       },
-      "found Lowercase");
-  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer: found Metaspace");
-  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Digits"}}; }, "found no ByteLevel");
-  refused([](json& f) { f["pre_tokenizer"] = nullptr; }, "pre_tokenizer: found null");
+      "normalizer.normalizers[0].type is \"Lowercase\"");
+  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer.type is \"Metaspace\"");
+  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Digits"}}; }, "pre_tokenizer has no ByteLevel");
+  refused([](json& f) { f["pre_tokenizer"] = nullptr; }, "pre_tokenizer is null");
   refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
           "is not valid: end pattern with unmatched");
-  refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; }, "behavior \"Odd\"");
+  refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; },
+          "behavior is \"Odd\"; one of Isolated, Removed");
   refused([](json& f) { f["model"]["merges"].push_back({"a"}); }, "merge ");
   refused([](json& f) { f["model"]["merges"].push_back(3); }, "merge ");
   refused([](json& f) { f["model"]["merges"].push_back({"q", "zzz"}); }, "which the vocabulary lacks");
   refused([](json& f) { f["model"]["vocab"]["zz"] = -1; }, "found the id -1 of \"zz\"");
   refused([](json& f) { f["model"]["vocab"]["zz"] = 4'000'000'000; }, "found the id 4000000000");
-  refused([](json& f) { f["model"].erase("vocab"); }, "found no \"vocab\"");
-  refused([](json& f) { f["added_tokens"][1]["id"] = 7; }, "found the id 7 of \"<|im_start|>\"");
-  refused([](json& f) { f["added_tokens"][1].erase("content"); }, "found no \"content\"");
+  refused([](json& f) { f["model"].erase("vocab"); }, "model.vocab is missing");
+  refused([](json& f) { f["added_tokens"][1]["id"] = 7; }, "added_tokens[1].id is 7, but that of \"<|im_start|>\" is");
+  refused([](json& f) { f["added_tokens"][1].erase("content"); }, "added_tokens[1].content is missing");
   EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "{\"model\": ")), InputError, "not valid JSON at byte");
-  EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "[]")), InputError, "allowed: a tokenizer.json");
+  EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "[]")), InputError, "the file is []; an object is allowed");
   EXPECT_REFUSED(Tokenizer::load(directory.path() + "/none.json"), InputError, "there is no such file");
 }
 
@@ -179,7 +180,7 @@ TEST(Tokenizer, KnowsTheCharactersOfUnicode16) {
   for (const std::int32_t c : {0x897, 0x1c89, 0x10d69, 0x13bb4, 0x2ebf0}) EXPECT_TRUE(is_word(c)) << c;
   for (const std::int32_t c : {0x1b4e, 0x10d8e, 0x1fae9}) EXPECT_FALSE(is_word(c)) << c;
   const auto words_of = [](const json& pre_tokenizer, std::string_view text) {
-    const Splitter splitter(pre_tokenizer, "here");
+    const Splitter splitter(JsonPlace(pre_tokenizer, "here"), "here");
     SplitScratch scratch = splitter.scratch();
     std::vector<std::string> words;
     splitter.split(text, scratch, [&](std::string_view word) { words.emplace_back(word); });
