@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace spillway {
 namespace {
 
 constexpr Bytes kBehind = 4;
+constexpr Bytes kOwn = 2;  // a lane that writes an object reads at the same time, and others stand before it
 
 // What each task takes, or leaves: an object counts once in a phase of compute, one of a strip with each task.
 std::vector<Bytes> bytes_of_tasks(const TaskList& list, Access not_by) {
@@ -31,10 +33,17 @@ std::vector<Bytes> bytes_of_tasks(const TaskList& list, Access not_by) {
 
 }  // namespace
 
+int Reach::behind(int task, Bytes bytes) const {
+  if (kept == 0) return task;
+  const Bytes most = left[static_cast<std::size_t>(task)] + std::max(kept, kOwn * bytes);
+  return static_cast<int>(std::upper_bound(left.begin() + task, left.end(), most) - left.begin()) - 1;
+}
+
 Reach reach_of(const TaskList& list, Bytes ahead) {
   const int tasks = static_cast<int>(list.tasks.size());
   Reach reach;
-  for (std::vector<int>* of : {&reach.ahead, &reach.phase, &reach.behind}) of->resize(list.tasks.size());
+  for (std::vector<int>* of : {&reach.ahead, &reach.phase}) of->resize(list.tasks.size());
+  reach.left.resize(list.tasks.size());
   const std::vector<Bytes> taken = bytes_of_tasks(list, Access::write), left = bytes_of_tasks(list, Access::read);
   Bytes between = 0;
   for (int task = 0, first = 0; task < tasks; ++task) {
@@ -42,12 +51,8 @@ Reach reach_of(const TaskList& list, Bytes ahead) {
     reach.ahead[static_cast<std::size_t>(task)] = first;
     between += taken[static_cast<std::size_t>(task)];
   }
-  between = 0;
-  for (int task = tasks - 1, last = task; task >= 0; --task) {
-    for (; last > task && (between > ahead / kBehind || ahead == 0); --last) between -= left[static_cast<std::size_t>(last)];
-    reach.behind[static_cast<std::size_t>(task)] = last;
-    between += left[static_cast<std::size_t>(task)];
-  }
+  reach.kept = ahead / kBehind;
+  std::partial_sum(left.begin(), left.end(), reach.left.begin());
   int phase = -1, begin = 0;
   for (int task = 0; task < tasks; ++task) {
     const Task& of = list.tasks[static_cast<std::size_t>(task)];

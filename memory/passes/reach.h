@@ -10,15 +10,20 @@
 namespace spillway {
 
 struct Reach {
-  std::vector<int> ahead;   // a task: the first one before which what it wants may be fetched
-  std::vector<int> phase;   // the first one of its phase of compute, whose tasks want their unit's weights together
-  std::vector<int> behind;  // the last one through which its buffers stay reserved, where another lane still uses them
+  std::vector<int> ahead;  // a task: the first one before which what it wants may be fetched
+  std::vector<int> phase;  // the first one of its phase of compute, whose tasks want their unit's weights together
+  // The last task through which a buffer stays reserved behind this one while so many bytes of it are written; 0: it is only read.
+  int behind(int task, Bytes bytes) const;
+
+  std::vector<Bytes> left;  // by the tasks up to this one
+  Bytes kept = 0;           // what may be left before a buffer has another user, a large one's own bytes aside
 };
 
 // A fetch for a task is issued so early that what the tasks from there on take before it is no more than `ahead` bytes: that much
 // is on its way for others first. Buffers are kept for the tasks behind it that leave a quarter of that: writes keep up, or
-// nothing does. Arrays of a block count wherever they rest, since what does not move takes time, too; other objects count where
-// they move. With 0 nothing is fetched before the task that wants it.
+// nothing does; but a large object takes its own time, and what leaves twice as much as it does comes before its buffer is
+// another's. Arrays of a block count wherever they rest, since what does not move takes time, too; other objects count where they
+// move. With 0 nothing is fetched before the task that wants it.
 Reach reach_of(const TaskList& list, Bytes ahead);
 
 }  // namespace spillway

@@ -113,7 +113,7 @@ class Finder {
     for (std::size_t i = first; i < found_.size(); ++i) {
       Residency& residency = found_[i];
       // A user that is not compute runs late: its buffer must not make the next units wait.
-      residency.free_after = is_compute(residency.last) ? residency.last.task : reach_.behind[residency.last.task];
+      residency.free_after = is_compute(residency.last) ? residency.last.task : reach_.behind(residency.last.task, 0);
       if (is_home) {
         residency.saved_in = 0;
         continue;
@@ -173,7 +173,7 @@ class Finder {
     if ((residency.used_in & kEveryTurn) == kPendingTurn && choices_.update == UpdateTime::in_backward)
       earliest = std::max(earliest, std::min(fetches_end_, residency.first.task));
     residency.fetch_at = std::max(ahead_of(residency.first.task), earliest);
-    if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_.behind[residency.last_change]);
+    if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_.behind(residency.last_change, object_->bytes));
   }
 
   // What moves to and from the residencies of a tier are uses of the next towards the home. There they only count where the

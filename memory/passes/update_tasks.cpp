@@ -68,7 +68,15 @@ UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
 
 void UpdateTasks::issue(const Quota& quota) {
   issue(due_, quota.due, quota.last_phase);
-  issue(late_, quota.late, kAnyPhase);
+  // Block after block: between pieces that lie apart the weight, which comes whole, would go and come again.
+  late_owed_ += quota.late;
+  while (!late_.empty()) {
+    const auto is_same = [block = late_.front().block](const UpdatePiece& piece) { return piece.block == block; };
+    const auto pieces = static_cast<std::size_t>(std::ranges::find_if_not(late_, is_same) - late_.begin());
+    if (pieces > late_owed_) break;
+    issue(late_, pieces, kAnyPhase);
+    late_owed_ -= pieces;
+  }
 }
 
 // --- gradients ---

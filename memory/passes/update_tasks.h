@@ -76,6 +76,7 @@ class UpdateTasks {
   const std::vector<std::int64_t> norm_words_;  // where a block's begin; at last the open nodes
   UpdateQueue due_;                             // by phase
   UpdateQueue late_;                            // of blocks that are looked up, where nothing else waits for them
+  std::size_t late_owed_ = 0;                   // pieces of these that were to be issued by now, less those that were
   std::vector<char> queued_;                    // blocks whose update has been
 };
 

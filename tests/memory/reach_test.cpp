@@ -37,6 +37,14 @@ TaskList chain_of(const std::vector<Bytes>& taken, Access access = Access::read)
   return list;
 }
 
+// Of buffers of so many bytes, behind each task.
+std::vector<int> behind(const TaskList& list, Bytes ahead, Bytes bytes = 0) {
+  const Reach reach = reach_of(list, ahead);
+  std::vector<int> last;
+  for (int task = 0; task < std::ssize(list.tasks); ++task) last.push_back(reach.behind(task, bytes));
+  return last;
+}
+
 TEST(Reach, SoManyBytesAreOnTheirWayForOthers) {
   const TaskList list = chain_of({10, 20, 30, 40, 50});
   EXPECT_EQ(reach_of(list, 0).ahead, (std::vector<int>{0, 1, 2, 3, 4}));
@@ -44,14 +52,22 @@ TEST(Reach, SoManyBytesAreOnTheirWayForOthers) {
   EXPECT_EQ(reach_of(list, 50).ahead, (std::vector<int>{0, 0, 0, 1, 3}));
   EXPECT_EQ(reach_of(list, 100).ahead, (std::vector<int>{0, 0, 0, 0, 0}));
   // What is only read leaves nothing to be written: all that follows may be meanwhile.
-  EXPECT_EQ(reach_of(list, 40).behind, (std::vector<int>{4, 4, 4, 4, 4}));
+  EXPECT_EQ(behind(list, 40), (std::vector<int>{4, 4, 4, 4, 4}));
 }
 
 TEST(Reach, AQuarterIsForWhatIsStillWritten) {
   const TaskList list = chain_of({50, 40, 30, 20, 10}, Access::write);
-  EXPECT_EQ(reach_of(list, 0).behind, (std::vector<int>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(reach_of(list, 4 * 30).behind, (std::vector<int>{0, 2, 4, 4, 4}));
+  EXPECT_EQ(behind(list, 0), (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(behind(list, 4 * 30), (std::vector<int>{0, 2, 4, 4, 4}));
   EXPECT_EQ(reach_of(list, 4 * 30).ahead, (std::vector<int>{0, 0, 0, 0, 0}));
+}
+
+TEST(Reach, ALargeObjectIsKeptForAsLongAsItIsWritten) {
+  const TaskList list = chain_of({50, 40, 30, 20, 10}, Access::write);
+  EXPECT_EQ(behind(list, 4 * 30, 15), behind(list, 4 * 30));
+  EXPECT_EQ(behind(list, 4 * 30, 20), (std::vector<int>{1, 2, 4, 4, 4}));
+  EXPECT_EQ(behind(list, 4 * 30, 45), (std::vector<int>{3, 4, 4, 4, 4}));
+  EXPECT_EQ(behind(list, 0, 45), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
 // Strips of a phase have their unit's weights together, and they count once.
@@ -72,9 +88,10 @@ TEST(Reach, HasItsLimitInEveryCombination) {
     for (int task = 0; task < std::ssize(list.tasks); ++task) {
       const auto at = static_cast<std::size_t>(task);
       ASSERT_LE(near.ahead[at], task);
-      ASSERT_GE(near.behind[at], task);
+      ASSERT_GE(near.behind(task, 0), task);
+      ASSERT_GE(near.behind(task, kMiB), near.behind(task, 0));
       ASSERT_LE(far.ahead[at], near.ahead[at]);
-      ASSERT_GE(far.behind[at], near.behind[at]);
+      ASSERT_GE(far.behind(task, 0), near.behind(task, 0));
     }
   });
   EXPECT_GT(lists, 500);
