@@ -2,9 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "memory/error.h"
-#include "nvme/store_file.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
@@ -38,7 +38,12 @@ int scrub_checkpoints(const std::string& run, const std::vector<std::int64_t>& s
 }
 
 int scrub_store(const std::vector<std::string>& given) {
-  for (const std::string& directory : given) check_store_directory(directory);
+  for (const std::string& directory : given) {
+    std::error_code error;
+    if (std::filesystem::is_directory(directory, error)) continue;
+    throw InputError(fmt::format("--store {}: {}", directory, error ? error.message() : "not a directory"),
+                     "Give a run directory, or the --nvme directories of a run.");
+  }
   if (given.size() == 1 && !read_store_link(given.front())) {
     if (const auto steps = checkpoint_steps(given.front()); !steps.empty()) return scrub_checkpoints(given.front(), steps);
   }

@@ -12,7 +12,7 @@ namespace spillway {
 struct Reach {
   std::vector<int> ahead;  // a task: the first one before which what it wants may be fetched
   std::vector<int> phase;  // the first one of its phase of compute, whose tasks want their unit's weights together
-  // The last task through which a buffer stays reserved behind this one while so many bytes of it are written; 0: it is only read.
+  // The last task through which a buffer stays reserved behind this one, of which so many bytes are still written. 0: it is read.
   int behind(int task, Bytes bytes) const;
 
   std::vector<Bytes> left;  // by the tasks up to this one

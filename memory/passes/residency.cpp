@@ -136,9 +136,7 @@ class Finder {
     takes_contents_ = has_contents && tier != object_->home;
   }
 
-  int ahead_of(int task) const {
-    return of_micro_batch_ ? reach_.ahead[task] : std::min(reach_.ahead[task], reach_.phase[task]);
-  }
+  int ahead_of(int task) const { return of_micro_batch_ ? reach_.ahead[task] : std::min(reach_.ahead[task], reach_.phase[task]); }
 
   // A use that would be fetched for before the last one is over is served by the same buffer.
   bool joins(const Residency& residency, const Use& use) const {
@@ -173,7 +171,8 @@ class Finder {
     if ((residency.used_in & kEveryTurn) == kPendingTurn && choices_.update == UpdateTime::in_backward)
       earliest = std::max(earliest, std::min(fetches_end_, residency.first.task));
     residency.fetch_at = std::max(ahead_of(residency.first.task), earliest);
-    if (residency.is_saved()) residency.free_after = std::max(residency.free_after, reach_.behind(residency.last_change, object_->bytes));
+    if (residency.is_saved())
+      residency.free_after = std::max(residency.free_after, reach_.behind(residency.last_change, object_->bytes));
   }
 
   // What moves to and from the residencies of a tier are uses of the next towards the home. There they only count where the

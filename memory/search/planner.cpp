@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "memory/error.h"
@@ -14,9 +15,9 @@ namespace spillway {
 
 namespace {
 
-// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A plan that is so near to
-// what the least compute takes is good enough.
-constexpr std::size_t kRefined = 8;
+// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest; and those of them whose
+// details are weighed until none gains. A plan that is so near to what the least compute takes is good enough.
+constexpr std::size_t kRefined = 8, kPolished = 2;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
 constexpr std::size_t kSpent = 1'300'000, kSpentOnSample = 700'000;
@@ -219,12 +220,16 @@ class Search {
       if (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample) vary_details(found[i], tried[i]);
     }
     if (is_sample_ || found.empty()) return;
-    // What one detail is worth depends on the others: the fastest has each weighed again for as long as that gains.
-    const auto fastest = std::ranges::min_element(found, {}, &Ranked::seconds) - found.begin();
-    Ranked& again = found[static_cast<std::size_t>(fastest)];
-    for (double before = std::numeric_limits<double>::infinity(); again.seconds < before;) {
-      before = again.seconds;
-      vary_details(again, tried[static_cast<std::size_t>(fastest)]);
+    // What one detail is worth depends on the others: the fastest have each weighed again for as long as that gains.
+    std::vector<std::size_t> order(found.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return found[i].seconds; });
+    order.resize(std::min(order.size(), kPolished));
+    for (const std::size_t i : order) {
+      for (double before = std::numeric_limits<double>::infinity(); found[i].seconds < before;) {
+        before = found[i].seconds;
+        vary_details(found[i], tried[i]);
+      }
     }
   }
 

@@ -59,6 +59,7 @@ class DamagedRuns(RefusalTest):
             shutil.rmtree(run_.path)
             shutil.copytree(kept, run_.path)
         self.assertGreater(refused, 35)
+        self.check_refusal(run("verify", "--store", f"{run_.path}/none"), 2, "none: No such file or directory")
         scrubbed = run("verify", "--store", run_.path)
         self.assertEqual(scrubbed.code, 0, str(scrubbed))
         self.assertIn("checkpoint of step 2", scrubbed.out)

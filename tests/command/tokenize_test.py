@@ -113,7 +113,8 @@ class Tokenize(CommandTest):
         self.refused("a .bin has tokens already", *gpt2, self.file("t2.bin", b""))
         unigram = json.loads((DATA / "gpt2.json").read_text())
         unigram["model"]["type"] = "Unigram"
-        self.refused("found Unigram, allowed: BPE", "--tokenizer", self.file("unigram.json", json.dumps(unigram)), text)
+        self.refused("model.type is \"Unigram\"; BPE is allowed", "--tokenizer",
+                     self.file("unigram.json", json.dumps(unigram)), text)
         self.assertIn("--out: not given", tokenize(*gpt2, text).stderr)
 
     def test_an_interruption_leaves_nothing(self):

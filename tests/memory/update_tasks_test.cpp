@@ -68,6 +68,29 @@ TEST(UpdateTasks, LieBetweenTheGradientAndTheNextUse) {
   EXPECT_GT(pieces, 1000);
 }
 
+// The weight comes whole: between pieces that lie apart it would go and come again.
+TEST(UpdateTasks, PiecesOfABlockThatOnlyLooksUpComeTogether) {
+  int together = 0;
+  for_every_choice([&](const UnitGraph& graph, const Choices& given) {
+    if (!given.fetches_rows || !defers_all(given)) return;
+    Choices choices = given;
+    choices.update_chunk = kBlockElements;
+    const auto [plan, list] = listed(graph, choices);
+    int block = -1, passes = 0;
+    for (const Task& task : list.tasks) {
+      if (task.op.kind == OpKind::forward || task.op.kind == OpKind::backward) ++passes;
+      if (!updates_block(task.op) || !keeps_rows_apart(graph, choices, task.op.block)) continue;
+      if (block == task.op.block) {
+        ASSERT_EQ(passes, 0) << "block " << block;
+        ++together;
+      }
+      block = task.op.block;
+      passes = 0;
+    }
+  });
+  EXPECT_GT(together, 100);
+}
+
 // A layer's pieces are shared out among the strips of others, not issued all at once between two of them.
 TEST(UpdateTasks, ComeAtAnEvenPace) {
   const UnitGraph graph = toy_graph({.layers = 6, .layer_elements = 512 * 1024});

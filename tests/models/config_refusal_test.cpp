@@ -113,7 +113,7 @@ const Hostile kHostile[] = {
     {"gemma2", {{"sliding_window", 0}}, "sliding_window is 0"},
     {"gemma2", {{"sliding_window", -4096}}, "sliding_window is -4096"},
     {"gemma2", {{"sliding_window", nullptr}}, "sliding_window is null, but all layers except one in 2 have a window"},
-    {"gemma2", {{"layer_types", "sliding_attention"}}, "a list of 4 names, one a layer"},
+    {"gemma2", {{"layer_types", "sliding_attention"}}, "layer_types is \"sliding_attention\"; an array is allowed"},
     {"gemma2", {{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}, "a list of 4 names, one a layer"},
     {"gemma2",
      {{"layer_types", {"sliding_attention", "full_attention", "sliding_attention", 4}}},
