@@ -1,15 +1,18 @@
 """What README.md says of the program: its commands, its flags, and the figures of its two recipes.
 
-Not here: the two scripts that it begins with (they are run whole), benchmarks (tools/bench/README.md).
+Not here: the two scripts that it begins with, but for the words that the first ends with; benchmarks (tools/bench/README.md).
 """
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 import unittest
 
-from harness import CommandTest, run
+from harness import CommandTest, Golden, run
 
-README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+ROOT = pathlib.Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 # Figures are rounded there, and plans become a little better without README being the place to look.
 NEAR = 0.03
 MODELS = {"path/to/Qwen2.5-0.5B": "qwen2.5-0.5b", "path/to/Llama-3.1-8B": "llama-3.1-8b"}
@@ -56,6 +59,22 @@ class Readme(CommandTest):
         compact = re.search(r"With `(--state compact --durability checkpoint)`: "
                             r"([\d.]+) s, ([\d.]+) GiB, ([\d.]+) GiB, ([\d.]+) TB", re.sub(r"\s+", " ", figures[1]))
         self.check(self.planned(server, *compact.group(1).split()), *map(float, compact.groups()[1:]))
+
+    def test_the_summary_that_quickstart_ends_with(self):
+        golden = Golden("llama3_rope", self.directory)
+        # Three turns of the program, and one; what rests on NVMe is seen to move.
+        for micro_batches in (4, 1):
+            flags = golden.flags(train_iters=3, micro_batch_size=1, global_batch_size=micro_batches, order="horizontal",
+                                 optimizer_tier="nvme", nvme=self.fresh_directory())
+            run_ = self.train(flags)
+            told = subprocess.run([sys.executable, ROOT / "tools/run_summary", run_.path], capture_output=True, text=True)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertIn("What happened in 3 steps", told.stdout)
+            for title in ("as planned, ", "as it ran \\(step 3\\), "):
+                rows = re.search(rf"(?s){title}[\d.]+ s\n(.*?)\n\S", told.stdout).group(1)
+                for lane, letters in (("compute", "fb"), ("nvme_read", "r"), ("nvme_write", "w"), ("update", "u")):
+                    row = re.search(rf"(?m)^  {lane} +\d+ %  (.*)$", rows).group(1)
+                    self.assertTrue(any(letter in row for letter in letters), rows)
 
     def test_its_commands_and_flags_are_there(self):
         table = README.split("| command |")[1].split("\n\n")[0]
