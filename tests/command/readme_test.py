@@ -1,6 +1,7 @@
 """What README.md says of the program: its commands, its flags, and the figures of its two recipes.
 
-Not here: the two scripts that it begins with, but for the words that the first ends with; benchmarks (tools/bench/README.md).
+Not here: the two scripts that it begins with, but for the words that the first ends with; benchmarks
+(tools/bench/README.md).
 """
 import pathlib
 import re
@@ -62,12 +63,13 @@ class Readme(CommandTest):
 
     def test_the_summary_that_quickstart_ends_with(self):
         golden = Golden("llama3_rope", self.directory)
-        # Three turns of the program, and one; what rests on NVMe is seen to move.
+        # Several turns of the program, and one; what rests on NVMe is seen to move.
         for micro_batches in (4, 1):
             flags = golden.flags(train_iters=3, micro_batch_size=1, global_batch_size=micro_batches, order="horizontal",
                                  optimizer_tier="nvme", nvme=self.fresh_directory())
             run_ = self.train(flags)
-            told = subprocess.run([sys.executable, ROOT / "tools/run_summary", run_.path], capture_output=True, text=True)
+            script = [sys.executable, ROOT / "tools/run_summary", run_.path]
+            told = subprocess.run(script, capture_output=True, text=True)
             self.assertEqual(told.returncode, 0, told.stderr)
             self.assertIn("What happened in 3 steps", told.stdout)
             for title in ("as planned, ", "as it ran \\(step 3\\), "):
