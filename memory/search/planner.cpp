@@ -170,8 +170,8 @@ class Search {
     std::vector<Ranked> found = best_of_each_kind(ranking_);
     std::stable_partition(found.begin(), found.end(), [](const Ranked& ranked) { return !ranked.is_again; });
     if (is_sample_) found = each_order_in_turn(found);
-    found.resize(std::min(found.size(), kRefined));
     if (is_sample_) return refine(found);
+    found.resize(std::min(found.size(), kRefined));
     const PairRunner by_itself = one_after_the_other;
     std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
     for (Search& half : halves) half.begin_after(*this);
@@ -217,7 +217,10 @@ class Search {
       const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &found[i], [&](const Ranked& before) {
                                         return before.outline.ordered_alike(found[i].outline);
                                       });
-      if (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample) vary_details(found[i], tried[i]);
+      if (i < kRefined && (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample))
+        vary_details(found[i], tried[i]);
+      else
+        take_details(found[i], std::ranges::min_element(found, {}, &Ranked::seconds)->outline);
     }
     if (is_sample_ || found.empty()) return;
     // What one detail is worth depends on the others: the fastest have each weighed again for as long as that gains.
@@ -231,6 +234,14 @@ class Search {
         vary_details(found[i], tried[i]);
       }
     }
+  }
+
+  // Weighs the outline once more, with the details of the best: what is good for one is often good for another.
+  void take_details(const Ranked& ranked, const Outline& from) {
+    Outline trial = ranked.outline;
+    trial.ahead = from.ahead, trial.fill = from.fill, trial.update_chunk = from.update_chunk;
+    trial.fetches_rows = from.fetches_rows && ranked.outline.fetches_rows;
+    if (!is_spent() && trial != ranked.outline) consider(trial, filling_.fill(trial, &ranked.filled));
   }
 
   // Weighs the outline with one detail changed, then the next; a change that gains stays. `tried`: what has been weighed of it.
