@@ -82,13 +82,13 @@ enum class Index : std::uint8_t { none, rows };
 
 // Turns of a step, by what they are. A step of one turn has one that is both the first and the last.
 using TurnSet = std::uint8_t;
-inline constexpr TurnSet kPendingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
-inline constexpr TurnSet kFirstTurn = 2 | kPendingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
+inline constexpr TurnSet kWaitingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
+inline constexpr TurnSet kFirstTurn = 2 | kWaitingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
                          kEveryTurn = kFirstTurn | kAfterFirst;
 // Nor are these of a step: the program is gone through for the updates that wait alone, or for a commit alone.
-inline constexpr TurnSet kFlush = 16, kCommitAlone = 32, kWaitingUpdates = kPendingTurn | kFlush, kAlways = kEveryTurn | kFlush;
-constexpr TurnSet turn_set(int turn, int turns, bool pending) {
-  const int first = turn > 0 ? 0 : pending ? kFirstTurn : kFirstTurn & ~kPendingTurn;
+inline constexpr TurnSet kFlush = 16, kCommitAlone = 32, kWaitingUpdates = kWaitingTurn | kFlush, kAlways = kEveryTurn | kFlush;
+constexpr TurnSet turn_set(int turn, int turns, bool updates_wait) {
+  const int first = turn > 0 ? 0 : updates_wait ? kFirstTurn : kFirstTurn & ~kWaitingTurn;
   const int last = turn + 1 == turns ? kLastTurn : 0;
   return static_cast<TurnSet>(first + last > 0 ? first | last : kMiddleTurns);
 }

@@ -8,8 +8,8 @@
 
 #include "memory/error.h"
 #include "models/config_section.h"
-#include "models/posix_file.h"
-#include "models/strict_json.h"
+#include "files/posix_file.h"
+#include "files/strict_json.h"
 
 namespace spillway {
 namespace {

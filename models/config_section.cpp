@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/strict_json.h"
+#include "files/strict_json.h"
 
 namespace spillway {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "files/json_place.h"
 #include "models/family.h"
-#include "models/json_place.h"
 
 namespace spillway {
 

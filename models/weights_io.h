@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "files/safetensors.h"
+#include "files/safetensors_writer.h"
 #include "memory/unit.h"
 #include "models/config.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
 
 namespace spillway {
 

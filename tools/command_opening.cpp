@@ -5,8 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"

@@ -11,7 +11,7 @@ def times_in_step(when, turns):
     if when == "every":
         return turns
     words = when.split(", ")
-    return ("first" in words or "pending" in words) + ("middle" in words) * (turns - 2) + ("last" in words)
+    return ("first" in words or "waiting" in words) + ("middle" in words) * (turns - 2) + ("last" in words)
 
 
 def operations(plan, shown=0):

@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"

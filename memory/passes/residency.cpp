@@ -168,7 +168,7 @@ class Finder {
     if (!has_next && !wanted_elsewhere) residency.saved_in &= object_->lasts;
     int earliest = ready_after + 1;
     // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
-    if ((residency.used_in & kEveryTurn) == kPendingTurn && choices_.update == UpdateTime::in_backward)
+    if ((residency.used_in & kEveryTurn) == kWaitingTurn && choices_.update == UpdateTime::in_backward)
       earliest = std::max(earliest, std::min(fetches_end_, residency.first.task));
     residency.fetch_at = std::max(ahead_of(residency.first.task), earliest);
     if (residency.is_saved())

@@ -43,8 +43,8 @@ void RowTasks::fetch(const Strip& strip) {
     return object;
   };
   int gradient = -1;
-  for (const TurnSet when : {kEveryTurn, kPendingTurn}) {
-    if (when == kPendingTurn && !defers_all(choices)) break;  // no update waits
+  for (const TurnSet when : {kEveryTurn, kWaitingTurn}) {
+    if (when == kWaitingTurn && !defers_all(choices)) break;  // no update waits
     Task& task = add_task(OpKind::move, Lane::nvme_read, strip);
     task.op.when = when;
     for (const StateArray& array : state()) {
@@ -102,7 +102,7 @@ void RowTasks::after_backward(int unit) {
     // The gradients of these are known: they are zero but for rows that follow. Their updates go evenly beside all of the
     // backward.
     for (const int lookup : lookups_) {
-      if (!is_tied(block_of(lookup))) updates_.queue_late(block_of(lookup), kEveryTurn, to_.phase + unit - touched_at_);
+      if (!is_tied(block_of(lookup))) updates_.queue_lookup(block_of(lookup), kEveryTurn, to_.phase + unit - touched_at_);
     }
   }
   for (const int block : to_.graph.units[unit].gradient_blocks) {

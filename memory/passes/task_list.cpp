@@ -17,7 +17,7 @@ class Builder {
   Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : to_(graph, plan, purpose) {}
 
   TaskList step() {
-    if (defers_any(to_.choices)) updates_.queue_pending();
+    if (defers_any(to_.choices)) updates_.queue_waiting();
     if (!defers_all(to_.choices)) commit();
     if (rows_.are_fetched()) {
       for (const Strip& strip : to_.strips) rows_.fetch(strip);

@@ -7,17 +7,17 @@ namespace spillway {
 
 // --- dealing out ---
 
-void UpdateTasks::queue_pending() {
+void UpdateTasks::queue_waiting() {
   const Choices& choices = to_.choices;
   for (int unit = 0; unit < to_.units(); ++unit) {
     for (const int block : to_.graph.units[unit].blocks) {
-      const bool late = keeps_rows_apart(to_.graph, choices, block);
-      if (!defers(choices, block) || queued_[block] || (late && to_.graph.units[unit].lookup.rows > 0)) continue;
-      queue_in(late ? late_ : due_, block, kWaitingUpdates, unit + 1);
+      const bool is_lookup = keeps_rows_apart(to_.graph, choices, block);
+      if (!defers(choices, block) || queued_[block] || (is_lookup && to_.graph.units[unit].lookup.rows > 0)) continue;
+      queue_in(is_lookup ? lookups_ : due_, block, kWaitingUpdates, unit + 1);
     }
   }
   for (int block = 0; block < to_.blocks(); ++block) {
-    if (defers(choices, block) && !queued_[block]) queue_late(block, kWaitingUpdates, to_.units());
+    if (defers(choices, block) && !queued_[block]) queue_lookup(block, kWaitingUpdates, to_.units());
   }
 }
 
@@ -32,8 +32,10 @@ void UpdateTasks::queue_in(UpdateQueue& queue, int block, TurnSet when, int phas
 
 void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int last_phase) {
   for (; most > 0 && !queue.empty() && queue.front().phase <= last_phase; --most) {
-    // A late piece that comes early is not held for the unit that it is due with.
-    if (&queue == &late_) queue.front().phase = to_.phase;
+    if (&queue == &lookups_) {
+      queue.front().phase = to_.phase;  // one that comes early is not held for the unit that it is due with
+      if (lookups_owed_ > 0) --lookups_owed_;
+    }
     update(queue.front());
     queue.pop_front();
   }
@@ -41,13 +43,13 @@ void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int last_phase) {
 
 void UpdateTasks::issue_due() {
   issue(due_, due_.size(), to_.phase);
-  issue(late_, late_.size(), to_.phase);
+  issue(lookups_, lookups_.size(), to_.phase);
 }
 
 void UpdateTasks::issue_all() { issue(due_, due_.size(), kAnyPhase); }
 
 void UpdateTasks::issue_looked_up() {
-  issue(late_, late_.size(), kAnyPhase);
+  issue(lookups_, lookups_.size(), kAnyPhase);
   while (std::ranges::any_of(due_, [&](const UpdatePiece& piece) { return block_of(piece.block).looked_up; }))
     issue(due_, 1, to_.phase);
 }
@@ -58,10 +60,10 @@ UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
   if (!are_dealt_out()) return quota;
   const auto share = [](std::size_t pieces, std::size_t over) { return (pieces + over - 1) / over; };
   quota.due = share(quota.due, static_cast<std::size_t>(tasks));
-  // Nothing wants the late ones before they are due: they go evenly beside all that comes before.
-  if (!late_.empty()) {
-    const int phases = std::max(1, late_.back().phase - to_.phase);
-    quota.late = share(late_.size(), static_cast<std::size_t>(phases) * static_cast<std::size_t>(tasks));
+  // Nothing wants lookups before they are due: they go evenly beside all that comes before.
+  if (!lookups_.empty()) {
+    const int phases = std::max(1, lookups_.back().phase - to_.phase);
+    quota.lookups = share(lookups_.size(), static_cast<std::size_t>(phases) * static_cast<std::size_t>(tasks));
   }
   return quota;
 }
@@ -69,13 +71,12 @@ UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
 void UpdateTasks::issue(const Quota& quota) {
   issue(due_, quota.due, quota.last_phase);
   // Block after block: between pieces that lie apart the weight, which comes whole, would go and come again.
-  late_owed_ += quota.late;
-  while (!late_.empty()) {
-    const auto is_same = [block = late_.front().block](const UpdatePiece& piece) { return piece.block == block; };
-    const auto pieces = static_cast<std::size_t>(std::ranges::find_if_not(late_, is_same) - late_.begin());
-    if (pieces > late_owed_) break;
-    issue(late_, pieces, kAnyPhase);
-    late_owed_ -= pieces;
+  lookups_owed_ += quota.lookups;
+  while (!lookups_.empty()) {
+    const auto is_same = [block = lookups_.front().block](const UpdatePiece& piece) { return piece.block == block; };
+    const auto pieces = static_cast<std::size_t>(std::ranges::find_if_not(lookups_, is_same) - lookups_.begin());
+    if (pieces > lookups_owed_) break;
+    issue(lookups_, pieces, kAnyPhase);
   }
 }
 

@@ -32,14 +32,14 @@ class UpdateTasks {
 
   // Of the step before. Forward units run in order, one phase each: each block's update goes with the first unit that uses it.
   // Where a lookup has its rows without the block, that is the head that shares it, or at last the end of the forward.
-  void queue_pending();
-  // All pieces of a block's update, by phase.
+  void queue_waiting();
+  // All pieces of a block's update, by phase. queue_lookup: of one that is only looked up, whose rows do not wait for it.
   void queue(int block, TurnSet when, int phase) { queue_in(due_, block, when, phase); }
-  void queue_late(int block, TurnSet when, int phase) { queue_in(late_, block, when, phase); }
+  void queue_lookup(int block, TurnSet when, int phase) { queue_in(lookups_, block, when, phase); }
   // What is queued for phases up to this one.
   void issue_due();
   void issue_all();
-  // All that is late, and so much of the rest that no block that is looked up is left.
+  // All lookups, and so much of the rest that no block that is looked up is left.
   void issue_looked_up();
 
   // Else they are issued together, when their block's are due: what is least in the device's memory at a time.
@@ -48,7 +48,7 @@ class UpdateTasks {
   // their moves then run beside compute, and what compute reads is not stuck behind a burst of them.
   struct Quota {
     int last_phase;
-    std::size_t due, late;
+    std::size_t due, lookups;
   };
   Quota quota(int last_phase, int tasks) const;
   void issue(const Quota& quota);
@@ -75,8 +75,8 @@ class UpdateTasks {
   NetworkTasks& network_;
   const std::vector<std::int64_t> norm_words_;  // where a block's begin; at last the open nodes
   UpdateQueue due_;                             // by phase
-  UpdateQueue late_;                            // of blocks that are looked up, where nothing else waits for them
-  std::size_t late_owed_ = 0;                   // pieces of these that were to be issued by now, less those that were
+  UpdateQueue lookups_;                         // of blocks that are looked up, where nothing else waits for them
+  std::size_t lookups_owed_ = 0;                // pieces of these that were to be issued by now, less those that were
   std::vector<char> queued_;                    // blocks whose update has been
 };
 

@@ -1,11 +1,11 @@
 // A saved plan's choices, and the plan that they make, which must hold together whatever they are.
 #include <nlohmann/json.hpp>
 
+#include "files/strict_json.h"
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/validate.h"
 #include "memory/passes/waits.h"
-#include "models/strict_json.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/memory/toy_graph.h"
 #include "trainer/plan/plan_choices.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "models/safetensors.h"
-#include "models/safetensors_header.h"
+#include "files/safetensors.h"
+#include "files/safetensors_header.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

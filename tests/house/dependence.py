@@ -19,13 +19,14 @@ import functions
 # folder -> the folders it may include from, besides itself
 MAY_USE = {
     "memory": set(),
-    "models": {"memory"},
+    "files": {"memory"},
+    "models": {"memory", "files"},
     "nvme": {"memory"},
     "collectives": {"memory"},
     "offload": {"memory", "models", "nvme", "collectives"},
-    "trainer": {"memory", "models", "nvme", "collectives", "offload"},
-    "tools": {"memory", "models", "nvme", "collectives", "offload", "trainer"},
-    "tests": {"memory", "models", "nvme", "collectives", "offload", "trainer", "tools"},
+    "trainer": {"memory", "files", "models", "nvme", "collectives", "offload"},
+    "tools": {"memory", "files", "models", "nvme", "collectives", "offload", "trainer"},
+    "tests": {"memory", "files", "models", "nvme", "collectives", "offload", "trainer", "tools"},
 }
 
 # A folder that is divided into rooms: each may include from itself and from those before it. All its sources lie in

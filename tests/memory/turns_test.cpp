@@ -12,22 +12,22 @@ namespace {
 
 TEST(Turns, AreFirstMiddleOrLast) {
   for (const int turns : {1, 2, 3, 7}) {
-    int middle = 0, pending = 0;
+    int middle = 0, waiting = 0;
     for (int turn = 0; turn < turns; ++turn) {
       const TurnSet set = turn_set(turn, turns, true), without = turn_set(turn, turns, false);
       EXPECT_NE(set & kEveryTurn, 0);
       EXPECT_EQ((set & kFirstTurn) != 0, turn == 0);
       EXPECT_EQ((set & kLastTurn) != 0, turn + 1 == turns);
-      EXPECT_EQ(without & kPendingTurn, 0);
-      EXPECT_EQ(without | kPendingTurn, set | kPendingTurn);
+      EXPECT_EQ(without & kWaitingTurn, 0);
+      EXPECT_EQ(without | kWaitingTurn, set | kWaitingTurn);
       middle += (set & kMiddleTurns) != 0 ? 1 : 0;
-      pending += (set & kPendingTurn) != 0 ? 1 : 0;
+      waiting += (set & kWaitingTurn) != 0 ? 1 : 0;
     }
     EXPECT_EQ(middle, std::max(0, turns - 2));
-    EXPECT_EQ(pending, 1);
+    EXPECT_EQ(waiting, 1);
     EXPECT_EQ(times_in(kEveryTurn, turns), turns);
     EXPECT_EQ(times_in(kLastTurn, turns), 1);
-    EXPECT_EQ(times_in(kPendingTurn, turns), 1);
+    EXPECT_EQ(times_in(kWaitingTurn, turns), 1);
   }
   EXPECT_EQ(times_in(kAfterFirst, 7), 6);
   EXPECT_EQ(times_in(kEveryTurn & ~kLastTurn, 7), 6);

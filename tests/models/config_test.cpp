@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 #include "tests/models/config_testing.h"
 #include "tests/models/counted.h"
 

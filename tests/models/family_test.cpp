@@ -8,7 +8,7 @@
 #include <set>
 
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 #include "tests/models/in_core_runner.h"
 #include "tests/models/small_families.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "files/safetensors.h"
 #include "models/config.h"
-#include "models/safetensors.h"
 #include "tests/models/in_core_runner.h"
 
 namespace spillway::testing {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <random>
 
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 #include "tests/models/in_core_runner.h"
 #include "tests/models/small_families.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two builds of spillway beside each other: is the new one as fast, in and out of core, reading and writing text?
 
-    tools/bench/two_binaries.py OLD NEW [--cases in-core|out-of-core|generate|all] [--only TEXT] [--nvme DIR]
+    tools/bench/two_binaries.py OLD NEW [--cases in-core|out-of-core|generate|scripts|all] [--only TEXT] [--nvme DIR]
                                 [--rounds N] [--steps N] [--sequence N] [--aim R]
 
 Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
@@ -21,6 +21,7 @@ import sys
 import time
 
 import common
+import out_of_core
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,12 @@ CASES = [
     Speaking("generate", "prefill", 960, 1),
     Speaking("generate", "decode", 16, 200),
 ]
+# Those of out_of_core.py and deepspeed.py, in core those of speed_of_light.py, too. They take hours.
+CASES += [
+    Training("scripts", case.model, case.micro_batch, case.global_batch,
+             (*NO_CLIP, "--state", case.state, "--durability", "checkpoint", *case.flags), case.device_memory)
+    for case in out_of_core.SMALL + out_of_core.LARGE
+] + [Training("scripts", "llama-3.2-1b", 2, 8, NO_CLIP, "1GiB")]
 
 
 class Comparison:
@@ -128,7 +135,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=pathlib.Path, help="the program of before")
     parser.add_argument("new", type=pathlib.Path, help="the program of now")
-    parser.add_argument("--cases", choices=["in-core", "out-of-core", "generate", "all"], default="all")
+    parser.add_argument("--cases", choices=["in-core", "out-of-core", "generate", "scripts", "all"], default="all",
+                        help="all but those of other scripts (default), or one kind")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name has this")
     parser.add_argument("--nvme", type=pathlib.Path, help="where state that does not fit goes (a temporary directory)")
     parser.add_argument("--directory", type=pathlib.Path, help="where temporary files go, all removed at the end")
@@ -140,7 +148,8 @@ def main():
     for program in (arguments.old, arguments.new):
         if not os.access(program, os.X_OK):
             common.fail(f"{program}: there is no such program")
-    cases = [case for case in CASES if arguments.cases in ("all", case.group) and arguments.only in case.name()]
+    groups = {"in-core", "out-of-core", "generate"} if arguments.cases == "all" else {arguments.cases}
+    cases = [case for case in CASES if case.group in groups and arguments.only in case.name()]
     if not cases:
         common.fail(f"--only {arguments.only}: no case has this in its name")
     results = []

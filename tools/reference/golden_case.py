@@ -31,6 +31,12 @@ CASES = {
     "qwen2_window": lambda: transformers.Qwen2Config(
         **SHAPE, use_sliding_window=True, sliding_window=5, max_window_layers=1, tie_word_embeddings=True,
         rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+    # Norms of heads that are stored around 0, and a rotation of its own for layers with a window.
+    "gemma3": lambda: transformers.Gemma3TextConfig(
+        **SHAPE, head_dim=20, query_pre_attn_scalar=24, sliding_window=7,
+        layer_types=["sliding_attention", "full_attention"],
+        rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
+                             full_attention=dict(rope_type="linear", rope_theta=500.0, factor=2.0))),
 }
 STEPS, BATCH, SEQUENCE, SEED = 12, 2, 32, 17
 SETTINGS = {"optimizer": {"name": "AdamW", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1},
@@ -40,11 +46,12 @@ TOLERANCES = {"losses": 2e-4, "grad_norms": 1e-3, "logits": 1e-4, "gradients": 1
 
 
 def scatter(model):
-    """Norm weights around 1, biases that are not 0, attention far from uniform."""
+    """Norm weights around 1 (with Gemma's 1 besides, around 0), biases that are not 0, attention far from uniform."""
+    ones = 0.0 if model.config.model_type.startswith("gemma") else 1.0
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.ndim == 1:
-                p.copy_((0.0 if name.endswith("bias") else 1.0) + 0.2 * torch.randn_like(p))
+                p.copy_((0.0 if name.endswith("bias") else ones) + 0.2 * torch.randn_like(p))
             else:
                 p.copy_((0.2 if "q_proj" in name or "k_proj" in name else 0.08) * torch.randn_like(p))
 

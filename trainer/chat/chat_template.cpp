@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 #include "trainer/chat/template_json.h"
 
 namespace spillway {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/posix_file.h"
+#include "files/posix_file.h"
 
 namespace spillway {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 #include "trainer/chat/chat_template.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/text/utf8.h"

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "models/posix_file.h"
+#include "files/posix_file.h"
 
 namespace spillway {
 

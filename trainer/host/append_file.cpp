@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 
 namespace spillway {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "files/posix_file.h"
 #include "memory/parallel.h"
-#include "models/posix_file.h"
 
 namespace spillway {
 

@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 
+#include "files/posix_file.h"
+#include "files/safetensors.h"
 #include "memory/plan.h"
-#include "models/posix_file.h"
-#include "models/safetensors.h"
 
 namespace spillway {
 

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
 #include "memory/arena.h"
 #include "memory/error.h"
-#include "models/json_place.h"
-#include "models/posix_file.h"
 #include "nvme/commit_log.h"
 #include "nvme/content_hash.h"
 #include "nvme/store.h"

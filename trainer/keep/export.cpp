@@ -8,11 +8,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "files/safetensors_writer.h"
 #include "memory/error.h"
 #include "memory/parallel.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
-#include "models/safetensors_writer.h"
 #include "models/weights_io.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"

@@ -1,5 +1,5 @@
 // A run -> a Hugging Face directory that any other program reads: safetensors, config.json, tokenizer files. In bounded memory.
-// Not here: the order and layout of tensors (models/weights_io.h), the file format (models/safetensors_writer.h).
+// Not here: the order and layout of tensors (models/weights_io.h), the file format (files/safetensors_writer.h).
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@
 #include <optional>
 #include <utility>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
 
 namespace spillway {
 namespace {

@@ -1,6 +1,6 @@
 // The directory of `--save`: run.json, plan.json, log.jsonl and checkpoints/STEP/. Everything is written beside its place and
 // renamed into it, so that a kill leaves the old file or the new one, never half of one. Not here: what is in a checkpoint
-// (checkpoint.h), and files as such (models/posix_file.h).
+// (checkpoint.h), and files as such (files/posix_file.h).
 #pragma once
 
 #include <cstdint>

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <span>
 
+#include "files/posix_file.h"
+#include "files/safetensors.h"
 #include "memory/arena.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
-#include "models/safetensors.h"
 #include "trainer/keep/state_io.h"
 
 namespace spillway {

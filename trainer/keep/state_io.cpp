@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "files/posix_file.h"
+#include "files/safetensors.h"
 #include "memory/arena.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
-#include "models/safetensors.h"
 #include "offload/host_adamw.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/keep/state_sums.h"

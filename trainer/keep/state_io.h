@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "files/safetensors.h"
 #include "memory/plan.h"
 #include "models/catalogue/catalogue.h"
-#include "models/safetensors.h"
 #include "models/unit_code.h"
 #include "models/weights_io.h"
 #include "offload/executor.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/json_place.h"
-#include "models/posix_file.h"
 
 namespace spillway {
 namespace {

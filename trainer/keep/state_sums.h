@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "models/posix_file.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "files/posix_file.h"
+#include "files/safetensors.h"
+#include "files/safetensors_writer.h"
 #include "nvme/content_hash.h"
 
 namespace spillway {

@@ -10,10 +10,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/json_place.h"
-#include "models/posix_file.h"
-#include "models/strict_json.h"
 #include "trainer/machine/disk_device.h"
 #include "trainer/machine/known_machines.h"
 #include "trainer/machine/rate_table.h"

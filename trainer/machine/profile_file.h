@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "files/json_place.h"
 #include "memory/machine.h"
-#include "models/json_place.h"
 #include "trainer/machine/drive_rates.h"
 #include "trainer/options/options.h"
 

@@ -4,8 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "files/json_place.h"
 #include "memory/error.h"
-#include "models/json_place.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/help_text.h"
 #include "trainer/options/options.h"

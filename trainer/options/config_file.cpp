@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "files/posix_file.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
-#include "models/strict_json.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/unknown_flag.h"
 

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
+#include "files/json_place.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/strict_json.h"
-#include "models/json_place.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/validate_options.h"

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "files/json_place.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/json_place.h"
-#include "models/strict_json.h"
 
 namespace spillway {
 namespace {

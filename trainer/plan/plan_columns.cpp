@@ -160,8 +160,8 @@ std::vector<int> turns_shown(int turns) {
 std::string turn_words(TurnSet when) {
   if ((when & kEveryTurn) == kEveryTurn) return "every";
   std::vector<std::string_view> words;
-  if ((when & kFirstTurn) == kPendingTurn) words.push_back("pending");
-  if ((when & kFirstTurn & ~kPendingTurn) != 0) words.push_back("first");
+  if ((when & kFirstTurn) == kWaitingTurn) words.push_back("waiting");
+  if ((when & kFirstTurn & ~kWaitingTurn) != 0) words.push_back("first");
   if ((when & kMiddleTurns) != 0) words.push_back("middle");
   if ((when & kLastTurn) != 0) words.push_back("last");
   return fmt::format("{}", fmt::join(words, ", "));

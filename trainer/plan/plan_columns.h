@@ -23,7 +23,7 @@ std::string buffers_text(const StepUse& use);
 
 // The numbers of the turns whose times there are.
 std::vector<int> turns_shown(int turns);
-// "every", "first", "pending", "last", "middle, last"
+// "every", "first", "waiting", "last", "middle, last"
 std::string turn_words(TurnSet when);
 
 }  // namespace spillway

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/json_place.h"
+#include "files/json_place.h"
 #include "trainer/options/flag_table.h"
 
 namespace spillway {

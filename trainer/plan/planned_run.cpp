@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "files/strict_json.h"
 #include "memory/error.h"
 #include "memory/freed_memory.h"
-#include "models/strict_json.h"
 #include "trainer/host/at_once.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/options/validate_options.h"

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/waits.h"
-#include "models/json_place.h"
-#include "models/posix_file.h"
-#include "models/strict_json.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/plan/plan_choices.h"
 #include "trainer/plan/plan_columns.h"

@@ -9,15 +9,6 @@
 #include "trainer/machine/nvme_directories.h"
 
 namespace spillway {
-namespace {
-
-std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan) {
-  const Bytes bytes = plan.peak[static_cast<int>(Tier::nvme)];
-  if (bytes == 0) return nullptr;
-  return std::make_unique<Store>(StoreOptions{.directories = store_directories(options.memory.nvme), .bytes = bytes});
-}
-
-}  // namespace
 
 NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph,
                           std::optional<std::int64_t> step) {
@@ -34,7 +25,7 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
 }
 
 ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights)
-    : store_(open_store(options, *programs.plan)), backend_(*programs.pool) {
+    : store_(open_store(options.memory.nvme, programs.plan->peak[static_cast<int>(Tier::nvme)])), backend_(*programs.pool) {
   programs.store = store_.get();
   programs.backend = &backend_;
   programs.seed = options.model.seed;

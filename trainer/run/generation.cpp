@@ -10,9 +10,9 @@
 #include <set>
 #include <system_error>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
 #include "models/catalogue/catalogue.h"
-#include "models/posix_file.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/words/quantity.h"

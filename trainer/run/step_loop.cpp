@@ -18,19 +18,17 @@ StoreIdentity identity_of(const DurableSteps& durable) {
           .yields = durable.yields};
 }
 
-std::unique_ptr<Store> open_store(const RunOptions& options, const Plan& plan, const LogSink& log,
-                                  const std::optional<DurableSteps>& durable) {
+std::unique_ptr<Store> store_of_run(const RunOptions& options, const Plan& plan, const LogSink& log,
+                                    const std::optional<DurableSteps>& durable) {
   const Bytes bytes = durable ? durable->layout.store_bytes : plan.peak[static_cast<int>(Tier::nvme)];
-  if (bytes == 0) return nullptr;
-  StoreOptions store{.directories = store_directories(options.memory.nvme), .bytes = bytes};
-  if (durable) store.identity = identity_of(*durable);
-  if (durable && durable->from) {
-    store.content = StoreContent::existing;
-  } else {
-    store.orphans = make_way_in(paths_of(options.memory.nvme), log);
-  }
-  store.log = log;
-  return std::make_unique<Store>(std::move(store));
+  return open_store(options.memory.nvme, bytes, [&](StoreOptions& store) {
+    store.log = log;
+    if (durable) store.identity = identity_of(*durable);
+    if (durable && durable->from)
+      store.content = StoreContent::existing;
+    else
+      store.orphans = make_way_in(paths_of(options.memory.nvme), log);
+  });
 }
 
 bool rests_on_device(const Plan& plan) {
@@ -49,7 +47,7 @@ StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const 
       data_(data),
       schedule_(options.schedule, options.batch.train_iters),
       durable_(std::move(durable)),
-      store_(open_store(options, plan, log, durable_)),
+      store_(store_of_run(options, plan, log, durable_)),
       backend_(model.pool()) {
   if (durable_) {
     const StoreIdentity identity = identify_store(paths_of(options_.memory.nvme));

@@ -10,9 +10,9 @@
 #include <random>
 #include <utility>
 
+#include "files/posix_file.h"
 #include "memory/error.h"
 #include "memory/passes/validate.h"
-#include "models/posix_file.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"

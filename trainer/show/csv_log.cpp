@@ -11,9 +11,9 @@
 #include <system_error>
 #include <vector>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/posix_file.h"
-#include "models/json_place.h"
 
 namespace spillway {
 namespace {

@@ -14,8 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/json_place.h"
 #include "memory/error.h"
-#include "models/json_place.h"
 
 namespace spillway {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/strict_json.h"
+#include "files/strict_json.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/plan/bound_words.h"
 #include "trainer/plan/disk_figures.h"

@@ -10,9 +10,9 @@
 #include <set>
 #include <utility>
 
+#include "files/json_place.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/strict_json.h"
-#include "models/json_place.h"
 #include "trainer/machine/probe.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/json_place.h"
-#include "models/posix_file.h"
-#include "models/strict_json.h"
 #include "trainer/options/resolve_options.h"
 
 namespace spillway {

@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "files/json_place.h"
+#include "files/posix_file.h"
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/json_place.h"
-#include "models/posix_file.h"
-#include "models/strict_json.h"
 #include "trainer/text/tokenizer_tables.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/strict_json.h"
 #include "trainer/text/tokenizer_newer.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "files/json_place.h"
 #include "memory/parallel.h"
-#include "models/json_place.h"
 
 namespace spillway {
 

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "memory/error.h"
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {

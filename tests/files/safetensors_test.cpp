@@ -1,4 +1,4 @@
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 
 #include <bit>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "memory/error.h"
-#include "tests/models/safetensors_testing.h"
+#include "tests/files/safetensors_testing.h"
 
 namespace spillway {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/strict_json.h"
+#include "files/strict_json.h"
 
 #include <algorithm>
 #include <set>

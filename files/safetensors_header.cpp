@@ -1,4 +1,4 @@
-#include "models/safetensors_header.h"
+#include "files/safetensors_header.h"
 
 #include <nlohmann/json.hpp>
 
@@ -8,8 +8,8 @@
 #include <set>
 #include <unordered_set>
 
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/strict_json.h"
 
 namespace spillway {
 namespace {

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <string>
 
+#include "files/safetensors.h"
 #include "memory/error.h"
-#include "models/safetensors.h"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "models/json_place.h"
+#include "files/json_place.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/strict_json.h"
 #include "memory/error.h"
-#include "models/strict_json.h"
 
 namespace spillway {
 

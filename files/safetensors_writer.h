@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "models/posix_file.h"
-#include "models/safetensors.h"
+#include "files/posix_file.h"
+#include "files/safetensors.h"
 
 namespace spillway {
 

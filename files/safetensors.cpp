@@ -1,4 +1,4 @@
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,10 @@
 #include <map>
 #include <system_error>
 
+#include "files/safetensors_header.h"
+#include "files/strict_json.h"
 #include "memory/bfloat16.h"
 #include "memory/error.h"
-#include "models/safetensors_header.h"
-#include "models/strict_json.h"
 
 namespace spillway {
 namespace {

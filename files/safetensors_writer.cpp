@@ -1,4 +1,4 @@
-#include "models/safetensors_writer.h"
+#include "files/safetensors_writer.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "files/safetensors_header.h"
 #include "memory/error.h"
-#include "models/safetensors_header.h"
 
 namespace spillway {
 namespace {

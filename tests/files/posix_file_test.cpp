@@ -1,8 +1,8 @@
 // What is written into place must never take the place of a device.
-#include "models/posix_file.h"
+#include "files/posix_file.h"
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

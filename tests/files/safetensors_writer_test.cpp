@@ -1,4 +1,4 @@
-#include "models/safetensors_writer.h"
+#include "files/safetensors_writer.h"
 
 #include <cstddef>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/models/safetensors_testing.h"
+#include "tests/files/safetensors_testing.h"
 
 namespace spillway {
 namespace {

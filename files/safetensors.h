@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "files/posix_file.h"
 #include "memory/types.h"
-#include "models/posix_file.h"
 
 namespace spillway {
 

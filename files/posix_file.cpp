@@ -1,4 +1,4 @@
-#include "models/posix_file.h"
+#include "files/posix_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
