@@ -22,6 +22,7 @@ struct AttentionSpec {
   std::vector<FileTensor> qkv_biases;      // together [(Hq+2Hkv)*D], or none
   std::optional<FileTensor> q_norm;        // [D], RMSNorm of each head; both or neither, and only with rotary positions
   std::optional<FileTensor> k_norm;        // [D]
+  float head_norm_offset = 0;              // that these two are stored without
   FileTensor output_weight;                // [H, Hq*D]
   std::optional<FileTensor> output_bias;   // [H]
   std::int64_t heads = 0;                  // Hq

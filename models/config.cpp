@@ -6,10 +6,10 @@
 #include <cmath>
 #include <limits>
 
-#include "memory/error.h"
-#include "models/config_section.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
+#include "memory/error.h"
+#include "models/config_section.h"
 
 namespace spillway {
 namespace {
@@ -108,17 +108,11 @@ DType read_dtype(const ConfigSection& section) {
                  fmt::format("is {}; float32, bfloat16 and float16 are supported", shown_name(name)));
 }
 
-void read_rope(const ConfigSection& section, ModelConfig& config) {
-  constexpr double kMaxTheta = 1e15;
-  config.rope_theta = section.real({"rope_theta"}, config.family->defaults.rope_theta, 1, kMaxTheta);
-  // As in Hugging Face, the older key goes before the newer where both are there.
-  const char* key = section.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  if (!section.has(key)) return;
-  for (const char* layer_type : {"full_attention", "sliding_attention"}) {
-    if (section[key].has(layer_type)) section.refuse(key, "has a RoPE of its own for each layer type, which is not supported");
-  }
-  const ConfigSection rope(section[key]);
-  config.rope_theta = rope.real({"rope_theta"}, config.rope_theta, 1, kMaxTheta);
+constexpr double kMaxTheta = 1e15;
+
+// What `rope`, a part of `section`, says of one rotation.
+void read_rope_parameters(const ConfigSection& section, const ConfigSection& rope, const ModelConfig& config, Rope& read) {
+  read.theta = rope.real({"rope_theta"}, read.theta, 1, kMaxTheta);
   refuse_partial_rotary(rope);
 
   constexpr double kMaxFactor = 1e6;
@@ -128,7 +122,7 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
     if (!rope.has(name)) rope.refuse(name, fmt::format("is missing; {} scaling needs it", type));
     return rope.real({name}, 0, low, kMaxFactor);
   };
-  RopeScaling& scaling = config.rope_scaling;
+  RopeScaling& scaling = read.scaling;
   if (type == "linear") {
     scaling.kind = RopeScaling::Kind::linear;
     scaling.factor = needed("factor", 1);
@@ -150,6 +144,23 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
   }
 }
 
+void read_rope(const ConfigSection& section, ModelConfig& config) {
+  const FamilyRow& family = *config.family;
+  config.rope.theta = section.real({"rope_theta"}, family.defaults.rope_theta, 1, kMaxTheta);
+  if (family.keys.window_rope_theta.name != nullptr)
+    config.window_rope = Rope{section.real(family.keys.window_rope_theta, family.defaults.window_rope_theta, 1, kMaxTheta), {}};
+  // As in Hugging Face, the older key goes before the newer where both are there.
+  const char* key = section.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (!section.has(key)) return;
+  const ConfigSection all(section[key]);
+  constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
+  if (!all.has(kFull) && !all.has(kSliding)) return read_rope_parameters(section, all, config, config.rope);
+  if (!config.window_rope)
+    section.refuse(key, fmt::format("has a RoPE for each layer type; a {} model has one for all layers", bare_name(family)));
+  if (all.has(kFull)) read_rope_parameters(section, ConfigSection(all[kFull]), config, config.rope);
+  if (all.has(kSliding)) read_rope_parameters(section, ConfigSection(all[kSliding]), config, *config.window_rope);
+}
+
 void read_windows(const ConfigSection& section, ModelConfig& config) {
   config.windows.assign(static_cast<std::size_t>(config.layers), 0);
   const FamilyWindows& has = config.family->windows;
@@ -163,12 +174,13 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
     first_sliding = section.whole({"max_window_layers"}, has.first_layer, 0, kMaxLayers);
   }
   const bool is_mixed = has.rule == WindowRule::all_but_every_nth;
+  const std::int64_t nth = is_mixed ? section.whole(has.nth_key, has.nth, 1, kMaxLayers) : 0;
   if (is_mixed && window == 0 && !section.has("layer_types")) {
-    section.refuse(kKey, fmt::format("is null, but all layers except one in {} have a window", has.nth),
+    section.refuse(kKey, fmt::format("is null, but all layers except one in {} have a window", nth),
                    "Set layer_types to full_attention for each layer where none has one.");
   }
   for (std::int64_t layer = first_sliding; layer < config.layers; ++layer) {
-    if (!is_mixed || (layer + 1) % has.nth != 0) config.windows[static_cast<std::size_t>(layer)] = window;
+    if (!is_mixed || (layer + 1) % nth != 0) config.windows[static_cast<std::size_t>(layer)] = window;
   }
 
   if (!section.has("layer_types")) return;

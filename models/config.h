@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 
 namespace spillway {
 
+// Rotary positions: pair j of a head of D elements turns by theta^(-2j/D) a position, scaled.
 struct RopeScaling {
   enum class Kind : std::uint8_t { none, linear, llama3 };
   Kind kind = Kind::none;
@@ -22,6 +24,11 @@ struct RopeScaling {
   double high_freq_factor = 4;              // llama3
   std::int64_t original_max_positions = 0;  // llama3
   bool operator==(const RopeScaling&) const = default;
+};
+struct Rope {
+  double theta = 0;  // 0: none
+  RopeScaling scaling;
+  bool operator==(const Rope&) const = default;
 };
 
 struct ModelConfig {
@@ -40,8 +47,8 @@ struct ModelConfig {
 
   double norm_eps = 0;
   Activation activation = Activation::silu;
-  double rope_theta = 0;  // 0: no RoPE
-  RopeScaling rope_scaling;
+  Rope rope;
+  std::optional<Rope> window_rope;  // of layers with a window, where they have their own
   // [layers]. 0: full causal attention. W: position i sees the W positions i-W+1 … i.
   std::vector<std::int64_t> windows;
 
@@ -66,6 +73,7 @@ struct ModelConfig {
   // The file as it was read, so that keys unknown to us survive export.
   std::string json_text;
 
+  bool has_window_rope(std::int64_t layer) const { return window_rope && windows[static_cast<std::size_t>(layer)] > 0; }
   // The factor on q·k before the softmax.
   double attention_scale(std::int64_t layer) const;
 };

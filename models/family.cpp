@@ -141,10 +141,40 @@ constexpr FamilyRow kFamilies[] = {
      .tied = {"tie_word_embeddings", true},
      .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 2},
      .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
-};
 
-// The norm of heads goes with the rotation, which has no offset: its call has no field for one (kernel_shapes.h, RopeShape).
-static_assert(std::ranges::none_of(kFamilies, [](const FamilyRow& row) { return row.qk_norm && row.norm_offset != 0; }));
+    {.model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .keys = {.kv_heads = {"num_key_value_heads"},
+              .head_dim = {"head_dim"},
+              .activation = {"hidden_activation"},
+              .query_scalar = {"query_pre_attn_scalar"},
+              .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
+              .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero},
+              .window_rope_theta = {"rope_local_base_freq"}},
+     .defaults = {.hidden = 2304,
+                  .layers = 26,
+                  .heads = 8,
+                  .kv_heads = 4,
+                  .head_dim = 256,
+                  .mlp_width = 9216,
+                  .vocab = 262208,
+                  .max_positions = 131072,
+                  .activation = "gelu_pytorch_tanh",
+                  .rope_theta = 1e6,
+                  .query_scalar = 256,
+                  .padding_token = 0},
+     .norm_offset = 1,
+     .norm_names = {.mlp = "pre_feedforward_layernorm",
+                    .after_attention = "post_attention_layernorm",
+                    .after_mlp = "post_feedforward_layernorm"},
+     .qk_norm = true,
+     .scaled_embedding = true,
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .tied = {"tie_word_embeddings", true},
+     .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 6, .nth_key = {"sliding_window_pattern"}},
+     .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
+};
 
 }  // namespace
 

@@ -36,6 +36,7 @@ struct FamilyKeys {
   ConfigKey norm_eps{"rms_norm_eps"};
   ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
   ConfigKey query_scalar, attention_softcap, logit_softcap;
+  ConfigKey window_rope_theta;  // no key: layers with a window turn as all others do
   ConfigKey padding_token{.name = "pad_token_id", .null = NullIs::absent};  // absent even where there is a default
 };
 
@@ -47,7 +48,7 @@ struct FamilyDefaults {
   std::int64_t vocab = 0, max_positions = 0;
   double norm_eps = 1e-6;
   const char* activation = "silu";
-  double rope_theta = 10'000;
+  double rope_theta = 10'000, window_rope_theta = 10'000;
   double query_scalar = 0;                          // 0: head_dim
   std::int64_t padding_token = -1;                  // -1: none
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
@@ -85,7 +86,8 @@ struct FamilyWindows {
   WindowRule rule = WindowRule::none;
   std::int64_t window = 0;       // sliding_window where the file has none; 0: no window
   std::int64_t first_layer = 0;  // of from_a_layer: max_window_layers where the file has none
-  std::int64_t nth = 0;          // of all_but_every_nth
+  std::int64_t nth = 0;          // of all_but_every_nth, where the file does not say it
+  ConfigKey nth_key;
 };
 
 // A key that, where it is true, asks for what nobody computes.

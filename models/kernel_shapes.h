@@ -52,7 +52,8 @@ struct RopeShape {
   std::int64_t heads = 0;      // Hq
   std::int64_t kv_heads = 0;   // Hkv
   std::int64_t dimension = 0;  // D, even
-  float epsilon = 0.0f;        // of the q/k norm
+  float epsilon = 0.0f;        // of the q/k norm …
+  float offset = 0.0f;         // … whose weights are stored without it
   friend bool operator==(const RopeShape&, const RopeShape&) = default;
 };
 

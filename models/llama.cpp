@@ -49,6 +49,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   if (config.family->qk_norm) {
     spec.q_norm = norm_weight(config, attention + "q_norm", D);
     spec.k_norm = norm_weight(config, attention + "k_norm", D);
+    spec.head_norm_offset = static_cast<float>(config.family->norm_offset);
   }
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);
@@ -106,16 +107,16 @@ float embedding_factor(const ModelConfig& config, DType dtype) {
 }
 
 // Cosines, then sines, of the positions that a call can stand at.
-RopeTables add_rope_tables(ModelBuilder& builder, const ModelConfig& config) {
+RopeTables add_rope_tables(ModelBuilder& builder, const Rope& rope, std::int64_t head_dim) {
   const std::int64_t positions = std::max(builder.compute().sequence, builder.compute().context);
-  const std::int64_t elements = positions * (config.head_dim / 2);
+  const std::int64_t elements = positions * (head_dim / 2);
   const Bytes bytes = elements * static_cast<Bytes>(sizeof(float));
   const RopeTables tables{builder.add_constant(bytes), builder.add_constant(bytes)};
-  builder.fill_constants([config, positions, elements, tables](std::span<std::byte> constants) {
+  builder.fill_constants([=](std::span<std::byte> constants) {
     const auto table = [&](const Place& place) {
       return std::span(reinterpret_cast<float*>(constants.data() + place.offset), static_cast<std::size_t>(elements));
     };
-    fill_rope_tables(config, positions, table(tables.cosine), table(tables.sine));
+    fill_rope_tables(rope, head_dim, positions, table(tables.cosine), table(tables.sine));
   });
   return tables;
 }
@@ -123,14 +124,17 @@ RopeTables add_rope_tables(ModelBuilder& builder, const ModelConfig& config) {
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
-  const RopeTables rope = add_rope_tables(builder, config);
+  const RopeTables rope = add_rope_tables(builder, config.rope, config.head_dim);
+  const RopeTables window_rope =
+      config.window_rope ? add_rope_tables(builder, *config.window_rope, config.head_dim) : RopeTables{};
   const Embedding embedding = add_embedding(builder, "x 0",
                                             {.tokens = file_matrix("model.embed_tokens.weight", config.vocab, config.hidden),
                                              .factor = embedding_factor(config, builder.compute().dtype),
                                              .padding = config.padding_token});
   StreamValue x = embedding.output;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, rope));
+    const RopeTables& turns = config.has_window_rope(layer) ? window_rope : rope;
+    x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, turns));
     const std::string output = fmt::format("x {}", 2 * layer + 2);
     x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer))
                            : add_mlp(builder, x, output, mlp_spec(config, layer));

@@ -149,6 +149,9 @@ void ModelBuilder::add_planned_unit(Unit unit) {
 CompiledModel ModelBuilder::finish() {
   model_.graph.tensors = static_cast<int>(tensor_index_.size());
   model_.graph.constant_bytes = model_.constants.bytes;
+  model_.constants.fill = [fills = std::move(fills_)](std::span<std::byte> constants) {
+    for (const auto& fill : fills) fill(constants);
+  };
   return std::move(model_);
 }
 

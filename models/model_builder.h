@@ -76,9 +76,9 @@ class ModelBuilder {
   int add_lasting_value(std::string name, Bytes bytes);
   StreamValue add_stream_value(const std::string& name, std::int64_t hidden);
   void set_logits_bytes(Bytes bytes) { model_.graph.logits_bytes = bytes; }
-  // A room among the model's constants.
+  // A room among the model's constants, and what fills in some of them, given all.
   Place add_constant(Bytes bytes);
-  void fill_constants(std::function<void(std::span<std::byte>)> fill) { model_.constants.fill = std::move(fill); }
+  void fill_constants(std::function<void(std::span<std::byte>)> fill) { fills_.push_back(std::move(fill)); }
   void add_unit(UnitDraft draft);
   void add_planned_unit(Unit unit);  // that this version does not run
   CompiledModel finish();
@@ -89,6 +89,7 @@ class ModelBuilder {
   ScratchBound scratch_;
   CompiledModel model_;
   std::map<std::string, int> tensor_index_;
+  std::vector<std::function<void(std::span<std::byte>)>> fills_;
 };
 
 // The parameters of a unit's `block`-th block, or their gradients, from an element on; no place where there is no such element.

@@ -18,12 +18,12 @@ double llama3_frequency(const RopeScaling& scaling, double frequency) {
 }
 
 // Of the pairs of elements [D/2], after the scaling that the configuration asks for.
-std::vector<float> rope_frequencies(const ModelConfig& config) {
+std::vector<float> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
   std::vector<float> frequencies;
-  for (std::int64_t j = 0; j < config.head_dim / 2; ++j) {
-    double frequency = std::pow(config.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(config.head_dim));
-    if (config.rope_scaling.kind == RopeScaling::Kind::linear) frequency /= config.rope_scaling.factor;
-    if (config.rope_scaling.kind == RopeScaling::Kind::llama3) frequency = llama3_frequency(config.rope_scaling, frequency);
+  for (std::int64_t j = 0; j < head_dim / 2; ++j) {
+    double frequency = std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
+    if (rope.scaling.kind == RopeScaling::Kind::linear) frequency /= rope.scaling.factor;
+    if (rope.scaling.kind == RopeScaling::Kind::llama3) frequency = llama3_frequency(rope.scaling, frequency);
     frequencies.push_back(static_cast<float>(frequency));
   }
   return frequencies;
@@ -31,8 +31,9 @@ std::vector<float> rope_frequencies(const ModelConfig& config) {
 
 }  // namespace
 
-void fill_rope_tables(const ModelConfig& config, std::int64_t sequence, std::span<float> cosine, std::span<float> sine) {
-  const std::vector<float> frequencies = rope_frequencies(config);
+void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequence, std::span<float> cosine,
+                      std::span<float> sine) {
+  const std::vector<float> frequencies = rope_frequencies(rope, head_dim);
   std::size_t at = 0;
   for (std::int64_t position = 0; position < sequence; ++position) {
     for (const float frequency : frequencies) {

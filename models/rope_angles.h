@@ -16,7 +16,7 @@ struct RopeTables {
   Place cosine, sine;  // float [T, D/2]
 };
 
-void fill_rope_tables(const ModelConfig& config, std::int64_t sequence, std::span<float> cosine /*[T,D/2]*/,
+void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequence, std::span<float> cosine /*[T,D/2]*/,
                       std::span<float> sine /*[T,D/2]*/);
 
 }  // namespace spillway

@@ -264,6 +264,24 @@ constexpr CatalogueEntry kEntries[] = {
         "rope_theta": 10000.0, "tie_word_embeddings": true, "initializer_range": 0.02, "attention_bias": false,
         "sliding_window": 4096, "query_pre_attn_scalar": 144, "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "torch_dtype": "float32"})"},
+
+    {"gemma-3-270m",
+     R"({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 640,
+        "intermediate_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 32768, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "rope_scaling": null, "tie_word_embeddings": true,
+        "initializer_range": 0.02, "attention_bias": false, "sliding_window": 512, "sliding_window_pattern": 6,
+        "query_pre_attn_scalar": 256, "attn_logit_softcapping": null, "final_logit_softcapping": null,
+        "use_bidirectional_attention": false, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1,
+        "torch_dtype": "bfloat16"})"},
+    {"gemma-3-1b",
+     R"({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152,
+        "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 32768, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "rope_scaling": null, "tie_word_embeddings": true,
+        "initializer_range": 0.02, "attention_bias": false, "sliding_window": 512, "sliding_window_pattern": 6,
+        "query_pre_attn_scalar": 256, "attn_logit_softcapping": null, "final_logit_softcapping": null, "pad_token_id": 0,
+        "bos_token_id": 2, "eos_token_id": 1, "torch_dtype": "bfloat16"})"},
 };
 
 }  // namespace

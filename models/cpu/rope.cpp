@@ -57,12 +57,12 @@ void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTabl
       const E* in = qkv + row * (rotated + shape.kv_heads) * D + head * D;
       E* out = qk + row * rotated * D + head * D;
       const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
-      const Float rstd = splat(weight == nullptr ? 1.0f : head_rstd(in, D, shape.epsilon));
+      const Float rstd = splat(weight == nullptr ? 1.0f : head_rstd(in, D, shape.epsilon)), offset = splat(shape.offset);
       for_vectors(half, [&](std::int64_t i, auto part) HWY_ATTR {
         Float x = load(in + i, part), y = load(in + half + i, part);
         if (weight != nullptr) {
-          x = hn::Mul(load(weight + i, part), hn::Mul(x, rstd));
-          y = hn::Mul(load(weight + half + i, part), hn::Mul(y, rstd));
+          x = hn::Mul(hn::Add(load(weight + i, part), offset), hn::Mul(x, rstd));
+          y = hn::Mul(hn::Add(load(weight + half + i, part), offset), hn::Mul(y, rstd));
         }
         const Float c = load(cosine + i, part), s = load(sine + i, part);
         store(hn::Sub(hn::Mul(x, c), hn::Mul(y, s)), out + i, part);
@@ -72,21 +72,22 @@ void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTabl
   });
 }
 
-// One head's gradient through the norm: g comes in as the gradient of the normed head, weight * in * rstd.
+// One head's gradient through the norm: g comes in as the gradient of the normed head, (offset + weight) * in * rstd.
 template <typename E>
-HWY_INLINE void head_norm_backward(std::int64_t D, const E* in, const E* weight, float epsilon, const float* g, E* out,
-                                   float* dweight) {
-  const float rstd = head_rstd(in, D, epsilon);
-  const Float r = splat(rstd);
+HWY_INLINE void head_norm_backward(const RopeShape& shape, const E* in, const E* weight, const float* g, E* out, float* dweight) {
+  const std::int64_t D = shape.dimension;
+  const float rstd = head_rstd(in, D, shape.epsilon);
+  const Float r = splat(rstd), offset = splat(shape.offset);
   const float dot = sum_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
     const Float du = hn::Mul(load(g + i, part), hn::Mul(load(in + i, part), r));
     store(hn::Add(load(dweight + i, part), du), dweight + i, part);
-    return hn::Mul(du, load(weight + i, part));
+    return hn::Mul(du, hn::Add(load(weight + i, part), offset));
   });
   const Float mean = splat(dot / static_cast<float>(D));
   for_vectors(D, [&](std::int64_t i, auto part) HWY_ATTR {
     const Float u = hn::Mul(load(in + i, part), r);
-    store(hn::Mul(r, hn::NegMulAdd(u, mean, hn::Mul(load(g + i, part), load(weight + i, part)))), out + i, part);
+    const Float scaled = hn::Mul(load(g + i, part), hn::Add(load(weight + i, part), offset));
+    store(hn::Mul(r, hn::NegMulAdd(u, mean, scaled)), out + i, part);
   });
 }
 
@@ -122,7 +123,7 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
           turn_back(d);
         } else {
           turn_back(normed);
-          head_norm_backward(D, qkv + at + head * D, weight, shape.epsilon, normed, d, head < shape.heads ? dq : dk);
+          head_norm_backward(shape, qkv + at + head * D, weight, normed, d, head < shape.heads ? dq : dk);
         }
       }
     }

@@ -26,13 +26,17 @@ struct RopeArguments {
 
   SPILLWAY_GPU std::int64_t heads() const { return shape.heads + shape.kv_heads; }
   SPILLWAY_GPU bool is_query(std::int64_t item) const { return item % heads() < shape.heads; }
-  SPILLWAY_GPU const T* weight_of(std::int64_t item) const { return is_query(item) ? q_weight : k_weight; }
   // Of the head `item % heads()` of row `item / heads()`, in rows of so many heads.
   SPILLWAY_GPU std::int64_t place(std::int64_t item, std::int64_t heads_of_row) const {
     return (item / heads() * heads_of_row + item % heads()) * shape.dimension;
   }
   SPILLWAY_GPU Halves<n> load(const Gpu& gpu, const T* head, std::int64_t j) const {
     return {load_floats<T, n>(gpu, head + j), load_floats<T, n>(gpu, head + shape.dimension / 2 + j)};
+  }
+  SPILLWAY_GPU Halves<n> load_weight(const Gpu& gpu, std::int64_t item, std::int64_t j) const {
+    Halves<n> weight = load(gpu, is_query(item) ? q_weight : k_weight, j);
+    for (int i = 0; i < n; ++i) weight.a.x[i] += shape.offset, weight.b.x[i] += shape.offset;
+    return weight;
   }
   SPILLWAY_GPU void store(const Gpu& gpu, T* head, std::int64_t j, const Halves<n>& x) const {
     store_floats<T, n>(gpu, head + j, x.a), store_floats<T, n>(gpu, head + shape.dimension / 2 + j, x.b);
@@ -74,7 +78,7 @@ struct Rotate {
     if (of.q_weight != nullptr) {
       const float rstd = of.rstd(gpu, x);
       if (is_there) {
-        const Halves<n> weight = of.load(gpu, of.weight_of(item), j);
+        const Halves<n> weight = of.load_weight(gpu, item, j);
         for (int i = 0; i < n; ++i) x.a.x[i] *= rstd * weight.a.x[i], x.b.x[i] *= rstd * weight.b.x[i];
       }
     }
@@ -115,7 +119,7 @@ struct RotateBackward {
       }
       if (of.q_weight != nullptr) {
         Halves<n> x{}, weight{};
-        if (is_there) x = of.load(gpu, qkv + of.place(item, width), j), weight = of.load(gpu, of.weight_of(item), j);
+        if (is_there) x = of.load(gpu, qkv + of.place(item, width), j), weight = of.load_weight(gpu, item, j);
         norm_backward(gpu, x, weight, of.is_query(item), dy, dq, dk);
       }
       if (is_there) of.store(gpu, dqkv + of.place(item, width), j, dy);

@@ -126,7 +126,7 @@ class Reference {
           const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension,
                              to = row * (s.heads + s.kv_heads) * s.dimension + head * s.dimension;
           std::vector<double> x = head_of(qkv, from, s.dimension);
-          if (norm) scale_head(x, at(norm, k.type), rstd_of(x, s.epsilon));
+          if (norm) scale_head(x, at(norm, k.type), rstd_of(x, s.epsilon), s.offset);
           rotate(x, k, row % s.sequence, 1);
           for (std::int64_t j = 0; j < s.dimension; ++j) qk.set(to + j, x[static_cast<std::size_t>(j)]);
         },
@@ -145,16 +145,18 @@ class Reference {
           rotate(dy, k, row % s.sequence, -1);
           if (norm) {
             const std::vector<double> x = head_of(qkv, from, s.dimension);
-            const Numbers weight = at(norm, k.type);
+            const Numbers stored = at(norm, k.type);
+            const auto weight = [&](std::size_t j) {
+              return static_cast<double>(s.offset) + stored[static_cast<std::int64_t>(j)];
+            };
             const double r = rstd_of(x, s.epsilon);
             std::vector<double>& sums = head < s.heads ? dq : dk;
             double along = 0;
             for (std::size_t j = 0; j < D; ++j) {
-              along += dy[j] * weight[static_cast<std::int64_t>(j)] * x[j] * r;
+              along += dy[j] * weight(j) * x[j] * r;
               sums[j] += dy[j] * x[j] * r;
             }
-            for (std::size_t j = 0; j < D; ++j)
-              dy[j] = r * (dy[j] * weight[static_cast<std::int64_t>(j)] - x[j] * r * along / static_cast<double>(D));
+            for (std::size_t j = 0; j < D; ++j) dy[j] = r * (dy[j] * weight(j) - x[j] * r * along / static_cast<double>(D));
           }
           for (std::int64_t j = 0; j < s.dimension; ++j) dqkv.set(from + j, dy[static_cast<std::size_t>(j)]);
         },
@@ -384,8 +386,8 @@ class Reference {
     for (const double value : x) squares += value * value;
     return 1 / std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(epsilon));
   }
-  static void scale_head(std::vector<double>& x, const Numbers& weight, double rstd) {
-    for (std::size_t j = 0; j < x.size(); ++j) x[j] *= rstd * weight[static_cast<std::int64_t>(j)];
+  static void scale_head(std::vector<double>& x, const Numbers& weight, double rstd, double offset) {
+    for (std::size_t j = 0; j < x.size(); ++j) x[j] *= rstd * (offset + weight[static_cast<std::int64_t>(j)]);
   }
   // By the angles of a position, or back.
   void rotate(std::vector<double>& x, const auto& k, std::int64_t position, double direction) const {

@@ -273,7 +273,7 @@ TEST(OnDeviceAlone, Rotate) {
                                                            {33, 6, 2, 128},
                                                            {5, 2, 1, 256}}) {
       for (const bool has_norms : {false, true}) {
-        const ops::RopeShape shape{rows, 20, heads, kv_heads, dimension, 1e-6f};
+        const ops::RopeShape shape{rows, 20, heads, kv_heads, dimension, 1e-6f, rows % 2 == 0 ? 0.0f : 1.0f};
         const std::int64_t all = rows * (heads + 2 * kv_heads) * dimension, turned = rows * (heads + kv_heads) * dimension;
         const auto weight = [&](Operands& of) { return has_norms ? of.numbers(type, dimension) : Place{}; };
         const std::string what = fmt::format("{} {} x {} + {} of {}", name_of(type), rows, heads, kv_heads, dimension);

@@ -59,6 +59,8 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"gemma-2-2b", 2'614'341'888},
       {"gemma-2-9b", 9'241'705'984},
       {"gemma-2-27b", 27'227'128'320},
+      {"gemma-3-270m", 268'098'176},
+      {"gemma-3-1b", 999'885'952},
   };
   const std::span<const CatalogueEntry> all = catalogue();
   EXPECT_EQ(all.size(), published.size());
@@ -82,8 +84,8 @@ TEST(Catalogue, ActiveParametersAreThoseOfATokensExperts) {
 
 TEST(Catalogue, ArithmeticOfAFew) {
   const ModelConfig llama = catalogue_config("llama-3.1-8b");
-  EXPECT_EQ(llama.rope_scaling, (RopeScaling{RopeScaling::Kind::llama3, 8, 1, 4, 8192}));
-  EXPECT_EQ(llama.rope_theta, 500'000);
+  EXPECT_EQ(llama.rope.scaling, (RopeScaling{RopeScaling::Kind::llama3, 8, 1, 4, 8192}));
+  EXPECT_EQ(llama.rope.theta, 500'000);
   EXPECT_EQ(catalogue_config("mistral-7b-v0.1").windows.front(), 4096);
   EXPECT_EQ(catalogue_config("mistral-7b-v0.3").windows.front(), 0);
   EXPECT_EQ(catalogue_config("qwen2.5-7b").windows.back(), 0);
@@ -91,6 +93,11 @@ TEST(Catalogue, ArithmeticOfAFew) {
   EXPECT_EQ(catalogue_config("gemma-2-9b").windows[40], 4096);
   EXPECT_EQ(catalogue_config("gemma-2-9b").windows[41], 0);
   EXPECT_DOUBLE_EQ(catalogue_config("gemma-2-27b").attention_scale(0), 1 / 12.0);
+  const ModelConfig gemma3 = catalogue_config("gemma-3-1b");
+  EXPECT_EQ(gemma3.windows[4], 512);
+  EXPECT_EQ(gemma3.windows[5], 0);
+  EXPECT_EQ(gemma3.rope.theta, 1e6);
+  EXPECT_EQ(gemma3.window_rope->theta, 1e4);
   EXPECT_EQ(catalogue_config("smollm2-135m").stored_dtype, DType::bfloat16);
 }
 

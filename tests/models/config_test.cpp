@@ -48,7 +48,7 @@ TEST(Config, ReadsGpt2) {
   EXPECT_EQ(config.max_positions, 64);
   EXPECT_EQ(config.norm_eps, 1e-5);
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
-  EXPECT_EQ(config.rope_theta, 0);
+  EXPECT_EQ(config.rope.theta, 0);
   EXPECT_TRUE(config.qkv_bias && config.attention_output_bias && config.mlp_bias && config.tied_embeddings);
   EXPECT_DOUBLE_EQ(config.attention_scale(2), 1 / std::sqrt(12.0));
 }
@@ -58,7 +58,7 @@ TEST(Config, ReadsQwen3WithItsOwnHeadDim) {
   EXPECT_EQ(name_of(config.family), "qwen3");
   EXPECT_EQ(config.head_dim, 24);
   EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.tied_embeddings);
-  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_EQ(config.rope.theta, 1e6);
   EXPECT_EQ(config.windows, std::vector<std::int64_t>(2, 0));
 }
 
@@ -73,7 +73,7 @@ TEST(Config, ReadsGemma2) {
   EXPECT_EQ(config.norm_eps, 1e-6);
   EXPECT_TRUE(config.tied_embeddings);
   EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.mlp_bias);
-  EXPECT_EQ(config.rope_theta, 1e4);
+  EXPECT_EQ(config.rope.theta, 1e4);
   EXPECT_EQ(config.windows, (std::vector<std::int64_t>{12, 0, 12}));
   EXPECT_EQ(config.attention_softcap, 5);
   EXPECT_EQ(config.logit_softcap, 4);
@@ -81,13 +81,49 @@ TEST(Config, ReadsGemma2) {
   EXPECT_EQ(config.embedding_factor, 8);
 }
 
+TEST(Config, ReadsGemma3) {
+  const ModelConfig config = read_model_config(golden("gemma3/config.json"));
+  EXPECT_EQ(name_of(config.family), "gemma3_text");
+  EXPECT_TRUE(config.family->qk_norm);
+  EXPECT_EQ(config.windows, (std::vector<std::int64_t>{7, 0}));
+  EXPECT_EQ(config.rope, (Rope{500, {RopeScaling::Kind::linear, 2}}));
+  EXPECT_EQ(config.window_rope, Rope{50});
+  EXPECT_EQ(config.attention_softcap, 0);
+  EXPECT_EQ(config.logit_softcap, 0);
+  EXPECT_DOUBLE_EQ(config.attention_scale(1), 1 / std::sqrt(24.0));
+}
+
+// Files of before transformers 5 say the same by other keys; their scaling is of layers without a window alone.
+TEST(Config, Gemma3SaysItsRotationsInTwoWays) {
+  const ModelConfig bare = parse({{"model_type", "gemma3_text"}});
+  EXPECT_EQ(bare.rope, Rope{1e6});
+  EXPECT_EQ(bare.window_rope, Rope{1e4});
+  EXPECT_EQ(bare.windows[4], 4096);
+  EXPECT_EQ(bare.windows[5], 0);
+  EXPECT_EQ(bare.vocab, 262'208);
+  const ModelConfig older = parse({{"model_type", "gemma3_text"},
+                                   {"rope_theta", 500},
+                                   {"rope_local_base_freq", 50},
+                                   {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}},
+                                   {"sliding_window_pattern", 2}});
+  EXPECT_EQ(older.rope, (Rope{500, {RopeScaling::Kind::linear, 8}}));
+  EXPECT_EQ(older.window_rope, Rope{50});
+  EXPECT_EQ(older.windows[1], 0);
+  const Json by_layer = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8}, {"rope_theta", 500}}},
+                         {"sliding_attention", {{"rope_theta", 50}}}};
+  const ModelConfig newer = parse({{"model_type", "gemma3_text"}, {"rope_parameters", by_layer}});
+  EXPECT_EQ(newer.rope, older.rope);
+  EXPECT_EQ(newer.window_rope, older.window_rope);
+}
+
 // What the others do not have is off.
-TEST(Config, PartsOfGemma2AreOthersNot) {
+TEST(Config, PartsOfGemmaAreOthersNot) {
   for (const FamilyRow& family : families()) {
-    if (family.model_type == "gemma2") continue;
+    if (family.model_type.starts_with("gemma")) continue;
     const ModelConfig config = parse({{"model_type", family.model_type}});
     EXPECT_EQ(family.norm_names.after_mlp, nullptr) << family.model_type;
     EXPECT_EQ(family.norm_offset, 0) << family.model_type;
+    EXPECT_FALSE(config.window_rope) << family.model_type;
     EXPECT_EQ(config.attention_softcap, 0) << family.model_type;
     EXPECT_EQ(config.logit_softcap, 0) << family.model_type;
     EXPECT_EQ(config.embedding_factor, 1) << family.model_type;
@@ -102,7 +138,7 @@ TEST(Config, DefaultsAreThoseOfHuggingFace) {
   EXPECT_EQ(parameter_count(llama), 6'738'415'616);
   EXPECT_EQ(llama.max_positions, 2048);
   EXPECT_EQ(llama.norm_eps, 1e-6);
-  EXPECT_EQ(llama.rope_theta, 1e4);
+  EXPECT_EQ(llama.rope.theta, 1e4);
   const ModelConfig mistral = parse({{"model_type", "mistral"}});
   EXPECT_EQ(parameter_count(mistral), 7'241'732'096);
   EXPECT_EQ(mistral.windows, std::vector<std::int64_t>(32, 4096));
@@ -117,13 +153,13 @@ TEST(Config, DefaultsAreThoseOfHuggingFace) {
   EXPECT_EQ(qwen3.stored_dtype, DType::float32);
   const ModelConfig mixtral = parse({{"model_type", "mixtral"}});
   EXPECT_EQ(parameter_count(mixtral), 46'702'792'704);
-  EXPECT_EQ(mixtral.rope_theta, 1e6);
+  EXPECT_EQ(mixtral.rope.theta, 1e6);
   EXPECT_EQ(mixtral.windows, std::vector<std::int64_t>(32, 0));
   const ModelConfig gemma2 = parse({{"model_type", "gemma2"}});
   EXPECT_EQ(parameter_count(gemma2), 2'614'341'888);
   EXPECT_EQ(gemma2.max_positions, 8192);
   EXPECT_EQ(gemma2.norm_eps, 1e-6);
-  EXPECT_EQ(gemma2.rope_theta, 1e4);
+  EXPECT_EQ(gemma2.rope.theta, 1e4);
   EXPECT_EQ(gemma2.activation, Activation::gelu_tanh);
   EXPECT_EQ(gemma2.attention_softcap, 50);
   EXPECT_EQ(gemma2.logit_softcap, 30);
@@ -170,14 +206,14 @@ TEST(Config, OlderAndNewerKeysSayTheSame) {
                                            {"dtype", "bfloat16"}});
   for (const Json& json : {older, newer}) {
     const ModelConfig config = parse(json);
-    EXPECT_EQ(config.rope_theta, 500000.0);
-    EXPECT_EQ(config.rope_scaling, (RopeScaling{RopeScaling::Kind::llama3, 8, 1, 4, 64}));
+    EXPECT_EQ(config.rope.theta, 500000.0);
+    EXPECT_EQ(config.rope.scaling, (RopeScaling{RopeScaling::Kind::llama3, 8, 1, 4, 64}));
     EXPECT_EQ(config.stored_dtype, DType::bfloat16);
   }
   const ModelConfig linear = parse(with(small("llama"), {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}));
-  EXPECT_EQ(linear.rope_scaling.kind, RopeScaling::Kind::linear);
-  EXPECT_EQ(linear.rope_scaling.factor, 2);
-  EXPECT_EQ(linear.rope_theta, 1e4);
+  EXPECT_EQ(linear.rope.scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_EQ(linear.rope.scaling.factor, 2);
+  EXPECT_EQ(linear.rope.theta, 1e4);
 }
 
 TEST(Config, WindowsByLayer) {

@@ -7,8 +7,8 @@
 #include <random>
 #include <set>
 
-#include "models/config.h"
 #include "files/safetensors.h"
+#include "models/config.h"
 #include "tests/models/in_core_runner.h"
 #include "tests/models/small_families.h"
 
@@ -243,7 +243,7 @@ TEST_P(Families, GradientsAreTheSlopesOfTheLoss) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::Values("gpt2", "llama3", "mistral", "qwen2", "qwen3", "gemma2"),
+INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::Values("gpt2", "llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"),
                          [](const auto& family) { return family.param; });
 
 TEST(Cuts, FollowFromTheModel) {

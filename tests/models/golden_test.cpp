@@ -163,7 +163,7 @@ TEST_P(Golden, CurveInBFloat16) { check_curve(DType::bfloat16, GoldenCase(GetPar
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2", "mistral_window", "llama3_rope",
-                                           "qwen2_window"),
+                                           "qwen2_window", "gemma3"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST_P(ReferenceTest, TheGoldenCurve) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTest, ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2"));
+INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTest, ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2", "gemma3"));
 
 }  // namespace
 }  // namespace spillway::testing

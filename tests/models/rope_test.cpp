@@ -21,7 +21,7 @@ struct Table {
   std::vector<float> cosine, sine;
 };
 
-// One head at one position: y = R(w * x * rstd); the gradient back through it. Empty weights: no norm.
+// One head at one position: y = R(w * x * rstd), w with its offset; the gradient back through it. Empty weights: no norm.
 struct Head {
   std::vector<double> y, dx, dweight;
 };
@@ -60,9 +60,14 @@ void check(const RopeShape& shape, bool normed) {
   const std::int64_t D = shape.dimension, all = shape.heads + 2 * shape.kv_heads, rotated = shape.heads + shape.kv_heads;
   const Table table(shape);
   const auto qkv = random_vector<E>(shape.n * all * D, 1), gradient = random_vector<E>(shape.n * all * D, 2);
-  const auto q_weight = random_vector<E>(normed ? D : 0, 3, 0.2f, 1.0f),
-             k_weight = random_vector<E>(normed ? D : 0, 4, 0.2f, 1.0f);
-  const auto wide = widened(qkv), wide_gradient = widened(gradient), wide_q = widened(q_weight), wide_k = widened(k_weight);
+  const float mean = 1 - shape.offset;
+  const auto q_weight = random_vector<E>(normed ? D : 0, 3, 0.2f, mean),
+             k_weight = random_vector<E>(normed ? D : 0, 4, 0.2f, mean);
+  const auto wide = widened(qkv), wide_gradient = widened(gradient);
+  auto wide_q = widened(q_weight), wide_k = widened(k_weight);
+  for (auto* weights : {&wide_q, &wide_k}) {
+    for (double& weight : *weights) weight += static_cast<double>(shape.offset);
+  }
   std::vector<double> expected(static_cast<std::size_t>(shape.n * rotated * D)), expected_gradient = wide_gradient;
   std::vector<double> dq(static_cast<std::size_t>(D), 0.5), dk(static_cast<std::size_t>(D), 0.5);
   for (std::int64_t row = 0; row < shape.n; ++row) {
@@ -118,7 +123,10 @@ TYPED_TEST(RopeTest, MatchesTheFormula) {
   for (const bool normed : {false, true}) {
     check<TypeParam>({.n = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .dimension = 12, .epsilon = 1e-6f}, normed);
     check<TypeParam>({.n = 14, .sequence = 7, .heads = 4, .kv_heads = 2, .dimension = 24, .epsilon = 1e-6f}, normed);
-    check<TypeParam>({.n = 192, .sequence = 96, .heads = 3, .kv_heads = 1, .dimension = 64, .epsilon = 1e-6f}, normed);
+    for (const float offset : {0.0f, 1.0f}) {
+      check<TypeParam>(
+          {.n = 192, .sequence = 96, .heads = 3, .kv_heads = 1, .dimension = 64, .epsilon = 1e-6f, .offset = offset}, normed);
+    }
     check<TypeParam>({.n = 70, .sequence = 70, .heads = 2, .kv_heads = 2, .dimension = 128, .epsilon = 1e-6f}, normed);
   }
 }

@@ -22,17 +22,17 @@ inline ModelConfig small_config(const std::string& which) {
   config.vocab = kVocabulary;
   config.max_positions = 64;
   config.norm_eps = 1e-5;
-  config.rope_theta = 10000;
+  config.rope.theta = 10000;
   config.windows = {0, 0};
   config.initializer_range = 0.15;  // gradients that stand out of fp32's noise
   if (which == "gpt2") {
     config.family = find_family("gpt2");
     config.kv_heads = 4;
-    config.rope_theta = 0;
+    config.rope.theta = 0;
     config.activation = Activation::gelu_tanh;
     config.qkv_bias = config.attention_output_bias = config.mlp_bias = config.tied_embeddings = true;
   } else if (which == "llama3") {
-    config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 16};
+    config.rope.scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 16};
     config.mlp_bias = config.attention_output_bias = config.qkv_bias = true;
   } else if (which == "mistral") {
     config.family = find_family("mistral");
@@ -40,7 +40,7 @@ inline ModelConfig small_config(const std::string& which) {
   } else if (which == "qwen2") {
     config.family = find_family("qwen2");
     config.qkv_bias = config.tied_embeddings = true;
-    config.rope_scaling = {RopeScaling::Kind::linear, 4, 1, 4, 0};
+    config.rope.scaling = {RopeScaling::Kind::linear, 4, 1, 4, 0};
   } else if (which == "qwen3") {
     config.family = find_family("qwen3");
     config.head_dim = 24;
@@ -56,6 +56,16 @@ inline ModelConfig small_config(const std::string& which) {
     config.embedding_factor = 8;
     config.padding_token = 3;
     config.windows = {7, 0};
+  } else if (which == "gemma3") {
+    config.family = find_family("gemma3_text");
+    config.head_dim = 20;
+    config.tied_embeddings = true;
+    config.activation = Activation::gelu_tanh;
+    config.query_scalar = 24;
+    config.embedding_factor = 8;
+    config.padding_token = 3;
+    config.windows = {7, 0};
+    config.window_rope = Rope{50, {}};
   }
   return config;
 }

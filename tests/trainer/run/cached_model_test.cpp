@@ -9,8 +9,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "memory/error.h"
 #include "files/safetensors.h"
+#include "memory/error.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {
@@ -140,7 +140,7 @@ TEST_P(CachedModelOf, APromptForgetsWhatWasBefore) {
 
 INSTANTIATE_TEST_SUITE_P(Families, CachedModelOf,
                          ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
-                                           "qwen3", "gemma2"),
+                                           "qwen3", "gemma2", "gemma3"),
                          [](const auto& parameter) { return parameter.param; });
 
 }  // namespace

@@ -359,7 +359,7 @@ TEST_P(Equivalence, TightestBudgets) {
 class GoldenParameters : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters,
                          ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
-                                           "qwen3", "gemma2"));
+                                           "qwen3", "gemma2", "gemma3"));
 
 // The gradient of what all scores of a row share is 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
