@@ -5,6 +5,56 @@
 namespace spillway {
 namespace {
 
+// What Gemma 2 and 3 have alike.
+constexpr FamilyRow gemma(std::string_view model_type, std::string_view architecture) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .keys = {.kv_heads = {"num_key_value_heads"},
+                   .head_dim = {"head_dim"},
+                   .activation = {"hidden_activation"},  // Hugging Face reads hidden_act, which files have too, for nothing
+                   .query_scalar = {"query_pre_attn_scalar"},
+                   .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
+                   .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero}},
+          .defaults = {.hidden = 2304,
+                       .layers = 26,
+                       .heads = 8,
+                       .kv_heads = 4,
+                       .head_dim = 256,
+                       .mlp_width = 9216,
+                       .activation = "gelu_pytorch_tanh",
+                       .query_scalar = 256,
+                       .padding_token = 0},
+          .norm_offset = 1,
+          .norm_names = {.mlp = "pre_feedforward_layernorm",
+                         .after_attention = "post_attention_layernorm",
+                         .after_mlp = "post_feedforward_layernorm"},
+          .scaled_embedding = true,
+          .qkv_bias = {"attention_bias"},
+          .output_bias = {"attention_bias"},
+          .tied = {"tie_word_embeddings", true},
+          .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096},
+          .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent},
+                      "is true; only causal attention is supported"}};
+}
+
+constexpr FamilyRow gemma2() {
+  FamilyRow row = gemma("gemma2", "Gemma2ForCausalLM");
+  row.defaults.vocab = 256000, row.defaults.max_positions = 8192;
+  row.defaults.attention_softcap = 50, row.defaults.logit_softcap = 30;
+  row.windows.nth = 2;
+  return row;
+}
+
+constexpr FamilyRow gemma3() {
+  FamilyRow row = gemma("gemma3_text", "Gemma3ForCausalLM");
+  row.keys.window_rope_theta = {"rope_local_base_freq"};
+  row.defaults.vocab = 262208, row.defaults.max_positions = 131072;
+  row.defaults.rope_theta = 1e6;
+  row.qk_norm = true;
+  row.windows.nth = 6, row.windows.nth_key = {"sliding_window_pattern"};
+  return row;
+}
+
 // A family whose parts are all there is a row here, shapes in catalogue/entries.cpp, and a golden case in tests/data. A part that
 // is new is added from its key to its kernel: its key, default and what a row says of it (family.h), a number of one model
 // (config.h; config.cpp reads and checks it), the unit that it is of (llama.cpp names tensors; attention, mlp, embedding, head
@@ -110,70 +160,8 @@ constexpr FamilyRow kFamilies[] = {
      .experts = {.count = {"num_experts"}, .count_default = 128, .per_token_default = 8},
      .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
 
-    {.model_type = "gemma2",
-     .architecture = "Gemma2ForCausalLM",
-     .keys = {.kv_heads = {"num_key_value_heads"},
-              .head_dim = {"head_dim"},
-              .activation = {"hidden_activation"},  // Hugging Face reads hidden_act, which files have too, for nothing
-              .query_scalar = {"query_pre_attn_scalar"},
-              .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
-              .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero}},
-     .defaults = {.hidden = 2304,
-                  .layers = 26,
-                  .heads = 8,
-                  .kv_heads = 4,
-                  .head_dim = 256,
-                  .mlp_width = 9216,
-                  .vocab = 256000,
-                  .max_positions = 8192,
-                  .activation = "gelu_pytorch_tanh",
-                  .query_scalar = 256,
-                  .padding_token = 0,
-                  .attention_softcap = 50,
-                  .logit_softcap = 30},
-     .norm_offset = 1,
-     .norm_names = {.mlp = "pre_feedforward_layernorm",
-                    .after_attention = "post_attention_layernorm",
-                    .after_mlp = "post_feedforward_layernorm"},
-     .scaled_embedding = true,
-     .qkv_bias = {"attention_bias"},
-     .output_bias = {"attention_bias"},
-     .tied = {"tie_word_embeddings", true},
-     .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 2},
-     .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
-
-    {.model_type = "gemma3_text",
-     .architecture = "Gemma3ForCausalLM",
-     .keys = {.kv_heads = {"num_key_value_heads"},
-              .head_dim = {"head_dim"},
-              .activation = {"hidden_activation"},
-              .query_scalar = {"query_pre_attn_scalar"},
-              .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
-              .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero},
-              .window_rope_theta = {"rope_local_base_freq"}},
-     .defaults = {.hidden = 2304,
-                  .layers = 26,
-                  .heads = 8,
-                  .kv_heads = 4,
-                  .head_dim = 256,
-                  .mlp_width = 9216,
-                  .vocab = 262208,
-                  .max_positions = 131072,
-                  .activation = "gelu_pytorch_tanh",
-                  .rope_theta = 1e6,
-                  .query_scalar = 256,
-                  .padding_token = 0},
-     .norm_offset = 1,
-     .norm_names = {.mlp = "pre_feedforward_layernorm",
-                    .after_attention = "post_attention_layernorm",
-                    .after_mlp = "post_feedforward_layernorm"},
-     .qk_norm = true,
-     .scaled_embedding = true,
-     .qkv_bias = {"attention_bias"},
-     .output_bias = {"attention_bias"},
-     .tied = {"tie_word_embeddings", true},
-     .windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 6, .nth_key = {"sliding_window_pattern"}},
-     .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
+    gemma2(),
+    gemma3(),
 };
 
 }  // namespace

@@ -45,19 +45,8 @@ inline ModelConfig small_config(const std::string& which) {
     config.family = find_family("qwen3");
     config.head_dim = 24;
     config.windows = {0, 16};
-  } else if (which == "gemma2") {
-    config.family = find_family("gemma2");
-    config.head_dim = 20;
-    config.tied_embeddings = true;
-    config.activation = Activation::gelu_tanh;
-    config.query_scalar = 24;
-    config.attention_softcap = 5;
-    config.logit_softcap = 4;
-    config.embedding_factor = 8;
-    config.padding_token = 3;
-    config.windows = {7, 0};
-  } else if (which == "gemma3") {
-    config.family = find_family("gemma3_text");
+  } else if (which == "gemma2" || which == "gemma3") {
+    config.family = find_family(which == "gemma2" ? "gemma2" : "gemma3_text");
     config.head_dim = 20;
     config.tied_embeddings = true;
     config.activation = Activation::gelu_tanh;
@@ -65,7 +54,8 @@ inline ModelConfig small_config(const std::string& which) {
     config.embedding_factor = 8;
     config.padding_token = 3;
     config.windows = {7, 0};
-    config.window_rope = Rope{50, {}};
+    if (which == "gemma2") config.attention_softcap = 5, config.logit_softcap = 4;
+    if (which == "gemma3") config.window_rope = Rope{50, {}};
   }
   return config;
 }
