@@ -1,7 +1,7 @@
 // The control block of a step: what it was told, what it finds out, and whether it counts. The step's own run writes it; whatever
 // applies the step's gradients reads it, and that may be the run behind: so it lasts until both are complete. The norm and the
 // clip factor are words of the plan besides (Plan::factor_buffer), where operations on any device find them.
-// Not here: the run that takes a step through its lanes (run.h).
+// Not here: the run that takes a step through its lanes (run_under_way.h).
 #pragma once
 
 #include <atomic>

@@ -68,6 +68,7 @@ SOURCE = {".h", ".cpp", ".cu", ".cuh"}
 TEXT = SOURCE | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ""}
 OTHERS_HOMES = re.compile(r"(?<![\w.}$])/(root|home|Users|work|workspace)/\w")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
+NAMED = re.compile(r"(?<![\w<>./-])(?!NAME)(k[A-Z]\w*|(?:\w+/)*\w+\.(?:h|cpp|cuh|cu|py))\b(?![*>])")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 TARGET_INCLUDE = re.compile(r'^\s*#\s*define\s+HWY_TARGET_INCLUDE\s+"([^"]+)"')
 
@@ -230,8 +231,30 @@ def check_links(path, text):
                 yield f"{path.as_posix()}: {name}/ may not link with {target}/"
 
 
+def named_in(path, text):
+    """(line, name) of the constants and the files that comments and READMEs speak of."""
+    if path.suffix not in SOURCE | {".md"}:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        spoken = " ".join(re.findall(r"`[^`]+`", line)) if path.suffix == ".md" else line.partition("//")[2]
+        for match in NAMED.finditer(spoken):
+            yield number, match.group(1)
+
+
+def check_named(texts):
+    """What comments and READMEs name is there: a constant in code, a file by its name, or by that and its folder."""
+    code = "\n".join(re.sub(r"//[^\n]*", "", text) for path, text in texts.items() if path.suffix in SOURCE)
+    there = set(re.findall(r"\bk[A-Z]\w*", code)) | {path.name for path in texts}
+    there |= {name.rsplit("/", 1)[-1] for name in re.findall(r"[<\"]([\w/-]+\.h)[>\"]", code)}
+    for path, text in texts.items():
+        for number, name in named_in(path, text):
+            if name.rsplit("/", 1)[-1] not in there:
+                yield f"{path.as_posix()}:{number}: names {name}, which is nowhere"
+
+
 def violations(root, known_larger):
     pure = pure_files(root)
+    texts = {}
     stems = {}  # folder -> what its sources are called without their endings
     uses = {}  # stem of a folder with rooms -> those whose headers its header or its source includes
     for path in files_of(root):
@@ -242,6 +265,7 @@ def violations(root, known_larger):
             if path.suffix:
                 yield f"{name}: not UTF-8"
             continue
+        texts[path] = text
         lines = text.splitlines()
         for number, line in enumerate(lines, 1):
             if OTHERS_HOMES.search(line) or (len(root.parts) > 2 and f"{root}/" in line):
@@ -265,6 +289,7 @@ def violations(root, known_larger):
             yield from check_header(path, lines)
     yield from check_stems(stems, known_larger)
     yield from check_rings(uses)
+    yield from check_named(texts)
 
 
 GOOD = {
@@ -314,6 +339,9 @@ BAD = [
      "a ring of includes: trainer/run/loop -> trainer/run/step -> trainer/run/loop"),
     ({"memory/plan.cpp": '#include "memory/passes/moves.h"\n',
       "memory/passes/moves.h": "// Moves. Not here: bytes.\n#pragma once\n"}, "memory/ may not use passes/"),
+    ({"nvme/ring.cpp": "// As deep as kDepth.\n#include <liburing.h>\n"}, "names kDepth, which is nowhere"),
+    ({"nvme/ring.cpp": "// Not here: drives (nvme/disk.h).\nint ring;\n"}, "names nvme/disk.h, which is nowhere"),
+    ({"README.md": "See `memory/plan_of_old.cpp`.\n"}, "names memory/plan_of_old.cpp, which is nowhere"),
     ({"trainer/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
     ({"trainer/cellar/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
     ({f"trainer/run/part{i}.cpp": "int a;\n" for i in range(MOST_STEMS)}, f"{MOST_STEMS + 1} stems of sources"),

@@ -2,7 +2,7 @@
 // Source: MMA-Sim (arXiv 2511.10909): the exact products and C are aligned to the largest exponent among them, each
 // truncated there to 24 (sm_80 to 89) or 25 (from sm_90 on) fractional bits, summed, and truncated towards zero to fp32. From
 // sm_90 on all sixteen products at once, before that the first eight and then the others.
-// Not here: which lane has which element (warp_ops.cpp).
+// Not here: which lane has which element (block.cpp).
 #pragma once
 
 #include <cstdint>

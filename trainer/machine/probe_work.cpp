@@ -136,7 +136,7 @@ DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most)
         return std::clamp<Bytes>(store_capacity(store_directories(directories)) / 2 / least * least, least, most);
       }()),
       segment_(std::min<Bytes>(bytes_ / 2, 16 * kMiB)),
-      store_([&] { return Store({.directories = store_directories(directories), .bytes = bytes_}); }()),
+      store_(open_store(directories, bytes_)),
       reads_{.channel = store_->open_channel({}), .direction = IoDirection::read},
       writes_{.channel = store_->open_channel({}), .direction = IoDirection::write, .end = bytes_} {}
 

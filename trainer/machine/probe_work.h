@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -107,7 +108,7 @@ class DiskMoves {
   double rate_of(Way& way, double seconds);
   double move_small(Way& way, double seconds);
   Bytes bytes_, segment_;
-  std::optional<Store> store_;
+  std::unique_ptr<Store> store_;
   Way reads_, writes_;
   std::uint64_t pages_ = 0;  // written
 };
