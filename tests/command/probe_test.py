@@ -29,7 +29,8 @@ class Probe(CommandTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(list(nvme.iterdir()), [])
         if not SANITIZED:
-            self.assertLess(outcome.resident_bytes, 150 * MIB)
+            # 133 where the library is oneDNN 2.6, 158 where it is 3.6, both with AMX, whose products it compiles.
+            self.assertLess(outcome.resident_bytes, 180 * MIB)
         profile = json.loads(file.read_text())
         for name, value in json.loads((DATA / "machine.json").read_text()).items():
             self.assertIn(name, profile)

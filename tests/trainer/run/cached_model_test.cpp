@@ -113,7 +113,7 @@ TEST_P(CachedModelOf, BitsDoNotDependOnWhereWeightsRest) {
   // The smallest budget, by asking.
   options.memory.nvme = {{.path = nvme.path(), .size = {}}};
   std::unique_ptr<CachedModel> spilled;
-  for (Bytes budget = 32 * kKiB; spilled == nullptr; budget += 32 * kKiB) {
+  for (Bytes budget = 32 * kKiB; spilled == nullptr; budget += 4 * kKiB) {
     options.memory.device_memory = budget;
     try {
       spilled = std::make_unique<CachedModel>(request);
