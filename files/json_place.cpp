@@ -1,6 +1,5 @@
 #include "files/json_place.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <charconv>

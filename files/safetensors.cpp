@@ -1,10 +1,13 @@
 #include "files/safetensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "files/safetensors_header.h"

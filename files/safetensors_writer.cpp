@@ -1,5 +1,7 @@
 #include "files/safetensors_writer.h"
 
+#include <fmt/ranges.h>
+
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "files/json_text.h"
 #include "files/safetensors_header.h"
 #include "memory/error.h"
 
@@ -35,7 +38,7 @@ std::string header_of(const std::vector<TensorToWrite>& tensors) {
     const Bytes end = offset + bytes_of(tensor);
     const nlohmann::ordered_json entry = {
         {"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
-    text += "," + nlohmann::json(tensor.name).dump() + ":" + entry.dump();
+    text += "," + quoted_json(tensor.name) + ":" + entry.dump();
     offset = end;
   }
   text += "}";
@@ -170,7 +173,7 @@ void ShardedSafetensorsWriter::write_index() const {
     }
   }
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}};
-  write_text_file(directory_ / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_text_file(directory_ / "model.safetensors.index.json", json_text(index, 2));
 }
 
 void ShardedSafetensorsWriter::finish() {

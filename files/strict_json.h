@@ -2,7 +2,7 @@
 // Not here: what the keys mean.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 // Not here: expected failures (short I/O, EAGAIN), which are results that the caller handles.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,7 @@
 #include "models/build.h"
 
+#include <fmt/ranges.h>
+
 #include "memory/error.h"
 #include "models/gpt2.h"
 #include "models/llama.h"

@@ -1,11 +1,14 @@
 #include "models/config.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
@@ -324,8 +327,8 @@ ModelConfig parse_model_config(std::string_view json_text, const std::string& fi
   return config;
 }
 
-ModelConfig read_model_config(const std::filesystem::path& file) {
-  return parse_model_config(read_text_file(file, kMaxConfigBytes), file.string());
+ModelConfig read_model_config(const std::string& file) {
+  return parse_model_config(read_text_file(file, kMaxConfigBytes), file);
 }
 
 std::string config_json(const ModelConfig& config, DType stored) {
@@ -336,7 +339,7 @@ std::string config_json(const ModelConfig& config, DType stored) {
   if (json.contains("torch_dtype") && json.contains("dtype")) json["torch_dtype"] = json["dtype"];
   json["model_type"] = config.family->model_type;
   json["architectures"] = {config.family->architecture};  // the bare model's weights are exported with their head
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(json, 2);
 }
 
 }  // namespace spillway

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,7 +79,7 @@ struct ModelConfig {
 
 // `file` names the text in errors. InputError: not JSON, unknown architecture, a key that makes no sense, experts, ….
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file);
-ModelConfig read_model_config(const std::filesystem::path& file);
+ModelConfig read_model_config(const std::string& file);
 
 // The config.json for weights stored as `stored`: every key of config.json_text, with the dtype set in the words of the file's
 // age.

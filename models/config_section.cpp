@@ -1,6 +1,6 @@
 #include "models/config_section.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

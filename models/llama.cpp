@@ -1,6 +1,6 @@
 #include "models/llama.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>

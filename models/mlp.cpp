@@ -1,6 +1,6 @@
 #include "models/mlp.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "models/weights_io.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,9 +1,8 @@
 #include "tools/command_opening.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "files/posix_file.h"
 #include "memory/error.h"
@@ -26,14 +25,13 @@ std::vector<std::string_view> names_of(const RunFlagUse& use) {
   return names;
 }
 
-void describe_format(CLI::App& app, const std::vector<std::string_view>& formats) {
-  CLI::Option* const format = app.get_option("--format");
+void describe_format(CommandLine& command, const std::vector<std::string_view>& formats) {
   if (formats.empty()) {
-    format->type_name("table|json")->description("of --print-config (table)");
+    command.describe("--format", "table|json", "of --print-config (table)");
   } else {
-    format->type_name(fmt::format("{}", fmt::join(formats, "|")))
-        ->description(
-            fmt::format("of what is written (as the ending of --out says, else {}), and of --print-config", formats.front()));
+    command.describe(
+        "--format", fmt::format("{}", fmt::join(formats, "|")),
+        fmt::format("of what is written (as the ending of --out says, else {}), and of --print-config", formats.front()));
   }
 }
 
@@ -59,20 +57,20 @@ void set_format(ResolvedOptions& resolved, const std::vector<std::string_view>& 
 
 }  // namespace
 
-bool help_was_asked(CLI::App& app, int argc, const char* const* argv) {
-  app.set_version_flag("--version", std::string(kVersion), "print the version and exit");
-  const std::optional<std::string> help = parse_command_line(app, argc, argv);
+bool help_was_asked(CommandLine& command, int argc, const char* const* argv) {
+  command.add_version(std::string(kVersion));
+  const std::optional<std::string> help = command.parse(argc, argv);
   if (help) put(*help);
   return help.has_value();
 }
 
-std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, const RunFlagUse& use) {
+std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc, const char* const* argv, const RunFlagUse& use) {
   RawFlags own;
   RawFlags& flags = use.typed == nullptr ? own : *use.typed;
-  add_run_flags(app, flags, names_of(use));
-  add_config_flags(app, flags);
-  describe_format(app, use.formats);
-  if (help_was_asked(app, argc, argv)) return std::nullopt;
+  command.add_run_flags(flags, names_of(use));
+  command.add_config_flags(flags);
+  describe_format(command, use.formats);
+  if (help_was_asked(command, argc, argv)) return std::nullopt;
   ResolvedOptions resolved = resolve_options(flags);
   if (flags.print_config) {
     put(print_config(resolved));

@@ -8,17 +8,12 @@
 #include <vector>
 
 #include "trainer/options/command_line.h"
-#include "trainer/options/options.h"
 #include "trainer/options/resolve_options.h"
-
-namespace CLI {
-class App;
-}
 
 namespace spillway {
 
-// Parses the flags declared on `app`. True where help was asked for, which is printed then: the command is done.
-bool help_was_asked(CLI::App& app, int argc, const char* const* argv);
+// Parses the flags declared on `command`. True where help was asked for, which is printed then: the command is done.
+bool help_was_asked(CommandLine& command, int argc, const char* const* argv);
 
 // What a command does with the run flags: all are declared where `only` is empty. What a command does not use it does not have.
 struct RunFlagUse {
@@ -27,9 +22,9 @@ struct RunFlagUse {
   RawFlags* typed = nullptr;                   // where what was typed is kept, for those who resolve it again with a change
 };
 
-// Declares the run flags on `app`, after those that it has, parses and resolves them; what --out's ending says of the format is
-// in the options then. None where --help or --print-config was answered: the command is done.
-std::optional<ResolvedOptions> resolve_run_flags(CLI::App& app, int argc, const char* const* argv, const RunFlagUse& use);
+// Declares the run flags on `command`, after those that it has, parses and resolves them; what --out's ending says of the format
+// is in the options then. None where --help or --print-config was answered: the command is done.
+std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc, const char* const* argv, const RunFlagUse& use);
 
 // Into the file of `--out` where one was named, else printed.
 void put_out(const std::string& text, const std::string& out);

@@ -1,5 +1,3 @@
-#include <CLI/CLI.hpp>
-
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "trainer/run/evaluation.h"
@@ -7,14 +5,14 @@
 namespace spillway {
 
 int eval_command(int argc, const char* const* argv) {
-  CLI::App app(
+  CommandLine command(
+      "spillway eval",
       "Mean loss and perplexity of a model (--model) or of a run's checkpoint (--load) on --data, with the weights alone in "
-      "memory or on NVMe.",
-      "spillway eval");
+      "memory or on NVMe.");
   std::optional<std::int64_t> step;
-  app.add_option("--step", step, "of --load: the checkpoint to take (default: the newest)")->type_name("N");
+  command.add_number("--step", step, "N", "of --load: the checkpoint to take (default: the newest)");
   const auto resolved = resolve_run_flags(
-      app, argc, argv,
+      command, argc, argv,
       {.only = {"model", "seed", "load", "data", "eval-data", "tokenizer", "data-format", "truncate", "skip-bad-lines",
                 "train-on", "micro-batch-size", "seq-length", "dtype", "device", "device-memory", "nvme", "format", "out"},
        .formats = {"table", "json"}});

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
 
 #include "memory/error.h"
 #include "models/catalogue/catalogue.h"
@@ -12,20 +10,18 @@
 namespace spillway {
 
 int export_command(int argc, const char* const* argv) {
-  CLI::App app("Write the weights of a run as a Hugging Face directory: safetensors, config.json, tokenizer files.",
-               "spillway export");
+  CommandLine command("spillway export",
+                      "Write the weights of a run as a Hugging Face directory: safetensors, config.json, tokenizer files.");
   ExportOptions options;
   std::string dtype, shard;
-  app.add_option("--load", options.run, "the run directory")->type_name("DIR");
-  app.add_option("--out", options.out, "the directory to make; it must not exist yet, or be empty")->type_name("DIR");
-  app.add_option("--step", options.step, "the checkpoint to take (default: the newest)")->type_name("N");
-  app.add_option("--dtype", dtype,
-                 "fp32: the master weights; bf16: the weights that a bf16 run computes with (default: as the run)")
-      ->type_name("bf16|fp32");
-  app.add_option("--max-shard-size", shard, "of one file, unless a tensor is larger (5GB)")->type_name("SIZE");
-  app.add_option("--model", options.model, "where config.json and the tokenizer are now (default: as in run.json)")
-      ->type_name("PATH|NAME");
-  if (help_was_asked(app, argc, argv)) return 0;
+  command.add("--load", options.run, "DIR", "the run directory");
+  command.add("--out", options.out, "DIR", "the directory to make; it must not exist yet, or be empty");
+  command.add_number("--step", options.step, "N", "the checkpoint to take (default: the newest)");
+  command.add("--dtype", dtype, "bf16|fp32",
+              "fp32: the master weights; bf16: the weights that a bf16 run computes with (default: as the run)");
+  command.add("--max-shard-size", shard, "SIZE", "of one file, unless a tensor is larger (5GB)");
+  command.add("--model", options.model, "PATH|NAME", "where config.json and the tokenizer are now (default: as in run.json)");
+  if (help_was_asked(command, argc, argv)) return 0;
   if (options.run.empty()) {
     throw InputError("--load: not given", names_catalogue_model(options.model)
                                               ? fmt::format("{} is a name of the catalogue, a shape without weights: there is "
@@ -40,7 +36,7 @@ int export_command(int argc, const char* const* argv) {
   if (!shard.empty()) options.shard_bytes = parse_shard_size(shard);
   const ExportResult result = export_run(options);
   say("exported step {} of {} to {}: {} parameters in {}\n", result.step, options.run, options.out, result.parameters,
-             name_of(result.dtype));
+      name_of(result.dtype));
   return 0;
 }
 

@@ -1,8 +1,7 @@
 // Text from a model or a run.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -106,25 +105,21 @@ int run(GenerateFlags& flags) {
 }  // namespace
 
 int generate_command(int argc, const char* const* argv) {
-  CLI::App app("Text that a model or a run goes on with after a prompt.", "spillway generate");
+  CommandLine command("spillway generate", "Text that a model or a run goes on with after a prompt.");
   GenerateFlags flags;
   constexpr std::string_view shared[] = {"model", "load", "tokenizer", "seed", "dtype", "device-memory", "nvme"};
-  add_run_flags(app, flags.run, shared);
-  app.add_option("--step", flags.step, "the checkpoint of --load to take (default: the newest)")->type_name("N");
-  app.add_option("--prompt", flags.prompts, "what to go on from; may be given more than once")
-      ->type_name("TEXT")
-      ->take_all()
-      ->allow_extra_args(false);
-  app.add_option("--prompt-file", flags.prompt_file, "a prompt from a file; - for the standard input")->type_name("FILE");
-  app.add_option("--max-new-tokens", flags.max_new_tokens, "at most so many; the end-of-text token ends a text sooner (128)")
-      ->type_name("N");
-  app.add_option("--temperature", flags.temperature, "0 takes the likeliest token each time (0; with --top-k or --top-p 1)")
-      ->type_name("T");
-  app.add_option("--top-k", flags.top_k, "draw among the K likeliest tokens only; 0: all (0)")->type_name("K");
-  app.add_option("--top-p", flags.top_p, "draw among the likeliest tokens that together have probability P only (1)")
-      ->type_name("P");
-  app.add_option("--format", flags.format, "text as it comes, or a JSON object a prompt (text)")->type_name("text|jsonl");
-  if (help_was_asked(app, argc, argv)) return 0;
+  command.add_run_flags(flags.run, shared);
+  command.add_number("--step", flags.step, "N", "the checkpoint of --load to take (default: the newest)");
+  command.add_repeated("--prompt", flags.prompts, "TEXT", "what to go on from; may be given more than once");
+  command.add("--prompt-file", flags.prompt_file, "FILE", "a prompt from a file; - for the standard input");
+  command.add_number("--max-new-tokens", flags.max_new_tokens, "N",
+                     "at most so many; the end-of-text token ends a text sooner (128)");
+  command.add_number("--temperature", flags.temperature, "T",
+                     "0 takes the likeliest token each time (0; with --top-k or --top-p 1)");
+  command.add_number("--top-k", flags.top_k, "K", "draw among the K likeliest tokens only; 0: all (0)");
+  command.add_number("--top-p", flags.top_p, "P", "draw among the likeliest tokens that together have probability P only (1)");
+  command.add("--format", flags.format, "text|jsonl", "text as it comes, or a JSON object a prompt (text)");
+  if (help_was_asked(command, argc, argv)) return 0;
   try {
     return run(flags);
   } catch (const ReaderGone&) {

@@ -1,5 +1,5 @@
 // The command `spillway`: finds the subcommand and turns what goes wrong into one error line and an exit code.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <csignal>

@@ -1,6 +1,5 @@
 #include "tools/output_format.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
@@ -17,18 +15,17 @@
 namespace spillway {
 
 int plan_command(int argc, const char* const* argv) {
-  CLI::App app("Say before anything runs where every byte will live, how long a step will take and why.", "spillway plan");
-  app.footer(words_of_plans());
+  CommandLine command("spillway plan", "Say before anything runs where every byte will live, how long a step will take and why.");
+  command.add_footer(words_of_plans());
   std::string swept;
-  app.add_option("--sweep", swept,
-                 "what the plan costs as one flag grows: a table and a picture; FLAG is ranks, device-memory, seq-length or "
-                 "global-batch-size, and each value is planned in place of the flag's own")
-      ->type_name("FLAG=V,V,...");
+  command.add("--sweep", swept, "FLAG=V,V,...",
+              "what the plan costs as one flag grows: a table and a picture; FLAG is ranks, device-memory, seq-length or "
+              "global-batch-size, and each value is planned in place of the flag's own");
   RawFlags typed;
-  const auto resolved = resolve_run_flags(app, argc, argv, {.formats = {"table", "json", "html"}, .typed = &typed});
+  const auto resolved = resolve_run_flags(command, argc, argv, {.formats = {"table", "json", "html"}, .typed = &typed});
   if (!resolved) return 0;
   const LogSink say = [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); };
-  if (app.count("--sweep") > 0) {
+  if (command.was_given("--sweep")) {
     const PlanSweep sweep = plan_sweep(parse_sweep(swept), typed, say);
     put_out(sweep_text(sweep, resolved->options.log.format), resolved->options.log.out);
     require_any_fit(sweep);

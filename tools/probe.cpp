@@ -1,10 +1,8 @@
-#include <CLI/CLI.hpp>
-
+#include "trainer/machine/probe.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"
 #include "trainer/host/host.h"
-#include "trainer/machine/probe.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/resolve_options.h"
@@ -12,16 +10,16 @@
 namespace spillway {
 
 int probe_command(int argc, const char* const* argv) {
-  CLI::App app("Measure this machine: what plan and train plan for. The profile is kept for them.", "spillway probe");
+  CommandLine command("spillway probe", "Measure this machine: what plan and train plan for. The profile is kept for them.");
   std::vector<std::string> nvme;
   std::optional<std::string> format;
   std::string out;
   bool thorough = false;
-  app.add_option("--nvme", nvme, "a directory to measure, as of train (repeatable)")->type_name("DIR[=SIZE]");
-  app.add_flag("--thorough", thorough, "more and longer samples: about five minutes");
-  app.add_option("--format", format, "of what is written (as the ending of --out says, else table)")->type_name("table|json");
-  app.add_option("--out", out, "write it to a file rather than print it")->type_name("FILE");
-  if (help_was_asked(app, argc, argv)) return 0;
+  command.add_list("--nvme", nvme, "DIR[=SIZE]", "a directory to measure, as of train (repeatable)");
+  command.add_switch("--thorough", thorough, "more and longer samples: about five minutes");
+  command.add("--format", format, "table|json", "of what is written (as the ending of --out says, else table)");
+  command.add("--out", out, "FILE", "write it to a file rather than print it");
+  if (help_was_asked(command, argc, argv)) return 0;
   constexpr std::string_view kFormats[] = {"table", "json"};
   const std::string_view written = format_of_output(format, out, kFormats);
   RawFlags flags;

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
 
 #include "files/posix_file.h"
 #include "memory/error.h"
@@ -15,14 +13,14 @@
 namespace spillway {
 
 int report_command(int argc, const char* const* argv) {
-  CLI::App app("A run beside its plan, as one page: loss, throughput, both timelines, what cost more than planned.",
-               "spillway report");
+  CommandLine command("spillway report",
+                      "A run beside its plan, as one page: loss, throughput, both timelines, what cost more than planned.");
   std::vector<std::string> directories;
   std::string out, trace;
-  app.add_option("--load,directory", directories, "the run directory, what train was given by --save")->type_name("DIR");
-  app.add_option("--out", out, "the page (report.html in DIR)")->type_name("FILE");
-  app.add_option("--trace", trace, "also the timelines as a trace that Perfetto and chrome://tracing open")->type_name("FILE");
-  if (help_was_asked(app, argc, argv)) return 0;
+  command.add_list("--load,directory", directories, "DIR", "the run directory, what train was given by --save");
+  command.add("--out", out, "FILE", "the page (report.html in DIR)");
+  command.add("--trace", trace, "FILE", "also the timelines as a trace that Perfetto and chrome://tracing open");
+  if (help_was_asked(command, argc, argv)) return 0;
   if (directories.size() != 1) {
     throw InputError(directories.empty() ? "no run directory is given"
                                          : fmt::format("found {} run directories, allowed: one", directories.size()),

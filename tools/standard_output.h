@@ -2,7 +2,7 @@
 // Not here: a run's progress, which training outlives (trainer/show/progress.h).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string_view>
 #include <utility>

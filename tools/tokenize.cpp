@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -43,7 +42,7 @@ struct TokenizeOptions {
   std::optional<std::string> format;
   std::string end_of_text;
   bool skip_bad_lines = false;
-  int threads = 0;
+  std::optional<std::int64_t> threads;  // all cores where none
 };
 
 struct Interrupted {};
@@ -227,6 +226,13 @@ void report(const DocumentCounts& counts, std::int64_t written, const std::strin
     fmt::print(stderr, "{} left out; the first: {}\n", counted(counts.bad_lines, "bad line"), counts.first_bad_line);
 }
 
+int threads_of(const TokenizeOptions& options) {
+  if (!options.threads) return usable_threads();
+  if (*options.threads < 1 || *options.threads > 1024)
+    throw InputError(fmt::format("--threads: found {}, allowed: 1 to 1024", *options.threads));
+  return static_cast<int>(*options.threads);
+}
+
 int run(const TokenizeOptions& options) {
   constexpr std::string_view kFormats[] = {"bin", "ids"};
   const bool prints_ids = format_of_output(options.format, options.out, kFormats) == "ids";
@@ -236,7 +242,7 @@ int run(const TokenizeOptions& options) {
   const std::vector<std::string> files = files_of(options.data, kExtensions, "--data", kAllowedFiles);
   const Bytes total = size_of_all(files);
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_path(options));
-  const ThreadPool pool(options.threads > 0 ? options.threads : usable_threads());
+  const ThreadPool pool(threads_of(options));
   const BadLines bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::refuse;
   const InterruptHandler interrupt;
   TokenizeProgress progress(total);
@@ -269,25 +275,21 @@ int run(const TokenizeOptions& options) {
 }  // namespace
 
 int tokenize_command(int argc, const char* const* argv) {
-  CLI::App app("Text and JSONL to a token file.", "spillway tokenize");
+  CommandLine command("spillway tokenize", "Text and JSONL to a token file.");
   TokenizeOptions options;
-  app.add_option("--tokenizer", options.tokenizer, "a tokenizer.json, or a directory that has one")->type_name("PATH");
-  app.add_option("--model", options.model, "instead: a Hugging Face directory, whose tokenizer.json is taken")->type_name("PATH");
-  app.add_option("--data,data", options.data,
-                 "text files, .jsonl files (\"text\" or \"messages\" of each row), directories of .txt and .jsonl")
-      ->type_name("PATH...");
-  app.add_option("--out", options.out, "the file to write; whole or not at all")->type_name("FILE");
-  app.add_option("--format", options.format,
-                 "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document "
-                 "(as the ending of --out says, else bin)")
-      ->type_name("bin|ids");
-  app.add_option("--end-of-text", options.end_of_text, "what stands between documents in a .bin (the tokenizer's usual one)")
-      ->type_name("TOKEN|none");
-  app.add_flag("--skip-bad-lines", options.skip_bad_lines, "leave out rows of JSONL that are not right, and count them");
-  app.add_option("--threads", options.threads, "that encode (all cores)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
-  if (help_was_asked(app, argc, argv)) return 0;
+  command.add("--tokenizer", options.tokenizer, "PATH", "a tokenizer.json, or a directory that has one");
+  command.add("--model", options.model, "PATH", "instead: a Hugging Face directory, whose tokenizer.json is taken");
+  command.add_list("--data,data", options.data, "PATH...",
+                   "text files, .jsonl files (\"text\" or \"messages\" of each row), directories of .txt and .jsonl");
+  command.add("--out", options.out, "FILE", "the file to write; whole or not at all");
+  command.add("--format", options.format, "bin|ids",
+              "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document "
+              "(as the ending of --out says, else bin)");
+  command.add("--end-of-text", options.end_of_text, "TOKEN|none",
+              "what stands between documents in a .bin (the tokenizer's usual one)");
+  command.add_switch("--skip-bad-lines", options.skip_bad_lines, "leave out rows of JSONL that are not right, and count them");
+  command.add_number("--threads", options.threads, "N", "that encode (all cores)");
+  if (help_was_asked(command, argc, argv)) return 0;
   try {
     return run(options);
   } catch (const Interrupted&) {

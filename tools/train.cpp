@@ -1,5 +1,3 @@
-#include <CLI/CLI.hpp>
-
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "trainer/options/help_text.h"
@@ -8,9 +6,9 @@
 namespace spillway {
 
 int train_command(int argc, const char* const* argv) {
-  CLI::App app("Plan, then train.", "spillway train");
-  app.footer(words_of_plans());
-  const auto resolved = resolve_run_flags(app, argc, argv, {});
+  CommandLine command("spillway train", "Plan, then train.");
+  command.add_footer(words_of_plans());
+  const auto resolved = resolve_run_flags(command, argc, argv, {});
   if (!resolved) return 0;
   return train(*resolved);
 }

@@ -1,7 +1,5 @@
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "memory/error.h"
@@ -62,19 +60,19 @@ int scrub_store(const std::vector<std::string>& given) {
 }  // namespace
 
 int verify_command(int argc, const char* const* argv) {
-  CLI::App app(
+  CommandLine command(
+      "spillway verify",
       "Run a few steps under the given plan and again in core (or, where that cannot fit, under another plan), and compare "
       "losses, gradient norms and the final state bit for bit. Exit code 5: they differ. With --store, read all state that a run "
       "keeps on NVMe, or the "
-      "checkpoints of one that has ended, and compare it with its checksums instead. Exit code 4: it is damaged.",
-      "spillway verify");
+      "checkpoints of one that has ended, and compare it with its checksums instead. Exit code 4: it is damaged.");
   std::int64_t steps = 3;
   std::vector<std::string> stores;
-  app.add_option("--steps", steps, "steps to run under each plan (3)")->type_name("N");
-  app.add_option("--store", stores, "a run directory, or the --nvme directories of a run: scrub its state, train nothing")
-      ->type_name("DIR");
-  app.footer(words_of_plans());
-  const auto resolved = resolve_run_flags(app, argc, argv, {.formats = {"table", "json"}});
+  command.add_number("--steps", steps, "N", "steps to run under each plan (3)");
+  command.add_list("--store", stores, "DIR",
+                   "a run directory, or the --nvme directories of a run: scrub its state, train nothing");
+  command.add_footer(words_of_plans());
+  const auto resolved = resolve_run_flags(command, argc, argv, {.formats = {"table", "json"}});
   if (!resolved) return 0;
   if (!stores.empty()) return scrub_store(stores);
   if (steps < 1 || steps > 1'000'000) throw InputError(fmt::format("--steps: found {}, allowed: 1 to 1000000", steps));

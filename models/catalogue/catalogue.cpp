@@ -1,7 +1,10 @@
 #include "models/catalogue/catalogue.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>

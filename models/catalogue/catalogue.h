@@ -2,7 +2,6 @@
 // Not here: weights; a name of the catalogue is a shape, its weights are drawn from the seed.
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +23,7 @@ ModelConfig catalogue_config(std::string_view name);
 
 struct ResolvedModel {
   ModelConfig config;
-  std::filesystem::path directory;  // where the weights (and perhaps a tokenizer) are; empty: no weights, draw them from the seed
+  std::string directory;  // where the weights (and perhaps a tokenizer) are; empty: no weights, draw them from the seed
 };
 
 // Whether resolve_model finds it in the catalogue: no file or directory is of this name, and an entry is.

@@ -1,6 +1,6 @@
 #include "models/cuda/gemm_identity.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <optional>

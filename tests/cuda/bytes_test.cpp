@@ -3,7 +3,7 @@
 // in it, though a cache would serve it.
 // Not here: attention, whose blocks read keys again and again (attention_test.cpp says how often), products, which are the
 // library's, and the optimizer's kernels, which move their operands to the byte (optimizer_test.cpp, block_update_test.cpp).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <set>
 

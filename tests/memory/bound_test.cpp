@@ -1,7 +1,7 @@
 // Lower bounds: no schedule is faster, and where updates have little to hide in, hardly any is slower than the bound says.
 #include "memory/search/bound.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <random>

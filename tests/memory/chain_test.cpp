@@ -1,7 +1,7 @@
 // Three tiers: whatever rests where, and wherever updates run, every operation finds what the last one wrote.
 #include "memory/chain.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <array>

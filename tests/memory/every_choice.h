@@ -2,7 +2,7 @@
 // Not here: ranks (sharding_test.cpp).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

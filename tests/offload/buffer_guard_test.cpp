@@ -2,7 +2,7 @@
 // not.
 #include "offload/buffer_guard.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "tests/simt/lazy_device.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "tests/simt/machine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "tests/simt/runtime.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <cstring>

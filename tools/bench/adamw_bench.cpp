@@ -3,7 +3,7 @@
 // programs take its cores for milliseconds at a time; the best turn of each counts, and the medians are there to tell whether the
 // two had the same luck. Small runs show what a call costs.
 #include <benchmark/benchmark.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // taken piece by piece around it as durable state's are, and with passes of their own over the same memory. In turns, because a
 // machine's bandwidth drifts; the medians of all turns count. CPU time, because other programs disturb it least.
 #include <benchmark/benchmark.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 // Everything rests on NVMe, which makes the most operations. The whole search, which builds many plans, is planning_bench.cpp.
 // Usage: plan_stages_bench [--benchmark_...]
 #include <benchmark/benchmark.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <ctime>

@@ -3,7 +3,7 @@
 // take, so that a cheaper search can be held against the one before.
 // Usage: planning_bench [--benchmark_filter=SHAPE]
 #include <benchmark/benchmark.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string>
@@ -13,7 +13,7 @@
 #include "memory/search/planner.h"
 #include "tools/bench/cpu_seconds.h"
 #include "trainer/machine/profile_file.h"
-#include "trainer/options/command_line.h"
+#include "trainer/options/raw_flags.h"
 #include "trainer/options/options.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/plan/budgets.h"

@@ -1,6 +1,6 @@
 #include "trainer/chat/chat_template.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "memory/error.h"
 #include "trainer/chat/template_json.h"
@@ -31,7 +32,7 @@ using Sources = std::map<std::string, Source>;  // by name
 json config_of(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return json::object();
-  json config = json::parse(read_text_file(file.string(), kLargestFile), nullptr, false);
+  json config = parsed_json(read_text_file(file.string(), kLargestFile));
   if (!config.is_object()) throw InputError(fmt::format("{}: found no JSON object", file.string()));
   return config;
 }

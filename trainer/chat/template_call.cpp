@@ -1,6 +1,5 @@
 #include "trainer/chat/template_call.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The filters, tests and functions of the template language, with the parameters that Jinja's (and the reference's tojson) have.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,11 +1,11 @@
 #include "trainer/chat/template_lexer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "files/json_text.h"
 #include "memory/error.h"
 #include "trainer/chat/template_text.h"
 #include "trainer/text/utf8.h"
@@ -147,7 +147,7 @@ class Lexer {
     }
     if (std::string_view("+-*/%~|.,:()[]{}<>=").find(rest[0]) == std::string_view::npos)
       refuse(fmt::format("found {}",
-                         nlohmann::json(rest.substr(0, static_cast<std::size_t>(decode_utf8(rest.data()).bytes))).dump()));
+                         quoted_json(rest.substr(0, static_cast<std::size_t>(decode_utf8(rest.data()).bytes)))));
     add(Token::Kind::symbol, std::string(1, rest[0]));
     pass(at_ + 1);
   }

@@ -1,5 +1,5 @@
 // What values have: their members, and the methods that templates call.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

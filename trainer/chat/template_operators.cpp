@@ -1,6 +1,6 @@
 #include "trainer/chat/template_operators.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

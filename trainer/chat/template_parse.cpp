@@ -1,11 +1,11 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/json_text.h"
 #include "memory/error.h"
 #include "trainer/chat/template_call.h"
 #include "trainer/chat/template_lexer.h"
@@ -68,7 +68,7 @@ class Parser {
       case Token::Kind::end:
         return "the template's end";
       default:
-        return nlohmann::json(now().text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        return quoted_json(now().text);
     }
   }
 

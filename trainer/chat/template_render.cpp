@@ -1,5 +1,5 @@
 // Statements of a template, and the values of its expressions.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

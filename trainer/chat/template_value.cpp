@@ -1,15 +1,15 @@
 #include "trainer/chat/template_value.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "files/json_text.h"
 #include "trainer/chat/template_text.h"
 
 namespace spillway {
@@ -306,7 +306,7 @@ void leave_iterator(const Value& value) {
 
 std::string quoted(std::string_view text) {
   constexpr std::size_t kLongest = 60;
-  const std::string shown = nlohmann::json(text).dump();
+  const std::string shown = quoted_json(text);
   return shown.size() <= kLongest ? shown : fmt::format("a text of {} bytes", text.size());
 }
 

@@ -1,6 +1,6 @@
 #include "trainer/data/data_files.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

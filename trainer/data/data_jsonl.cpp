@@ -1,5 +1,5 @@
 // JSONL: a row is a sequence. Rows are found once (their offsets and how many positions count are kept) and parsed where read.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

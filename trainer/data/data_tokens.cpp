@@ -1,5 +1,5 @@
 // Token files: text as bytes, llm.c's .bin, raw 16-bit tokens. Little endian, as are all machines that Spillway runs on.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <bit>

@@ -2,7 +2,7 @@
 // Not here: what is made of rows (data_jsonl.cpp: sequences; text_documents.cpp: text).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <limits>

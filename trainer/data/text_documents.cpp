@@ -1,6 +1,6 @@
 #include "trainer/data/text_documents.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 #include "trainer/data/token_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>

@@ -1,6 +1,5 @@
 #include "trainer/keep/checkpoint.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

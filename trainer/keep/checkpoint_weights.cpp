@@ -1,6 +1,6 @@
 #include "trainer/keep/checkpoint_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,12 +1,13 @@
 #include "trainer/keep/durable_store.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "memory/arena.h"
 #include "memory/error.h"
@@ -73,7 +74,7 @@ TensorToWrite tensor_of(const DurableArray& array, StateForm form) {
 
 void write_store_link(const std::string& run_directory, const StoreLink& link) {
   const nlohmann::ordered_json json = {{"store_id", fmt::format("{:016x}", link.store_id)}, {"directories", link.directories}};
-  write_text_file(link_path(run_directory), json.dump(1) + "\n");
+  write_text_file(link_path(run_directory), json_text(json));
 }
 
 void remove_store_link(const std::string& run_directory) {
@@ -86,7 +87,7 @@ std::optional<StoreLink> read_store_link(const std::string& run_directory) {
   const std::string path = link_path(run_directory);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  const auto json = nlohmann::json::parse(read_text_file(path, kMiB), nullptr, false);
+  const auto json = parsed_json(read_text_file(path, kMiB));
   const JsonPlace place(json, path, "Remove the file to go on from the run's last checkpoint.", FileOf::program);
   StoreLink link{.store_id = place.at("store_id").hash(), .directories = {}};
   if (link.store_id == 0) place.at("store_id").refuse("is 0, which no store has");

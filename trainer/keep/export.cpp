@@ -1,6 +1,6 @@
 #include "trainer/keep/export.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cerrno>
@@ -17,7 +17,7 @@
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_weights.h"
-#include "trainer/options/command_line.h"
+#include "trainer/options/raw_flags.h"
 #include "trainer/options/options.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/options/validate_options.h"

@@ -1,6 +1,6 @@
 #include "trainer/keep/starting_point.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "memory/error.h"
 #include "trainer/keep/checkpoint.h"

@@ -1,6 +1,6 @@
 #include "trainer/keep/state_conversion.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "memory/bfloat16.h"
 #include "memory/types.h"

@@ -1,6 +1,6 @@
 #include "trainer/keep/state_io.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,12 @@
 #include "trainer/keep/state_sums.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "memory/error.h"
 
@@ -22,7 +23,7 @@ std::string state_sums_file(const std::string& state_file) { return state_file +
 void write_state_sums(const std::string& state_file, const StateSums& sums) {
   nlohmann::ordered_json json;
   for (const auto& [array, sum] : sums) json[array] = fmt::format("{:016x}", sum);
-  write_text_file(state_sums_file(state_file), json.dump(1) + "\n");
+  write_text_file(state_sums_file(state_file), json_text(json));
 }
 
 StateSums read_state_sums(const std::string& state_file) {
@@ -31,7 +32,7 @@ StateSums read_state_sums(const std::string& state_file) {
   if (!std::filesystem::exists(path, ignored)) {
     throw IoError(fmt::format("{} is missing: nothing says whether {} is as it was written", path, state_file), kElse);
   }
-  const auto json = nlohmann::json::parse(read_text_file(path, kLargestFile), nullptr, false);
+  const auto json = parsed_json(read_text_file(path, kLargestFile));
   const JsonPlace place(json, path, kElse, FileOf::program);
   StateSums sums;
   for (const std::string& array : place.keys()) sums[array] = place.at(array).hash();

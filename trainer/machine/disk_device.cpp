@@ -1,6 +1,6 @@
 #include "trainer/machine/disk_device.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 

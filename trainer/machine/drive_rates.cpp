@@ -1,6 +1,6 @@
 #include "trainer/machine/drive_rates.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

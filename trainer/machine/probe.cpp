@@ -1,11 +1,12 @@
 #include "trainer/machine/probe.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "files/json_text.h"
 #include "memory/error.h"
 #include "models/cpu/cpu_scratch.h"
 #include "nvme/store.h"
@@ -155,7 +156,7 @@ std::string probe_json(const ProbeResult& result) {
       json["samples"][fmt::format("{} {}", m.name, m.of)] = {m.value, m.least, m.most, m.samples};
     }
   }
-  return json.dump(1) + "\n";
+  return json_text(json);
 }
 
 }  // namespace spillway

@@ -1,6 +1,6 @@
 #include "trainer/machine/profile_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
@@ -246,6 +247,6 @@ nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
   return json;
 }
 
-std::string to_json_text(const MeasuredProfile& profile) { return to_json(profile).dump(1) + "\n"; }
+std::string to_json_text(const MeasuredProfile& profile) { return json_text(to_json(profile)); }
 
 }  // namespace spillway

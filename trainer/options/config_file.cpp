@@ -1,6 +1,6 @@
 #include "trainer/options/config_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,13 +1,11 @@
-// What flags of a few words offer, take and are written as; and the words of those enumerations that options.h has alone.
+// What flags of a few words offer and take; and the words of those enumerations that options.h has alone.
 // Not here: which flag has which (flag_table.cpp), names that plans share (memory/choice_names.h).
 #pragma once
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,15 +95,6 @@ void set_choice(T& target, const FlagValue& value, Allowed<T> allowed = {}) {
   } else {
     value.refuse(value.text(), names_of<T>(", ", allowed));
   }
-}
-
-template <HasNames E>
-nlohmann::json choice_json(E value) {
-  return name_of(value).empty() ? nlohmann::json() : nlohmann::json(name_of(value));
-}
-template <HasNames E>
-nlohmann::json choice_json(const std::optional<E>& value) {
-  return value ? choice_json(*value) : nlohmann::json(kNone);
 }
 
 }  // namespace spillway

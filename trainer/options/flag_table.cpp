@@ -1,10 +1,11 @@
 #include "trainer/options/flag_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "memory/error.h"
 #include "trainer/options/flag_choices.h"
@@ -20,6 +21,15 @@ constexpr std::int64_t kMostSequences = std::int64_t{1} << 30;  // a product of 
 constexpr std::initializer_list<StateForm> kStates = {StateForm::exact, StateForm::compact};
 constexpr std::initializer_list<Tier> kUpdatesOn = {Tier::host, Tier::device};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <HasNames E>
+json choice_json(E value) {
+  return name_of(value).empty() ? json() : json(name_of(value));
+}
+template <HasNames E>
+json choice_json(const std::optional<E>& value) {
+  return value ? choice_json(*value) : json(kNone);
+}
 
 // A word, or how many micro-batches go through all units together.
 void set_order(MemoryOptions& memory, const FlagValue& value) {

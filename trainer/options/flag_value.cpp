@@ -1,9 +1,10 @@
 #include "trainer/options/flag_value.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "memory/error.h"
 
@@ -32,7 +33,9 @@ std::int64_t FlagValue::integer(std::int64_t least, std::int64_t most) const {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
   if (error != std::errc() || end != found.data() + found.size() || value < least || value > most) {
-    refuse(found, fmt::format("a whole number from {} to {}", least, most));
+    using Limits = std::numeric_limits<std::int64_t>;
+    const bool is_any = least == Limits::min() && most == Limits::max();
+    refuse(found, is_any ? "a whole number of 64 bits" : fmt::format("a whole number from {} to {}", least, most));
   }
   return value;
 }
@@ -53,10 +56,11 @@ double FlagValue::real(double least, Bound least_bound, double most, Bound most_
   const bool in_range = is_number && (least_bound == Bound::included ? value >= least : value > least) &&
                         (most_bound == Bound::included ? value <= most : value < most);
   if (!in_range) {
-    const std::string least_text = fmt::format("{} {}", least_bound == Bound::included ? "from" : "above", least);
+    const std::string least_text =
+        std::isinf(least) ? "" : fmt::format(" {} {}", least_bound == Bound::included ? "from" : "above", least);
     const std::string most_text =
         std::isinf(most) ? "" : fmt::format(" {} {}", most_bound == Bound::included ? "to" : "and below", most);
-    refuse(found, fmt::format("a finite number {}{}", least_text, most_text));
+    refuse(found, fmt::format("a finite number{}{}", least_text, most_text));
   }
   return value;
 }

@@ -1,8 +1,8 @@
 #include "trainer/options/help_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
+#include <string_view>
 #include <utility>
 
 #include "trainer/words/quantity.h"
@@ -12,36 +12,22 @@ namespace {
 
 constexpr int kTexts = 30;  // columns before what a flag means
 
-// "--load DIR, or DIR alone", "-h, --help"
-std::string left_of(const CLI::Option& option) {
-  std::string left;
-  for (const std::string& name : option.get_snames()) left += fmt::format("{}-{}", left.empty() ? "" : ", ", name);
-  for (const std::string& name : option.get_lnames()) left += fmt::format("{}--{}", left.empty() ? "" : ", ", name);
-  const std::string value = option.get_type_size() == 0 ? "" : option.get_type_name();
-  if (!value.empty()) left += " " + value;
-  if (!option.get_positional() || value.empty()) return left;
-  return fmt::format("{}, or {} alone", left, value);
-}
-
-std::string line_of(const CLI::Option& option) {
-  std::string line = "  " + left_of(option);
-  const std::string& text = option.get_description();
-  if (text.empty()) return line + "\n";
+std::string line_of(const HelpOfFlag& flag) {
+  std::string line = "  " + flag.typed;
+  if (flag.means.empty()) return line + "\n";
   if (line.size() + 2 > kTexts) line += fmt::format("\n{:{}}", "", kTexts);
-  return fmt::format("{:<{}}{}\n", line, kTexts, wrapped(text, kTexts, kHelpColumns));
+  return fmt::format("{:<{}}{}\n", line, kTexts, wrapped(flag.means, kTexts, kHelpColumns));
 }
 
 }  // namespace
 
-std::string help_text(const CLI::App& app) {
-  std::string text = fmt::format("{}\n\nusage: {} [flags]\n", wrapped(app.get_description(), 0, kHelpColumns), app.get_name());
-  for (const std::string& group : app.get_groups()) {
-    const auto options = app.get_options([&](const CLI::Option* option) { return option->get_group() == group; });
-    if (options.empty() || group.empty()) continue;
-    text += fmt::format("\n{}\n", group);
-    for (const CLI::Option* option : options) text += line_of(*option);
+std::string help_text(const CommandHelp& help) {
+  std::string text = fmt::format("{}\n\nusage: {} [flags]\n", wrapped(help.description, 0, kHelpColumns), help.command);
+  for (const HelpGroup& group : help.groups) {
+    text += fmt::format("\n{}\n", group.heading);
+    for (const HelpOfFlag& flag : group.flags) text += line_of(flag);
   }
-  return app.get_footer().empty() ? text : fmt::format("{}\n{}", text, app.get_footer());
+  return help.footer.empty() ? text : fmt::format("{}\n{}", text, help.footer);
 }
 
 std::string words_of_plans() {

@@ -1,20 +1,34 @@
-// The help of a command, made of what CLI11 was told: lines of at most 100 columns, flags in groups, then what its words mean.
+// The help of a command: lines of at most 100 columns, flags in groups, then what its words mean.
 // Not here: the flags (flag_table.h, and each command's own).
 #pragma once
 
 #include <string>
-
-namespace CLI {
-class App;
-}
+#include <vector>
 
 namespace spillway {
 
 inline constexpr int kHelpColumns = 100;
 
-std::string help_text(const CLI::App& app);
+struct HelpOfFlag {
+  std::string typed;  // "--load DIR, or DIR alone"
+  std::string means;
+};
 
-// What a plan's words mean, for the end of a command's help (CLI::App::footer).
+struct HelpGroup {
+  std::string heading;
+  std::vector<HelpOfFlag> flags;
+};
+
+struct CommandHelp {
+  std::string command;  // "spillway plan"
+  std::string description;
+  std::vector<HelpGroup> groups;
+  std::string footer;
+};
+
+std::string help_text(const CommandHelp& help);
+
+// What a plan's words mean, for the end of a command's help.
 std::string words_of_plans();
 
 }  // namespace spillway

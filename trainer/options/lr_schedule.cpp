@@ -1,6 +1,6 @@
 #include "trainer/options/lr_schedule.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "trainer/options/options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

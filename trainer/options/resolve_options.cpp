@@ -1,10 +1,12 @@
 #include "trainer/options/resolve_options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
 #include "trainer/options/config_file.h"
@@ -93,6 +95,8 @@ json to_json(const RunOptions& options) {
   return object;
 }
 
+std::string to_json_text(const RunOptions& options) { return json_text(to_json(options)); }
+
 RunOptions options_from_json_text(std::string_view text, const std::string& origin) {
   ResolvedOptions resolved;
   apply(parse_config_text(text, origin), OptionSource::config_file, origin, resolved);
@@ -110,7 +114,7 @@ std::string print_config(const ResolvedOptions& resolved) {
     for (const Flag& flag : flag_table()) {
       object[flag.name] = {{"value", flag.get(resolved.options)}, {"from", source_of(flag.name)}};
     }
-    return object.dump(2) + "\n";
+    return json_text(object, 2);
   }
   std::string table;
   std::string group;

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/options/command_line.h"
+#include "trainer/options/raw_flags.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
@@ -28,6 +28,7 @@ std::string print_config(const ResolvedOptions& resolved);
 
 // run.json. Reading it back gives the same options. A key "spillway" may be added by the program; readers of options skip it.
 nlohmann::json to_json(const RunOptions& options);
+std::string to_json_text(const RunOptions& options);
 // `origin` (a file name) is for messages. Unknown, doubled and mistyped keys are refused.
 RunOptions options_from_json_text(std::string_view text, const std::string& origin);
 

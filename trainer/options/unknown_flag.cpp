@@ -1,6 +1,6 @@
 #include "trainer/options/unknown_flag.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,13 +1,13 @@
 #include "trainer/options/validate_options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <limits>
 #include <set>
 
 #include "memory/error.h"
-#include "trainer/options/flag_table.h"
+#include "trainer/options/flag_choices.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/words/quantity.h"
 #include "trainer/words/size.h"
@@ -31,7 +31,7 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
   // Another machine's profile may have devices; what this version runs on has none.
   if (options.memory.profile.empty()) refuse_what_needs_a_device(options.memory);
   if (options.parallel.collectives != CollectivesChoice::automatic) {
-    refuse_this_version("--collectives", find_flag("collectives")->get(options).get<std::string>(),
+    refuse_this_version("--collectives", std::string(name_of(options.parallel.collectives)),
                         "auto: several ranks are planned and not run");
   }
 }

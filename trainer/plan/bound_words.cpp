@@ -1,6 +1,6 @@
 #include "trainer/plan/bound_words.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "trainer/words/quantity.h"
 

@@ -1,6 +1,6 @@
 #include "trainer/plan/budgets.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

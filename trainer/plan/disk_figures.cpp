@@ -1,6 +1,6 @@
 #include "trainer/plan/disk_figures.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

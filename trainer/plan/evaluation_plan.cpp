@@ -1,6 +1,6 @@
 #include "trainer/plan/evaluation_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "trainer/plan/plan_choices.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <initializer_list>

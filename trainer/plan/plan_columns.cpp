@@ -1,6 +1,5 @@
 #include "trainer/plan/plan_columns.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 #include "trainer/plan/plan_file.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "files/json_text.h"
 #include "memory/passes/schedule.h"
 #include "trainer/host/host.h"
 #include "trainer/machine/profile_file.h"
@@ -140,7 +140,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
     json["budget_bytes"] = run.outcome.budget;
     json["lacking_bytes"] = run.outcome.needed - run.outcome.budget;
     json["would_fit"] = run.would_fit.lists;
-    return json.dump(1) + "\n";
+    return json_text(json);
   }
   const Plan& plan = *run.outcome.plan;
   const Prediction& prediction = run.outcome.prediction;

@@ -1,8 +1,9 @@
 #include "trainer/plan/plan_flags.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "files/json_place.h"
 #include "trainer/options/flag_table.h"

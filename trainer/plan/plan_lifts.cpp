@@ -1,6 +1,6 @@
 #include "trainer/plan/plan_lifts.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

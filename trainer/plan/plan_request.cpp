@@ -1,6 +1,6 @@
 #include "trainer/plan/plan_request.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "memory/error.h"
 #include "trainer/words/quantity.h"

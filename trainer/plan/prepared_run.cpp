@@ -1,6 +1,6 @@
 #include "trainer/plan/prepared_run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "trainer/plan/saved_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,5 @@
 #include "trainer/plan/would_fit.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,12 +1,13 @@
 #include "trainer/run/evaluation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "files/json_text.h"
 #include "memory/error.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/options/resolve_options.h"
@@ -103,7 +104,7 @@ std::string evaluation_json(const EvaluationResult& result) {
                                        {"summary", result.data},          {"loss", result.loss.mean()},
                                        {"perplexity", result.perplexity}, {"tokens", result.loss.tokens},
                                        {"sequences", result.sequences},   {"seconds", result.seconds}};
-  return json.dump(1) + "\n";
+  return json_text(json);
 }
 
 }  // namespace spillway

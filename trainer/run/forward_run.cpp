@@ -1,6 +1,6 @@
 #include "trainer/run/forward_run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "memory/error.h"
 #include "trainer/keep/checkpoint.h"

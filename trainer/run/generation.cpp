@@ -1,6 +1,6 @@
 #include "trainer/run/generation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <set>
 #include <system_error>
 
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "memory/error.h"
 #include "models/catalogue/catalogue.h"
@@ -42,7 +43,7 @@ std::set<std::int32_t> end_tokens_in(const nlohmann::json& settings) {
 nlohmann::json settings_of(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return {};
-  return nlohmann::json::parse(read_text_file(file, kLargestSettings), nullptr, false);
+  return parsed_json(read_text_file(file, kLargestSettings));
 }
 
 // What ends a text: by generation_config.json, else by config.json, else the tokenizer's token of one of the usual names.
@@ -50,7 +51,7 @@ std::set<std::int32_t> end_tokens(const std::string& model, const ModelConfig& c
   std::error_code ignored;
   const fs::path directory = fs::is_directory(model, ignored) ? fs::path(model) : fs::path(model).parent_path();
   std::set<std::int32_t> tokens = end_tokens_in(settings_of(directory / "generation_config.json"));
-  if (tokens.empty()) tokens = end_tokens_in(nlohmann::json::parse(config.json_text, nullptr, false));
+  if (tokens.empty()) tokens = end_tokens_in(parsed_json(config.json_text));
   if (tokens.empty() && codec.end_of_text()) tokens.insert(*codec.end_of_text());
   return tokens;
 }
@@ -196,7 +197,7 @@ std::string generation_json(const std::string& prompt, const GeneratedText& text
                                        {"stopped", name_of(text.stopped)},
                                        {"prompt_s", text.prompt_s},
                                        {"tokens_s", text.tokens_s}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(json, -1);
 }
 
 }  // namespace spillway

@@ -1,6 +1,6 @@
 #include "trainer/run/missing_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "memory/error.h"
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/json_text.h"
 #include "trainer/keep/checkpoint.h"
 
 namespace spillway {
@@ -21,7 +22,7 @@ void RunCheckpoints::write_timeline() const {
   if (timeline_step_ == 0) return;
   nlohmann::ordered_json json = {{"step", timeline_step_}, {"spans", nlohmann::ordered_json::array()}};
   for (const Span& span : timeline_.spans) json["spans"].push_back({span.begin_s, span.end_s});
-  directory_.write("timeline.json", json.dump() + "\n");
+  directory_.write("timeline.json", json_text(json, -1));
 }
 
 void RunCheckpoints::save(std::int64_t step) {

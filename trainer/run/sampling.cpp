@@ -1,6 +1,6 @@
 #include "trainer/run/sampling.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

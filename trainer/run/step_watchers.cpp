@@ -1,6 +1,6 @@
 #include "trainer/run/step_watchers.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

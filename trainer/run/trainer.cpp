@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <utility>
@@ -140,7 +139,7 @@ class TrainingRun {
   void open_directory() {
     if (options_.checkpoint.save.empty()) return;
     directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
-    directory_->write("run.json", to_json(with_absolute_paths(options_)).dump(1) + "\n");
+    directory_->write("run.json", to_json_text(with_absolute_paths(options_)));
     directory_->write("plan.json", plan_json(planned_, model_, options_));
   }
 

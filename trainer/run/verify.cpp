@@ -1,6 +1,5 @@
 #include "trainer/run/verify.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "files/json_text.h"
 #include "memory/error.h"
 #include "memory/passes/validate.h"
 #include "memory/search/planner.h"
@@ -262,7 +262,7 @@ std::string verify_json(const VerifyResult& result) {
                      {"element", result.state->at},
                      {"bits", {result.state->first_bits, result.state->second_bits}}};
   }
-  return json.dump(1) + "\n";
+  return json_text(json);
 }
 
 }  // namespace spillway

@@ -1,6 +1,5 @@
 #include "trainer/show/csv_log.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <charconv>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "memory/error.h"
 
@@ -70,7 +70,7 @@ CsvLog::CsvLog(const std::string& path, std::int64_t last_step) : file_(opened(p
 
 void CsvLog::append(const StepRecord& record) {
   // Numbers as log.jsonl has them, so that they read back to the same bits.
-  const nlohmann::json values = nlohmann::json::parse(to_log_line(record));
+  const nlohmann::json values = parsed_json(to_log_line(record));
   std::vector<std::string> cells;
   for (const std::string& column : columns()) {
     const auto found = values.find(column);

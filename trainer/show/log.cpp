@@ -1,7 +1,7 @@
 #include "trainer/show/log.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "memory/error.h"
 
 namespace spillway {
@@ -47,7 +48,7 @@ void add(std::string& line, std::string_view key, std::int64_t value) {
 
 void add(std::string& line, std::string_view key, const std::string& value) {
   add_key(line, key);
-  line += json(value).dump(-1, ' ', false, json::error_handler_t::replace);
+  line += quoted_json(value);
 }
 
 template <typename T>
@@ -172,7 +173,7 @@ std::vector<std::string> log_keys() {
 }
 
 StepRecord parse_log_line(std::string_view line, const std::string& where) {
-  const json object = json::parse(line, nullptr, false);
+  const json object = parsed_json(line);
   const JsonPlace place(object, where, {}, FileOf::program);
   StepRecord record;
   for_each_field(record, [&](std::string_view key, auto& value) { read(place.at(key), value); });

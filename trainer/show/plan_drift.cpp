@@ -1,6 +1,6 @@
 #include "trainer/show/plan_drift.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,5 @@
 #include "trainer/show/plan_page.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 #include "trainer/show/plan_report.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

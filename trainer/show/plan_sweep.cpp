@@ -1,6 +1,5 @@
 #include "trainer/show/plan_sweep.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,10 +10,10 @@
 #include <utility>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
 #include "trainer/machine/probe.h"
-#include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/options/validate_options.h"
@@ -223,7 +222,7 @@ std::string subject_of(const PlanSweep& sweep) {
 }
 
 Json row_json(const PlanSweep& sweep, const SweptPlan& plan) {
-  const nlohmann::json as_number = nlohmann::json::parse(plan.value, nullptr, false);
+  const nlohmann::json as_number = parsed_json(plan.value);
   Json row = {{"flag", sweep.sweep.flag},
               {"value", as_number.is_number() ? Json(as_number) : Json(plan.value)},
               {"fits", plan.figures.has_value()}};
@@ -254,7 +253,7 @@ Json row_json(const PlanSweep& sweep, const SweptPlan& plan) {
 std::string sweep_json(const PlanSweep& sweep) {
   Json rows = Json::array();
   for (const SweptPlan& plan : sweep.plans) rows.push_back(row_json(sweep, plan));
-  return rows.dump(1) + "\n";
+  return json_text(rows);
 }
 
 // A bar each: its length, where the bound is, and what it says.

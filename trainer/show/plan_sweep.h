@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nvme/io_queue.h"
-#include "trainer/options/command_line.h"
+#include "trainer/options/raw_flags.h"
 #include "trainer/plan/disk_figures.h"
 #include "trainer/plan/plan_figures.h"
 #include "trainer/plan/prepared_model.h"

@@ -1,6 +1,6 @@
 #include "trainer/show/run_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "trainer/text/text_codec.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 #include "trainer/text/tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // tokenizer.json into tables. The vocabulary and the merges are taken as the parser meets them, so that no tree of a few hundred
 // thousand nodes stands in memory beside a training run.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "files/json_place.h"
+#include "files/json_text.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
@@ -105,7 +106,7 @@ class FileReader {
       if (event != json::parse_event_t::value) return true;  // refused where it ends: a number belongs here
       if (!parsed.is_number_integer() || parsed.get<std::int64_t>() < 0 || parsed.get<std::int64_t>() >= kMostIds) {
         throw InputError(
-            fmt::format("{}: found the id {} of {}, allowed: 0 to {}", where_, parsed.dump(), json(word_).dump(), kMostIds - 1));
+            fmt::format("{}: found the id {} of {}, allowed: 0 to {}", where_, parsed.dump(), quoted_json(word_), kMostIds - 1));
       }
       raw_.words.add(word_);
       raw_.ids.push_back(parsed.get<std::int32_t>());
@@ -203,7 +204,7 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
       const std::size_t space = line.find(' ');
       if (space == line.npos || line.find(' ', space + 1) != line.npos)
         throw InputError(
-            fmt::format("{}: merge {} is {}, allowed: two tokens with a space between", path, i, json(std::string(line)).dump()));
+            fmt::format("{}: merge {} is {}, allowed: two tokens with a space between", path, i, quoted_json(line)));
       left = line.substr(0, space);
       right = line.substr(space + 1);
     }
@@ -214,7 +215,7 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
       const auto found = vocabulary.id_of.find(part);
       if (found == vocabulary.id_of.end()) {
         throw InputError(
-            fmt::format("{}: merge {} needs the token {}, which the vocabulary lacks", path, i, json(std::string(part)).dump()));
+            fmt::format("{}: merge {} needs the token {}, which the vocabulary lacks", path, i, quoted_json(part)));
       }
       ids[k++] = found->second;
     }

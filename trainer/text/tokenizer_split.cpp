@@ -7,8 +7,8 @@
 #include <initializer_list>
 #include <limits>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
+#include "files/json_text.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
 #include "trainer/text/tokenizer_newer.h"
@@ -18,7 +18,6 @@
 namespace spillway {
 namespace {
 
-using nlohmann::json;
 
 // GPT-2's, which a ByteLevel stage applies where "use_regex" is on.
 constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -55,7 +54,7 @@ class Regex {
       std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
       onig_error_code_to_str(message.data(), result, &info);
       throw InputError(fmt::format("{}: the regular expression {} of the pre-tokenizer is not valid: {}", origin,
-                                   json(std::string(pattern)).dump(), reinterpret_cast<const char*>(message.data())));
+                                   quoted_json(pattern), reinterpret_cast<const char*>(message.data())));
     }
   }
   ~Regex() { onig_free(regex_); }

@@ -1,6 +1,6 @@
 #include "trainer/words/quantity.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

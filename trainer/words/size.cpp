@@ -1,6 +1,6 @@
 #include "trainer/words/size.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <limits>

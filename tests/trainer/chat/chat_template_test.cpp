@@ -1,6 +1,6 @@
 #include "trainer/chat/chat_template.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

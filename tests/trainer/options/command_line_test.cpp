@@ -1,8 +1,13 @@
-// Flags and subcommands as they are typed. Not here: what options mean (options_test.cpp).
+// Flags as they are typed. Not here: what options mean (options_test.cpp).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
+#include <optional>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "memory/error.h"
 #include "tests/trainer/options/parsed_options.h"
@@ -14,6 +19,7 @@
 namespace spillway {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(CommandLine, TheCommandLineItself) {
@@ -31,14 +37,44 @@ TEST(CommandLine, TheCommandLineItself) {
   EXPECT_REFUSED(options_of({"--data", "\xff\xfe.txt"}), InputError, "UTF-8");
 }
 
-TEST(CommandLine, NoSuchCommand) {
-  for (const char* word : {"trian", "--lr", "x"}) {
-    CLI::App app("trains", "spillway");
-    app.add_subcommand("train", "trains");
-    app.require_subcommand(1);
-    const char* arguments[] = {"spillway", word};
-    EXPECT_THROW(parse_command_line(app, 2, arguments), InputError) << word;
+TEST(CommandLine, FillsTheVariablesWhoseFlagsAreGiven) {
+  CommandLine command("spillway report", "shows");
+  std::string out = "as before";
+  std::optional<std::int64_t> step;
+  double top_p = 1;
+  std::vector<std::string> directories, prompts;
+  bool thorough = false;
+  command.add("--out", out, "FILE", "");
+  command.add_number("--step", step, "N", "of the run");
+  command.add_number("--top-p", top_p, "P", "");
+  command.add_list("--load,directory", directories, "DIR", "the run");
+  command.add_repeated("--prompt", prompts, "TEXT", "");
+  command.add_switch("--thorough", thorough, "");
+  const char* arguments[] = {"report", "--prompt", "a", "here", "--prompt", "b", "--step", "7", "--top-p=0.5", "--thorough"};
+  EXPECT_FALSE(command.parse(std::size(arguments), arguments));
+  EXPECT_EQ(out, "as before");
+  EXPECT_EQ(step, 7);
+  EXPECT_EQ(top_p, 0.5);
+  EXPECT_TRUE(thorough);
+  EXPECT_THAT(directories, ElementsAre("here"));
+  EXPECT_THAT(prompts, ElementsAre("a", "b"));
+  EXPECT_TRUE(command.was_given("--step"));
+  EXPECT_FALSE(command.was_given("--out"));
+}
+
+TEST(CommandLine, RefusesAValueThatIsNoNumberAndASecondOne) {
+  for (const char* value : {"seven", "7.5", "99999999999999999999", ""}) {
+    CommandLine command("spillway eval", "evaluates");
+    std::int64_t step = 0;
+    command.add_number("--step", step, "N", "");
+    const char* arguments[] = {"eval", "--step", value};
+    EXPECT_REFUSED(command.parse(3, arguments), InputError, "--step");
   }
+  CommandLine command("spillway eval", "evaluates");
+  std::int64_t step = 0;
+  command.add_number("--step", step, "N", "");
+  const char* arguments[] = {"eval", "--step", "1", "--step", "2"};
+  EXPECT_REFUSED(command.parse(5, arguments), InputError, "--step");
 }
 
 TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {

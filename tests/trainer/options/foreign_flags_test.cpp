@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -34,16 +33,16 @@ std::vector<std::string> words(std::string_view text) {
 
 // The refusal of a command line, as "message\nhelp"; empty where it is taken.
 std::string refusal(std::vector<const char*> arguments, std::vector<std::string_view> only = {}) {
-  CLI::App app("trains", "spillway train");
+  CommandLine command("spillway train", "trains");
   RawFlags flags;
   if (only.empty()) {
-    add_run_flags(app, flags);
+    command.add_run_flags(flags);
   } else {
-    add_run_flags(app, flags, only);
+    command.add_run_flags(flags, only);
   }
   arguments.insert(arguments.begin(), "train");
   try {
-    parse_command_line(app, static_cast<int>(arguments.size()), arguments.data());
+    command.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
     return std::string(error.what()) + "\n" + error.help();

@@ -1,7 +1,6 @@
 // A command line of `spillway train` as it is understood, for the tests of options and of the command line itself.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,13 +19,11 @@ struct Parsed {
 };
 
 inline Parsed parse(std::vector<const char*> arguments) {
-  CLI::App app("trains", "spillway");
-  CLI::App* train = app.add_subcommand("train", "trains");
-  app.require_subcommand(1);
+  CommandLine command("spillway train", "trains");
   Parsed parsed;
-  add_run_flags(*train, parsed.flags);
-  arguments.insert(arguments.begin(), {"spillway", "train"});
-  parsed.help = parse_command_line(app, static_cast<int>(arguments.size()), arguments.data());
+  command.add_run_flags(parsed.flags);
+  arguments.insert(arguments.begin(), "train");
+  parsed.help = command.parse(static_cast<int>(arguments.size()), arguments.data());
   if (!parsed.help) parsed.resolved = resolve_options(parsed.flags);
   return parsed;
 }
