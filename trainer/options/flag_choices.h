@@ -50,7 +50,8 @@ struct Names<CollectivesChoice> {
   static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
                                                      {"threads", CollectivesChoice::threads},
                                                      {"mpi", CollectivesChoice::mpi},
-                                                     {"nccl", CollectivesChoice::nccl}};
+                                                     {"nccl", CollectivesChoice::nccl},
+                                                     {"parameter-server", CollectivesChoice::parameter_server}};
 };
 template <>
 struct Names<OutputFormat> {
