@@ -1,8 +1,3 @@
-# Release is -O3, for the folders in which a plan's and a step's time goes. The rest is built a sixth faster with -O2.
-function(spillway_around_the_step target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
-endfunction()
-
 # spillway_folder(<name> <dependency>...): the library spillway_<name> of all *.cpp under the current folder.
 # Backends are chosen here and nowhere else: of the twins x_cuda.cpp and x_no_cuda.cpp one is compiled.
 function(spillway_folder name)

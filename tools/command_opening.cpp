@@ -2,14 +2,13 @@
 
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include "files/posix_file.h"
 #include "memory/error.h"
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
 #include "trainer/options/command_line.h"
+#include "trainer/options/flag_choices.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/resolve_options.h"
 
@@ -51,7 +50,7 @@ void set_format(ResolvedOptions& resolved, const std::vector<std::string_view>& 
   const OptionSource source = source_of(resolved, "format");
   const Flag& flag = *find_flag("format");
   std::optional<std::string> asked;
-  if (source == OptionSource::flag || source == OptionSource::config_file) asked = flag.get(resolved.options).get<std::string>();
+  if (source == OptionSource::flag || source == OptionSource::config_file) asked = name_of(resolved.options.log.format);
   flag.set(resolved.options, FlagValue("--format", {std::string(format_of_output(asked, resolved.options.log.out, formats))}));
 }
 

@@ -64,6 +64,10 @@ class CommandLine(CommandTest):
             self.assertIn(fragment, outcome.err)
         return outcome
 
+    def test_no_such_command(self):
+        for word in ("trian", "--lr", "x"):
+            self.refused(word, (), f"there is no command '{word}'", *COMMANDS)
+
     # --- help and version ---
 
     def test_version(self):

@@ -71,6 +71,7 @@ CsvLog::CsvLog(const std::string& path, std::int64_t last_step) : file_(opened(p
 void CsvLog::append(const StepRecord& record) {
   // Numbers as log.jsonl has them, so that they read back to the same bits.
   const nlohmann::json values = parsed_json(to_log_line(record));
+  SPILLWAY_CHECK(values.is_object(), "a line of log.jsonl is no object");
   std::vector<std::string> cells;
   for (const std::string& column : columns()) {
     const auto found = values.find(column);

@@ -18,7 +18,6 @@
 namespace spillway {
 namespace {
 
-
 // GPT-2's, which a ByteLevel stage applies where "use_regex" is on.
 constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
