@@ -17,6 +17,7 @@ function(spillway_folder name)
   endif()
   add_library(spillway_${name} STATIC ${sources})
   target_link_libraries(spillway_${name} PUBLIC ${ARGN})
+  spillway_precompile(spillway_${name} spillway_memory)
   if(SPILLWAY_HAVE_CUDA AND sources MATCHES "_cuda\\.cpp")
     # Static, so that the program starts on machines that have no CUDA.
     target_link_libraries(spillway_${name} PRIVATE CUDA::cudart_static)

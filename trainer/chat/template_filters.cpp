@@ -223,7 +223,7 @@ const TemplateSignature& named_callee(const Value& name, std::string_view of,
   const TemplateSignature* const found = name.is_text() ? find(name.text()) : nullptr;
   if (found == nullptr)
     throw TemplateProblem{
-        fmt::format("{} by {}, which is not in this version", of, name.is_text() ? quoted(name.text()) : kind_name(name))};
+        fmt::format("{} by {}, which is not in this version", of, name.is_text() ? in_quotes(name.text()) : kind_name(name))};
   return *found;
 }
 

@@ -193,11 +193,11 @@ Value loop_member(const TemplateLoop& loop, std::string_view name) {
 enum class Found : std::uint8_t { nothing, hidden, value };
 Found python_member(const Value& value, const std::string& name, Value& found) {
   if (name.starts_with("__") && name.ends_with("__"))
-    throw TemplateProblem{fmt::format("the member {}, which is not in this version", quoted(name))};
+    throw TemplateProblem{fmt::format("the member {}, which is not in this version", in_quotes(name))};
   if (value.is(Kind::markup) && (name == "escape" || name == "unescape" || name == "striptags"))
     throw TemplateProblem{fmt::format(".{} of what | safe made, which is not in this version", name)};
   if (value.is(Kind::method) || value.is(Kind::function))
-    throw TemplateProblem{fmt::format("the member {} of a {}", quoted(name), kind_name(value))};
+    throw TemplateProblem{fmt::format("the member {} of a {}", in_quotes(name), kind_name(value))};
   const auto [known, hidden] = python_names(value.kind());
   if (has_name(hidden, name)) return Found::hidden;
   if (has_name(known, name)) {

@@ -304,7 +304,7 @@ void leave_iterator(const Value& value) {
   if (value.is(Kind::iterator)) value.sequence().is_left = true;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   const std::string shown = quoted_json(text);
   return shown.size() <= kLongest ? shown : fmt::format("a text of {} bytes", text.size());

@@ -145,7 +145,7 @@ std::int64_t length_of(const TemplateValue& value);
 void leave_iterator(const TemplateValue& value);
 
 std::string_view kind_name(const TemplateValue& value);
-std::string quoted(std::string_view text);  // for messages: on one line, and not long
+std::string in_quotes(std::string_view text);  // for messages: on one line, and not long
 // As Python's str().
 std::string printed(const TemplateValue& value);
 std::string printed_real(double value);
