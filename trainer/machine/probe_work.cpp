@@ -156,17 +156,14 @@ SettlingRate DiskMoves::settle_reads(const SettlingRule& rule) {
 }
 
 DiskMoves::Both DiskMoves::settle_both(const SettlingRule& rule) {
-  std::atomic<bool> reads_over{false}, writes_over{false};
-  const auto beside = [&](Way& way, std::atomic<bool>& mine, const std::atomic<bool>& other) {
-    const auto gone = [](std::atomic<bool>* over) { over->store(true); };
-    const std::unique_ptr<std::atomic<bool>, decltype(gone)> end(&mine, gone);  // nobody waits for one that failed
-    return settle(way, rule, [&](const SettlingRate& so_far) {
-      mine.store(so_far.over());
-      return mine.load() && other.load();
-    });
+  BothSettled both;
+  const auto beside = [&](Way& way, int place) {
+    const auto gone = [place](BothSettled* of) { of->gone(place); };
+    const std::unique_ptr<BothSettled, decltype(gone)> end(&both, gone);
+    return settle(way, rule, [&, place](const SettlingRate& so_far) { return both.over(place, so_far); });
   };
-  std::future<SettlingRate> reads = std::async(std::launch::async, [&] { return beside(reads_, reads_over, writes_over); });
-  SettlingRate writes = beside(writes_, writes_over, reads_over);
+  std::future<SettlingRate> reads = std::async(std::launch::async, [&] { return beside(reads_, 0); });
+  SettlingRate writes = beside(writes_, 1);
   writes_.end = written();
   return {.reads = reads.get(), .writes = std::move(writes)};
 }
@@ -175,6 +172,7 @@ SettlingRate DiskMoves::settle(Way& way, const SettlingRule& rule, const std::fu
   SettlingRate rate(rule);
   Moved before;
   move(way, [&](const Moved& now) {
+    if (over(rate)) return true;  // perhaps in the midst of a window, of which the rest would not be as its beginning
     if (now.seconds - before.seconds < rule.window_s) return false;
     rate.add(static_cast<double>(now.bytes - before.bytes), now.seconds - before.seconds);
     before = now;

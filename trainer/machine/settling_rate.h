@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <vector>
 
 namespace spillway {
@@ -37,6 +39,23 @@ class SettlingRate {
   SettlingRule rule_;
   double seconds_ = 0;
   std::vector<double> bytes_, window_s_, rates_;
+};
+
+// Of two ways that a drive is kept busy, each told of by a thread of its own: it is over for both as soon as both are over, and
+// remains so, since what one of them does from there on it does alone.
+class BothSettled {
+ public:
+  bool over(int way, const SettlingRate& rate) { return set_over(way, rate.over()); }
+  void gone(int way) { set_over(way, true); }  // no more will be told of this one: nobody waits for it
+
+ private:
+  bool set_over(int way, bool is_over) {
+    ways_[way].store(is_over);
+    if (ways_[0].load() && ways_[1].load()) both_.store(true);
+    return both_.load();
+  }
+  std::array<std::atomic<bool>, 2> ways_{};
+  std::atomic<bool> both_{false};
 };
 
 }  // namespace spillway

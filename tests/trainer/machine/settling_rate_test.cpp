@@ -62,5 +62,30 @@ TEST(SettlingRate, SlowWindowsAreFew) {
   EXPECT_NEAR(rate.value(), 500.0 / 15, 1e-9);
 }
 
+// The faster of two ways goes on when the other has ended, at another rate: that one is not of both.
+TEST(BothSettled, ItIsOverForBothAtOnceWhateverOneDoesAloneAfterwards) {
+  BothSettled both;
+  SettlingRate reads(kRule), writes(kRule);
+  for (int i = 0; i < 4; ++i) {
+    writes.add(50, 1);
+    EXPECT_FALSE(both.over(1, writes)) << "the reads have not settled";
+    reads.add(100, 1);
+    EXPECT_EQ(both.over(0, reads), i == 3);
+  }
+  EXPECT_TRUE(both.over(1, writes));
+  reads.add(200, 1);  // alone
+  ASSERT_FALSE(reads.over());
+  EXPECT_TRUE(both.over(0, reads));
+}
+
+TEST(BothSettled, NobodyWaitsForOneThatIsGone) {
+  BothSettled both;
+  SettlingRate reads(kRule);
+  for (int i = 0; i < 4; ++i) reads.add(100, 1);
+  EXPECT_FALSE(both.over(0, reads));
+  both.gone(1);
+  EXPECT_TRUE(both.over(0, reads));
+}
+
 }  // namespace
 }  // namespace spillway
