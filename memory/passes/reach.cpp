@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-constexpr Bytes kBehind = 4;
+constexpr Bytes kBehind = 2;
 constexpr Bytes kOwn = 2;  // a lane that writes an object reads at the same time, and others stand before it
 
 // What each task takes, or leaves: an object counts once in a phase of compute, one of a strip with each task.

@@ -20,7 +20,7 @@ struct Reach {
 };
 
 // A fetch for a task is issued so early that what the tasks from there on take before it is no more than `ahead` bytes: that much
-// is on its way for others first. Buffers are kept for the tasks behind it that leave a quarter of that: writes keep up, or
+// is on its way for others first. Buffers are kept for the tasks behind it that leave half of that: writes keep up, or
 // nothing does; but a large object takes its own time, and what leaves twice as much as it does comes before its buffer is
 // another's. Arrays of a block count wherever they rest, since what does not move takes time, too; other objects count where they
 // move. With 0 nothing is fetched before the task that wants it.
