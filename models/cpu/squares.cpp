@@ -137,11 +137,15 @@ void square_nodes(std::int64_t elements, std::int64_t node, const E* x, double* 
   square_stretches<E>(elements, node, sums, [x](std::int64_t first, std::int64_t) { return x + first; });
 }
 
-// A stretch is still in the first cache when it is squared.
+// A stretch is still in the first cache when it is squared; it is asked for, as above, before it is rounded (11 GB/s without, 16
+// with).
 template <typename E>
 void round_and_square_nodes(std::int64_t elements, std::int64_t node, const float* x, E* y, double* sums) {
   square_stretches<E>(elements, node, sums, [x, y](std::int64_t first, std::int64_t count) HWY_ATTR {
-    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR { store(load(x + first + i, part), y + first + i, part); });
+    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
+      hwy::Prefetch(x + first + i + kAhead);
+      store(load(x + first + i, part), y + first + i, part);
+    });
     return y + first;
   });
 }
