@@ -1,6 +1,6 @@
-# spillway_precompile(<target> <first> <header>...): the standard headers that most files include, and those named, are parsed once, for
-# the target <first>, and taken over from there by those that come after it: a sixth off a build from nothing. Each file includes what
-# it uses all the same; the presets for debugging and sanitizers build without (CMAKE_DISABLE_PRECOMPILE_HEADERS) and hold that.
+# spillway_precompile(<target> <first> <header>...): the standard headers that most files include, and those named, are parsed once,
+# for the target <first>, and taken over from there by those that come after it: a sixth off a build from nothing. Each file includes
+# what it uses all the same; the presets for debugging and sanitizers build without (CMAKE_DISABLE_PRECOMPILE_HEADERS) and hold that.
 function(spillway_precompile target first)
   if(NOT target STREQUAL first)
     target_precompile_headers(${target} REUSE_FROM ${first})

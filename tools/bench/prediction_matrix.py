@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Step time predicted against step time recorded, over many kinds of runs: one simulator, one profile a sweep.
+"""Step time predicted against step time recorded, over many kinds of runs: one simulator, fresh probes.
 
     tools/bench/prediction_matrix.py [--sweeps N] [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
 
-The machine is probed once a sweep; every run is planned from that profile, trained, and the median of its steps
-compared with what its plan predicted (within 10 % is asked). A machine shared with others is another one from minute to
-minute: of several sweeps, each with a probe of its own, the median of predicted by recorded counts, and the least and
-most are shown. Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each time
-of the update; several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded:
-where the prediction comes from.
+The machine is probed at the beginning of a sweep, and before each run that uses the drive, as drives that have just
+been busy, or at rest, are others than they were; every run is planned from the last profile, trained, and the median of
+its steps compared with what its plan predicted (within 10 % is asked). A machine shared with others is another one from
+minute to minute, too: of several sweeps the median of predicted by recorded counts, and the least and most are shown.
+Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each time of the update;
+several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded: where the
+prediction comes from.
 """
 
 import dataclasses
@@ -62,8 +63,14 @@ CASES = [
 class Matrix:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
-        self.profile = arguments.profile or common.machine_profile(arguments.spillway, directory, nvme,
+        self.profiles = []
+        self.probe()
+
+    def probe(self):
+        arguments = self.arguments
+        self.profile = arguments.profile or common.machine_profile(arguments.spillway, self.directory, self.nvme,
                                                                    arguments.thorough)
+        self.profiles.append(json.loads(self.profile.read_text()))
 
     def flags(self, case):
         micro_batches, sequences, tokens = map(int, case.batch.split("x"))
@@ -76,6 +83,8 @@ class Matrix:
 
     def measure(self, case):
         arguments = self.arguments
+        if case.device_memory and not arguments.profile:
+            self.probe()
         run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up,
                            arguments.timeout, with_timeline=arguments.lanes, least_s=arguments.seconds)
         predicted, recorded = run.plan["predicted"], run.median_s()
@@ -168,7 +177,6 @@ def main():
         try:
             for sweep in range(1, arguments.sweeps + 1):
                 matrix = Matrix(arguments, directory, nvme)
-                profiles.append(json.loads(matrix.profile.read_text()))
                 for case in CASES:
                     if arguments.only and arguments.only not in case.name():
                         continue
@@ -177,6 +185,7 @@ def main():
                     except RuntimeError as error:
                         failures.append(f"{case.name()}: {error}")
                         print(f"{case.name()}: failed", flush=True)
+                profiles.append(matrix.profiles)
         finally:  # what was measured is shown even if the rest is not waited for
             if results:
                 print_results(results)
