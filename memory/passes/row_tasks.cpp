@@ -127,7 +127,7 @@ void RowTasks::finish_apart(int block) {
             waiting = to_.objects().waiting_gradient(block);
   Task& task = to_.add(OpKind::gradient_finish, Lane::update);
   task.op.block = block;
-  task.op.work.bytes = finished_bytes_per_element(to_.choices.form) * static_cast<double>(to_.graph.blocks[block].elements);
+  task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(to_.graph.blocks[block].elements);
   to_.use(task, Role::sum, Access::read, sum);
   if (rounds) to_.use(task, Role::waiting, Access::write, waiting);
   to_.use(task, Role::head_gradients, first ? Access::write : Access::update, rows);

@@ -14,10 +14,6 @@
 
 namespace spillway {
 
-// Bytes that move for an element of a gradient that is finished: its sum is read; what it is rounded to is brought into a cache,
-// as nothing there has it, and written.
-constexpr double finished_bytes_per_element(StateForm form) { return form == StateForm::compact ? 8 : 4; }
-
 // A piece of a block's update. The phase is that of the unit whose use of the block it goes with, also where the piece is run
 // among the tasks of other units.
 struct UpdatePiece {
