@@ -64,7 +64,6 @@ class Matrix:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
         self.profiles = []
-        self.probe()
 
     def probe(self):
         arguments = self.arguments
@@ -83,7 +82,7 @@ class Matrix:
 
     def measure(self, case):
         arguments = self.arguments
-        if case.device_memory and not arguments.profile:
+        if not self.profiles or (case.device_memory and not arguments.profile):
             self.probe()
         run = common.train(arguments.spillway, self.flags(case), self.directory, arguments.steps, arguments.warm_up,
                            arguments.timeout, with_timeline=arguments.lanes, least_s=arguments.seconds)
@@ -177,6 +176,7 @@ def main():
         try:
             for sweep in range(1, arguments.sweeps + 1):
                 matrix = Matrix(arguments, directory, nvme)
+                profiles.append(matrix.profiles)
                 for case in CASES:
                     if arguments.only and arguments.only not in case.name():
                         continue
@@ -185,7 +185,6 @@ def main():
                     except RuntimeError as error:
                         failures.append(f"{case.name()}: {error}")
                         print(f"{case.name()}: failed", flush=True)
-                profiles.append(matrix.profiles)
         finally:  # what was measured is shown even if the rest is not waited for
             if results:
                 print_results(results)
