@@ -54,6 +54,9 @@ constexpr Bytes kRoomNotWorthAPlan = 200;
 // Gradients are added to in each turn: whole sums go to and fro.
 bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
 
+// Of the device, about: what is read ahead, and what is kept for what is written (passes/reach.h).
+Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
+
 Tier spill_of(SavedRequest request, Tier spare) {
   return request == SavedRequest::host ? Tier::host : request == SavedRequest::nvme ? Tier::nvme : spare;
 }
@@ -120,19 +123,34 @@ Plan Filling::build(const Choices& choices) {
   return plan;
 }
 
+Plan Filling::plan_of(const Choices& choices) {
+  Plan last = std::exchange(last_, {});
+  if (!last.step.ops.empty() && last.choices == choices) return last;
+  last = {};  // large ones are not to be kept beside each other
+  return build(choices);
+}
+
+Filling::Peak Filling::peak_of(const Choices& choices) {
+  const auto known = std::ranges::find(peaks_, choices, &std::pair<Choices, Peak>::first);
+  if (known != peaks_.end()) return known->second;
+  last_ = {};
+  last_ = build(choices);
+  return peaks_.emplace_back(choices, last_.peak).second;
+}
+
 bool Filling::accept(const Choices& choices) {
-  Plan plan = build(choices);
+  const Peak peak = peak_of(choices);
   std::optional<Lack> lack;
   Bytes total = 0;
   for (const Tier tier : tiers_of(request_.chain)) {
     const auto t = static_cast<std::size_t>(tier);
-    room_[t] = limits_[t] - plan.peak[t];
+    room_[t] = limits_[t] - peak[t];
     if (room_[t] >= 0) continue;
-    if (!lack) lack = Lack{tier, plan.peak[t], limits_[t]};
+    if (!lack) lack = Lack{tier, peak[t], limits_[t]};
     total -= room_[t];
   }
   if (!lack) {
-    plan_ = std::move(plan);
+    fitting_ = choices;
     return true;
   }
   if (!least_lack_ || total < least_total_) {
@@ -142,7 +160,7 @@ bool Filling::accept(const Choices& choices) {
   return false;
 }
 
-std::optional<Plan> Filling::in_core(const Outline& outline) {
+std::optional<Choices> Filling::in_core(const Outline& outline) {
   Choices choices = start(outline, spare_tier());
   if (speculates(choices) || choices.update_tier != Tier::device) return std::nullopt;
   const UnitGraph& graph = graph_of(graphs_, choices);
@@ -158,7 +176,7 @@ std::optional<Plan> Filling::in_core(const Outline& outline) {
   }
   limits_ = {request_.budgets.device, request_.budgets.host, request_.budgets.nvme};
   if (!accept(choices)) return std::nullopt;
-  return std::move(plan_);
+  return fitting_;
 }
 
 // Row after row, as many items as there is room for; what a row leaves is the next one's.
@@ -297,12 +315,12 @@ std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
   return rows;
 }
 
-std::optional<Plan> Filling::fill(const Outline& outline, const Filled* alike) {
+std::optional<Choices> Filling::fill(const Outline& outline, const Filled* alike) {
   // What the host has room for needs no drive.
   bool fits = has_host(request_.chain) && request_.budgets.nvme > 0 && fill_from(outline, Tier::host, alike);
   if (!fits) fits = fill_from(outline, spare_tier(), alike);
   if (!fits) return std::nullopt;
-  return std::move(plan_);
+  return fitting_;
 }
 
 // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
@@ -317,10 +335,12 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
                   .built_before = operations_built_};
   const double host_share = spare == Tier::host ? share_of_whole() : 1;
   limits_ = {dealing.budget, static_cast<Bytes>(host_share * static_cast<double>(request_.budgets.host)), request_.budgets.nvme};
+  filled_.ahead = outline.ahead;
+  const Bytes bare_of_alike = alike == nullptr ? 0 : alike->bare + staged_with(outline.ahead) - staged_with(alike->ahead);
   Bytes dealt = 0;
-  if (alike != nullptr && !whole_ && alike->bare < dealing.budget) {
-    filled_.bare = alike->bare;
-    dealt = static_cast<Bytes>(alike->worth * static_cast<double>(dealing.budget - alike->bare));
+  if (alike != nullptr && !whole_ && bare_of_alike < dealing.budget) {
+    filled_.bare = bare_of_alike;
+    dealt = static_cast<Bytes>(alike->worth * static_cast<double>(dealing.budget - bare_of_alike));
   } else {
     if (!try_bare(dealing)) {
       // What rests on the device is not on the host.
@@ -336,24 +356,22 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
   const Bytes room = limit_of(Tier::device) - filled_.bare;
   filled_.bare += reserved_bytes(outline);
   filled_.worth = room > 0 ? static_cast<double>(dealing.fits.dealt) / static_cast<double>(room) : 1;
-  return !has_host(request_.chain) || spare != Tier::nvme || fill_host(plan_.choices);
+  if (has_host(request_.chain) && spare == Tier::nvme) fill_host();
+  return true;
 }
 
-bool Filling::fill_host(const Choices& filled) {
+void Filling::fill_host() {
   Dealing dealing{.tier = Tier::host,
-                  .bare = filled,
-                  .rows = rows_of_host(filled),
+                  .bare = fitting_,
+                  .rows = rows_of_host(fitting_),
                   .budget = request_.budgets.host,
                   .not_worth_a_plan = request_.budgets.host / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
   Bytes& limit = limit_of(Tier::host);
-  const Bytes bare = plan_.peak[static_cast<std::size_t>(Tier::host)];
+  const Bytes bare = peak_of(fitting_)[static_cast<std::size_t>(Tier::host)];
   limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets.host - bare));
   dealing.fits = {0, limit - bare, std::vector<int>(dealing.rows.size(), 0)};
-  Plan fitting = std::move(plan_);
-  plan_ = {};
-  if (!deal(dealing, dealing.fits.room) || plan_.step.ops.empty()) plan_ = std::move(fitting);
-  return true;
+  deal(dealing, dealing.fits.room);
 }
 
 bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts) {

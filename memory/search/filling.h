@@ -1,4 +1,4 @@
-// From the outline of a plan to a plan: what the outline leaves open rests on the device as far as the budgets allow.
+// From the outline of a plan to its choices: what the outline leaves open rests on the device as far as the budgets allow.
 // Not here: which outlines there are and which is fastest (planner.h), how a plan is built (schedule.h, packing.h).
 #pragma once
 
@@ -19,6 +19,7 @@ namespace spillway {
 // Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.
 struct Filled {
   Bytes bare = 0;    // of the device, with nothing resting there that need not
+  Bytes ahead = 0;   // of the outline
   double worth = 1;  // bytes that were dealt out for each that this left
 };
 
@@ -35,16 +36,16 @@ class Filling {
   Filling(const GraphCandidates& graphs, const PlanRequest& request, const UnitGraph* whole = nullptr)
       : graphs_(graphs), request_(request), whole_(whole) {}
 
-  // Packed, without waits; nothing where the outline does not fit. With all on the device, or with as much of it as fits.
-  std::optional<Plan> in_core(const Outline& outline);
-  std::optional<Plan> fill(const Outline& outline, const Filled* alike = nullptr);
+  // Nothing where the outline does not fit. With all on the device, or with as much of it as fits.
+  std::optional<Choices> in_core(const Outline& outline);
+  std::optional<Choices> fill(const Outline& outline, const Filled* alike = nullptr);
   const Filled& filled() const { return filled_; }  // of the last that fitted
   bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);
 
-  // Packed, without waits, whether it fits or not.
-  Plan build(const Choices& choices);
+  // Packed, without waits, whether it fits or not. The plan built last is not built again, the first time that it is asked for.
+  Plan plan_of(const Choices& choices);
 
   // Of the plans that did not fit, what the nearest lacked.
   const std::optional<Lack>& least_lack() const { return least_lack_; }
@@ -56,7 +57,11 @@ class Filling {
   // Where rests what has no better place.
   Tier spare_tier() const;
   Choices start(const Outline& outline, Tier spare) const;
-  // Whether the plan of the choices fits in limits_; then it is `plan_`.
+  using Peak = std::array<Bytes, kTiers>;
+  Plan build(const Choices& choices);
+  // Fillings in another order, or of outlines that differ in what is not used, come to choices whose plan was built before.
+  Peak peak_of(const Choices& choices);
+  // Whether the plan of the choices fits in limits_; then they are `fitting_`.
   bool accept(const Choices& choices);
   // Items of one kind that may rest on a tier: the bytes of each, in the order in which they are put there, and how the first so
   // many of them are.
@@ -88,10 +93,10 @@ class Filling {
     std::size_t built_before = 0;
   };
   bool fill_from(const Outline& outline, Tier spare, const Filled* alike);
-  bool fill_host(const Choices& filled);
+  void fill_host();
   bool try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts);
   bool try_bare(Dealing& dealing);
-  // The best that is found from so much on; it is `plan_`.
+  // The best that is found from so much on; it is `fitting_`.
   bool deal(Dealing& dealing, Bytes dealt);
   // What to deal out next; nothing: no more.
   std::optional<Bytes> next_deal(Dealing& dealing, bool lacked_again);
@@ -106,10 +111,12 @@ class Filling {
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
   const UnitGraph* const whole_;
-  Plan plan_;
+  Plan last_;  // that was built, unless it was given away
+  std::vector<std::pair<Choices, Peak>> peaks_;
+  Choices fitting_;
   Filled filled_;
-  std::array<Bytes, kTiers> limits_{};
-  std::array<Bytes, kTiers> room_{};  // that the plan built last leaves of them; below 0: lacks
+  Peak limits_{};
+  Peak room_{};  // that the plan weighed last leaves of them; below 0: lacks
   std::optional<Lack> least_lack_;
   Bytes least_total_ = 0;  // over all tiers
   int plans_built_ = 0;

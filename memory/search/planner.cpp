@@ -62,7 +62,7 @@ class Search {
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
-      Plan plan = filling_.build(*best_);
+      Plan plan = filling_.plan_of(*best_);
       derive_waits(plan);
       prediction_.bound = StepBound(plan, graph_of(graphs_, plan.choices), machine_);
       outcome.prediction = std::move(prediction_);
@@ -93,24 +93,25 @@ class Search {
     return seconds;
   }
 
-  // Seconds of the plan, if there is one; the fastest is kept.
-  std::optional<double> consider(const Outline& outline, std::optional<Plan> plan) {
-    if (!plan) return std::nullopt;
+  // Seconds of the choices' plan, if there are any; the fastest is kept.
+  std::optional<double> consider(const Outline& outline, const std::optional<Choices>& choices) {
+    if (!choices) return std::nullopt;
     // Where all of something rests on the device, what an outline says of the rest of it makes no difference.
-    const auto same = std::ranges::find(weighed_choices_, plan->choices, &std::pair<Choices, double>::first);
+    const auto same = std::ranges::find(weighed_choices_, *choices, &std::pair<Choices, double>::first);
     if (same != weighed_choices_.end()) {
       ranking_.push_back({same->second, outline, filling_.filled(), true});
       return same->second;
     }
-    weighed_ += plan->step.ops.size();
-    derive_waits(*plan);
-    Prediction prediction = simulate(*plan, graph_of(graphs_, plan->choices), machine_);
+    Plan plan = filling_.plan_of(*choices);
+    weighed_ += plan.step.ops.size();
+    derive_waits(plan);
+    Prediction prediction = simulate(plan, graph_of(graphs_, *choices), machine_);
     double seconds = prediction.step_s;
-    if (speculates(plan->choices)) seconds *= 1 + request_.expected_clip_rate;
+    if (speculates(*choices)) seconds *= 1 + request_.expected_clip_rate;
     ranking_.push_back({seconds, outline, filling_.filled(), false});
-    weighed_choices_.emplace_back(plan->choices, seconds);
+    weighed_choices_.emplace_back(*choices, seconds);
     if (seconds < best_seconds_) {
-      best_ = plan->choices;
+      best_ = choices;
       prediction_ = std::move(prediction);
       best_seconds_ = seconds;
     }
@@ -269,6 +270,8 @@ class Search {
     const Bytes farthest = outlines_.farthest_ahead(), ahead = outline.ahead;
     while (2 * outline.ahead <= farthest && is_better(&Outline::ahead, 2 * outline.ahead)) {
     }
+    // Gains come in steps: where twice as much is none, a little more may be.
+    if (farther(2 * outline.ahead) <= farthest) is_better(&Outline::ahead, farther(2 * outline.ahead));
     if (outline.ahead == ahead) {
       while (is_better(&Outline::ahead, outline.ahead / 2)) {
       }
