@@ -5,9 +5,9 @@ step.
     tools/bench/speed_of_light.py [--shapes MODEL:BATCHxSEQUENCE ...] [--steps N] [--rounds N]
 
 The products are those of step_gemms_bench (tools/bench/run step_gemms builds it): each alone, best of several samples,
-with warm caches; in fp32 on processors that multiply no bf16. The step is the whole of training: attention, norms, loss, gradients and the optimizer, without
-clipping. The share of the clock counts (at least 0.70); the share of CPU seconds, products with one thread, says the
-same on a machine that others use.
+with warm caches; in fp32 on processors that multiply no bf16. The step is the whole of training: attention, norms,
+loss, gradients and the optimizer, without clipping. The share of the clock counts (at least 0.70); the share of CPU
+seconds, products with one thread, says the same on a machine that others use.
 """
 
 import json
