@@ -118,12 +118,15 @@ Arithmetic arithmetic_of(const GemmSpec& spec, Instructions instructions) {
 namespace {
 
 // Of one slice's product, what the library copies of its operands, and fp32 sums that it does not gather in a C of bf16. With
-// oneDNN 2.7 over 600 shapes, and 8,700 on a CPU with tiles. By fp32: 64 columns of B, a part of the depth at a time. By tiles of
-// bf16 (AMX): half of these of all the depth; and where the depth is no whole tiles also rows of A, and all is padded.
+// oneDNN 2.6 over 600 shapes, and 8,700 on a CPU with tiles. By fp32: 64 columns of B, a part of the depth at a time, and sums of
+// as many columns where they are added to C (AVX-512, 70,000 shapes). By tiles of bf16 (AMX): half of these of all the depth;
+// and where the depth is no whole tiles also rows of A, and all is padded.
 Bytes library_bound(const GemmSpec& spec, const GemmSlices& slices, Arithmetic arithmetic) {
   constexpr std::int64_t columns = 64, depth = 2048, tile_depth = 32, padding = 64;
-  if (arithmetic != Arithmetic::library || spec.input == DType::float32)
-    return columns * round_up(std::min(slices.depth, depth), kGrain) * 4 + kKiB;
+  if (arithmetic != Arithmetic::library || spec.input == DType::float32) {
+    const bool adds = slices.depth < spec.k || (arithmetic == Arithmetic::library && spec.store == Store::add);
+    return columns * (round_up(std::min(slices.depth, depth), kGrain) + (adds ? slices.rows : 0)) * 4 + kKiB;
+  }
   const bool pads = slices.depth % tile_depth != 0;
   const std::int64_t rows = round_up(slices.rows, pads ? padding : 1), width = round_up(slices.columns, pads ? padding : 1);
   return (columns + (pads ? rows : 0)) * round_up(slices.depth, padding) * 4 + round_up(rows * width * 4, kLine) + 9 * kKiB;
