@@ -1,5 +1,5 @@
 // The chain of tiers from where a device computes to where most rests. A move crosses one link of it.
-// Not here: what rests where (plan.h), when it moves (residency.h).
+// Not here: what rests where (plan.h), when it moves (passes/residency.h).
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "memory/error.h"
 #include "memory/types.h"
 
 namespace spillway {
@@ -19,11 +20,17 @@ inline constexpr std::array<Tier, 3> kDeviceHostAndNvme = {Tier::device, Tier::h
 constexpr std::span<const Tier> tiers_of(Chain chain) {
   return chain == Chain::device_nvme ? std::span<const Tier>(kDeviceAndNvme) : std::span<const Tier>(kDeviceHostAndNvme);
 }
+// Whether the device has a memory of its own, and the host's is a tier below it.
 constexpr bool has_host(Chain chain) { return chain == Chain::device_host_nvme; }
 
-// Links between the device and a tier.
+// Links between the device and a tier; of one that is not in the chain, as many as there are.
 constexpr int depth_of(Chain chain, Tier tier) {
-  return tier == Tier::nvme && has_host(chain) ? 2 : tier == Tier::device ? 0 : 1;
+  int depth = 0;
+  for (const Tier in_chain : tiers_of(chain)) {
+    if (in_chain == tier) break;
+    ++depth;
+  }
+  return depth;
 }
 constexpr int links_between(Chain chain, Tier a, Tier b) {
   const int links = depth_of(chain, a) - depth_of(chain, b);
@@ -35,11 +42,20 @@ constexpr Tier next_towards(Chain chain, Tier from, Tier to) {
   return tiers_of(chain)[static_cast<std::size_t>(depth_of(chain, to) > depth ? depth + 1 : depth - 1)];
 }
 
-// What moves bytes from a tier to its neighbour.
-constexpr Lane lane_between(Tier from, Tier to) {
-  if (to == Tier::nvme) return Lane::nvme_write;
-  if (from == Tier::nvme) return Lane::nvme_read;
-  return to == Tier::device ? Lane::upload : Lane::download;
+// Two neighbours, and what moves bytes away from the device and towards it.
+struct Link {
+  Tier above, below;
+  Lane down, up;
+};
+inline constexpr Link kLinks[] = {{Tier::device, Tier::host, Lane::download, Lane::upload},
+                                  {Tier::device, Tier::nvme, Lane::nvme_write, Lane::nvme_read},
+                                  {Tier::host, Tier::nvme, Lane::nvme_write, Lane::nvme_read}};
+inline Lane lane_between(Tier from, Tier to) {
+  for (const Link& link : kLinks) {
+    if (link.above == from && link.below == to) return link.down;
+    if (link.below == from && link.above == to) return link.up;
+  }
+  SPILLWAY_CHECK(false, "no link joins {} and {}", name_of(from), name_of(to));
 }
 
 }  // namespace spillway

@@ -63,7 +63,7 @@ struct MachineProfile {
   int devices = 0;
 };
 
-// Seconds that work of a unit takes alone.
+// Seconds that work of a unit takes alone (search/lane_speeds.cpp).
 double seconds_of(const MachineProfile& machine, const struct UnitGraph& graph, const struct Work& work);
 
 }  // namespace spillway

@@ -93,7 +93,7 @@ bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
     if (unit.lookup.row_elements % kSquareLeaf != 0) return false;
     const int block = unit.blocks.front();
     for (const auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) {
-      if ((*tiers)[block] != Tier::nvme) return false;
+      if (in_memory((*tiers)[block])) return false;
     }
     for (const Bytes each : {Bytes{2}, Bytes{4}}) {
       if (row_window(unit.lookup.row_elements * each) > graph.blocks[block].elements * each) return false;

@@ -1,13 +1,13 @@
 // The compiled training step: operations in issue order, and a fixed place for every byte on every tier.
 // The planner makes it, the simulator predicts it, the executor runs it; a Plan is data and does nothing by itself.
-// Not here: how it is found (planner.h) or built (schedule.h), what the operations compute (models/).
+// Not here: how it is found (search/planner.h) or built (passes/schedule.h), what the operations compute (models/).
 //
 // Legend: V vocabulary, N tokens of a step.
 //
-// Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way, so
-// that the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
-// `waits` is complete. Waits are derived from what operations access (waits.h), never written by hand: two operations of which
-// one writes a byte that the other touches are always ordered, within a step and from one step to the next.
+// Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way,
+// so that the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
+// `waits` is complete. Waits are derived from what operations access (passes/waits.h), never written by hand: two operations of
+// which one writes a byte that the other touches are always ordered, within a step and from one step to the next.
 #pragma once
 
 #include <algorithm>
@@ -127,14 +127,15 @@ enum class Role : std::uint8_t {
 };
 inline constexpr int kRoles = static_cast<int>(Role::looked_up) + 1;
 
-// Which slot of two-slot state an NVMe operand means: the one that holds the state before this step's update, or after it.
-enum class Slot : std::uint8_t { before, after };
+// Which version of state on NVMe an operand means: that before this step's update, or that after it. In which slot each is, the
+// run says (Run::slot_before_in, slot_after_in).
+enum class Version : std::uint8_t { before, after };
 
 struct Operand {
   Role role = Role::to;
   Access access = Access::read;
   StateKind kind = StateKind::weight;   // of state
-  Slot slot = Slot::before;             // of state on NVMe
+  Version version = Version::before;    // of state on NVMe
   int buffer = -1;                      // of Plan::resident, and from its size on of Program::buffers; -1: null
   Bytes begin = 0, bytes = 0;           // range within the buffer
 };
@@ -179,6 +180,9 @@ struct Op : OpHead {
   Operands operands{};
   Waits waits{};
 };
+
+// Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate.
+constexpr bool applies_step_before(const OpHead& op) { return op.when == kWaitingUpdates; }
 
 struct Program {
   Program() = default;
@@ -269,7 +273,8 @@ inline Tier spill_tier(const Choices& choices, int unit) {
   return choices.spill.empty() ? Tier::nvme : choices.spill[static_cast<std::size_t>(unit)];
 }
 
-// Gradients are added up, squared and rounded where they are made; a device of its own does that, and updates, between passes.
+// Gradients are added up, squared and rounded where they are made: by a device of its own between passes, where it updates, too;
+// on the CPU by the update lane, beside them.
 constexpr Lane lane_of_gradients(Chain chain) { return has_host(chain) ? Lane::compute : Lane::update; }
 inline Lane lane_of_updates(const Choices& choices) {
   return choices.update_tier == Tier::device ? lane_of_gradients(choices.chain) : Lane::update;

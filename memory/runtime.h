@@ -1,5 +1,5 @@
 // The device runtime: memory, streams, events and asynchronous copies of one device, CPU or CUDA, behind one interface.
-// Not here: what is copied when (offload/), compute kernels (models/), where buffers lie in an allocation (packing.h).
+// Not here: what is copied when (offload/), compute kernels (models/), where buffers lie in an allocation (passes/packing.h).
 #pragma once
 
 #include <cstddef>

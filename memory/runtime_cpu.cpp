@@ -232,7 +232,7 @@ class CpuRuntime final : public Runtime {
   explicit CpuRuntime(DeviceMemory device_memory) : device_memory_(device_memory) {}
 
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
-    SPILLWAY_CHECK(tier != Tier::nvme, "{}: {} bytes of NVMe asked of the device runtime", name, bytes);
+    SPILLWAY_CHECK(in_memory(tier), "{}: {} bytes of NVMe asked of the device runtime", name, bytes);
     if (tier == Tier::device && device_memory_ == DeviceMemory::apart) return allocate_apart(bytes, name);
     auto arena = std::make_unique<Arena>(bytes, name);
     std::byte* data = arena->data();

@@ -177,7 +177,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
-    SPILLWAY_CHECK(tier != Tier::nvme && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes,
+    SPILLWAY_CHECK(in_memory(tier) && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes,
                    name_of(tier));
     select_device(device_);
     if (tier == Tier::host) {

@@ -33,6 +33,9 @@ struct Names<Tier> {
   static constexpr Named<Tier> all[] = {{"device", Tier::device}, {"host", Tier::host}, {"nvme", Tier::nvme}};
 };
 
+// Whether bytes there have an address.
+constexpr bool in_memory(Tier tier) { return tier != Tier::nvme; }
+
 // What bytes are for.
 enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
 inline constexpr int kCategories = 5;
@@ -54,6 +57,10 @@ struct Names<Lane> {
       {"compute", Lane::compute},       {"upload", Lane::upload}, {"download", Lane::download}, {"nvme_read", Lane::nvme_read},
       {"nvme_write", Lane::nvme_write}, {"update", Lane::update}, {"network", Lane::network},   {"commit", Lane::commit}};
 };
+
+// Which move bytes from or to a drive, and between a device and its host.
+constexpr bool is_drive(Lane lane) { return lane == Lane::nvme_read || lane == Lane::nvme_write; }
+constexpr bool is_copy(Lane lane) { return lane == Lane::upload || lane == Lane::download; }
 
 constexpr Bytes round_up(Bytes bytes, Bytes multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 

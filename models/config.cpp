@@ -13,6 +13,7 @@
 #include "files/strict_json.h"
 #include "memory/error.h"
 #include "models/config_section.h"
+#include "models/kernel_shapes.h"
 
 namespace spillway {
 namespace {
@@ -243,8 +244,9 @@ void read_sizes(const ConfigSection& section, ModelConfig& config) {
     section.refuse(keys.kv_heads.name,
                    fmt::format("is {}; it must divide {}, {}, without rest", config.kv_heads, keys.heads.name, config.heads));
   }
-  if (!config.family->learned_positions && config.head_dim % 2 != 0) {
-    section.refuse(keys.head_dim.name, fmt::format("is {}; rotary positions need an even number", config.head_dim));
+  if (!config.family->learned_positions && (config.head_dim % 2 != 0 || config.head_dim > ops::kMaxRotaryHead)) {
+    section.refuse(keys.head_dim.name, fmt::format("is {}; rotary positions need an even number of at most {}", config.head_dim,
+                                                   ops::kMaxRotaryHead));
   }
   if (config.heads * config.head_dim > kMaxAttentionWidth) {
     section.refuse(keys.heads.name, fmt::format("is {}; times head_dim, {}, it may be at most {}", config.heads, config.head_dim,

@@ -1,5 +1,5 @@
 // What a model is: one plain, validated struct, read from a Hugging Face config.json of any age.
-// Not here: what families call things and have alike (family.h), units (each family's own file), weights (safetensors.h).
+// Not here: what families call things and have alike (family.h), units (gpt2.h, llama.h), weights (safetensors.h).
 #pragma once
 
 #include <cstdint>

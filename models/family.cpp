@@ -55,12 +55,6 @@ constexpr FamilyRow gemma3() {
   return row;
 }
 
-// A family whose parts are all there is a row here, shapes in catalogue/entries.cpp, and a golden case in tests/data. A part that
-// is new is added from its key to its kernel: its key, default and what a row says of it (family.h), a number of one model
-// (config.h; config.cpp reads and checks it), the unit that it is of (llama.cpp names tensors; attention, mlp, embedding, head
-// and norm_unit are the units), and, where no call says it yet, a field of a call (kernels.h, kernel_shapes.h) with the loops
-// that define it (reference/) and the backends (cpu/, cuda/). Nothing outside of models/ has a list of families.
-//
 // Defaults are those of the configuration classes of Hugging Face transformers 5.
 constexpr FamilyRow kFamilies[] = {
     {.model_type = "gpt2",

@@ -1,6 +1,13 @@
 // A family of models as one row of data: the words of its config.json, what Hugging Face's configuration class takes for what is
 // not there, which parts its models have, what tensors are called where families differ, and whose units they are made of.
 // Not here: reading a config.json by a row (config.h), the units (gpt2.h, llama.h).
+//
+// A family whose parts are all there is a row of family.cpp, shapes in catalogue/entries.cpp, a golden case in tests/data, and
+// its name in the lists of the tests. A part that is new is added from its key to its kernel: its key, default and what a row
+// says of it (here), a number of one model (config.h; config.cpp reads and checks it), the unit that it is of (llama.cpp names
+// tensors; attention, mlp, embedding, head and norm_unit are the units), and, where no call says it yet, a field of a call
+// (kernels.h, kernel_shapes.h) with the loops that define it (reference/) and the backends (cpu/, cuda/). No folder of the
+// program but this one has a list of families.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +43,7 @@ struct FamilyKeys {
   ConfigKey norm_eps{"rms_norm_eps"};
   ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
   ConfigKey query_scalar, attention_softcap, logit_softcap;
-  ConfigKey window_rope_theta;  // no key: layers with a window turn as all others do
+  ConfigKey window_rope_theta;                                              // no key: layers with a window turn as all others do
   ConfigKey padding_token{.name = "pad_token_id", .null = NullIs::absent};  // absent even where there is a default
 };
 
@@ -109,8 +116,8 @@ struct FamilyRow {
   bool learned_positions = false;  // a row for each position, added to the token's, in place of rotary ones
   double norm_offset = 0;          // added to norms' weights: 1 in Gemma, whose weights are stored around 0
   NormNames norm_names;
-  bool qk_norm = false;   // RMSNorm over head_dim on each head's q and k, before RoPE
-  bool gated_mlp = true;  // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
+  bool qk_norm = false;           // RMSNorm over head_dim on each head's q and k, before RoPE
+  bool gated_mlp = true;          // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
   bool scaled_embedding = false;  // by sqrt(hidden)
   Feature qkv_bias, output_bias, mlp_bias;
   Feature tied{.key = "tie_word_embeddings", .value = false};

@@ -46,12 +46,15 @@ GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std:
 // dW[out,in] (=|+=) dy[n,out]^T x[n,in], in fp32
 GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
 
+// The most that D may be where positions are rotary: a kernel keeps a head's gradient on its stack.
+inline constexpr std::int64_t kMaxRotaryHead = 1024;
+
 struct RopeShape {
   std::int64_t n = 0;          // rows; row i stands at position i % sequence
   std::int64_t sequence = 0;   // T
   std::int64_t heads = 0;      // Hq
   std::int64_t kv_heads = 0;   // Hkv
-  std::int64_t dimension = 0;  // D, even
+  std::int64_t dimension = 0;  // D, even, at most kMaxRotaryHead
   float epsilon = 0.0f;        // of the q/k norm …
   float offset = 0.0f;         // … whose weights are stored without it
   friend bool operator==(const RopeShape&, const RopeShape&) = default;

@@ -1,5 +1,6 @@
-// Llama and its kin (Mistral, Qwen2, Qwen3, and with experts Mixtral and Qwen3-MoE): RMSNorm, rotary positions, gated MLP. They
-// differ by their configuration alone. Not here: the blocks (attention.h, mlp.h, experts.h, embedding.h, head.h).
+// Every family but GPT-2 (Llama, Mistral, Qwen2, Qwen3, Gemma 2 and 3, and with experts Mixtral and Qwen3-MoE): RMSNorm, rotary
+// positions, gated MLP. They differ by their configuration alone. Not here: the blocks (attention.h, mlp.h, experts.h,
+// embedding.h, head.h).
 #pragma once
 
 #include "models/model_builder.h"

@@ -12,7 +12,7 @@ namespace {
 // Null on NVMe.
 std::byte* address_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& operand) {
   const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-  return buffer.tier == Tier::nvme ? nullptr : memory.at(buffer.tier, buffer.offset + operand.begin);
+  return in_memory(buffer.tier) ? memory.at(buffer.tier, buffer.offset + operand.begin) : nullptr;
 }
 
 // As the runtime's copies have it.
@@ -28,7 +28,7 @@ BoundSegment segment_of(const Plan& plan, const Program& program, const TierMemo
   return {.nvme_offset = {begin, begin + (home.slots == 2 ? home.bytes : 0)},
           .buffer = nvme.buffer < static_cast<int>(plan.resident.size()) ? nvme.buffer : -1,
           .begin = nvme.begin,
-          .slot = nvme.slot,
+          .version = nvme.version,
           .memory = address_of(plan, program, memory, near),
           .bytes = nvme.bytes};
 }

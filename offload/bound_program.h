@@ -26,7 +26,7 @@ struct BoundSegment {
   Bytes nvme_offset[2];  // by slot
   int buffer;            // index into Plan::resident; -1: it lives within a step
   Bytes begin;           // in that buffer
-  Slot slot;
+  Version version;
   std::byte* memory;
   Bytes bytes;
   // Of what is read: the turns in which the update, the first to take it, sees that it is what had been written; else the lane.

@@ -92,10 +92,10 @@ void Committer::commit(const Generation& state) {
   for (int index = 0; index < static_cast<int>(record_.arrays.size()); ++index) {
     DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
-    const bool in_memory = tier_of(buffer) != Tier::nvme;
-    array.slot = in_memory ? static_cast<int>(sequence % 2) : state.slot;
+    const bool rests_in_memory = in_memory(tier_of(buffer));
+    array.slot = rests_in_memory ? static_cast<int>(sequence % 2) : state.slot;
     find_unknown(index);
-    hash = std::ranges::copy(extents_.hashes(index, in_memory ? 0 : array.slot), hash).out;
+    hash = std::ranges::copy(extents_.hashes(index, rests_in_memory ? 0 : array.slot), hash).out;
   }
   record_.sequence = sequence;
   record_.step = state.step;
@@ -153,14 +153,14 @@ void Committer::put_back(int index, int slot) {
 void Committer::find_unknown(int index) {
   const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
   const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
-  const bool in_memory = tier_of(buffer) != Tier::nvme;
-  const int slot = in_memory ? 0 : array.slot;
+  const bool rests_in_memory = in_memory(tier_of(buffer));
+  const int slot = rests_in_memory ? 0 : array.slot;
   const std::span<std::uint8_t> known = extents_.known(index, slot);
   for (std::size_t extent = 0; extent < known.size(); ++extent) {
     if (known[extent] != 0) continue;
     const Bytes begin = static_cast<Bytes>(extent) * array.extent_bytes,
                 bytes = std::min(array.extent_bytes, array.bytes - begin);
-    if (in_memory) {
+    if (rests_in_memory) {
       extents_.note(buffer, slot, begin, content(buffer, begin, bytes));
       continue;
     }

@@ -63,7 +63,7 @@ DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph) {
   for (std::size_t i = 0; i < layout.state.arrays.size(); ++i) {
     DurableArray& array = layout.state.arrays[i];
     extents += array.extents();
-    if (plan.resident[static_cast<std::size_t>(layout.state.buffer[i])].tier == Tier::nvme) continue;
+    if (!in_memory(plan.resident[static_cast<std::size_t>(layout.state.buffer[i])].tier)) continue;
     array.begin = {end, end + array.bytes};
     end += 2 * array.bytes;
     layout.copied_bytes += array.bytes;

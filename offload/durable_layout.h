@@ -1,5 +1,5 @@
 // Where the state of a plan lies in a store that outlives its process: arrays that rest on NVMe where the plan has them, in two
-// slots; behind these two copies of each array that rests on the device; last the commit records.
+// slots; behind these two copies of each array that rests in memory; last the commit records.
 // Not here: the hashes of what lies there (state_extents.h), when it is written (committer.h).
 #pragma once
 

@@ -97,7 +97,7 @@ struct Executor::Impl {
     Run& run = runner->next();
     run.step = &steps[static_cast<std::size_t>(next_of_steps++) % steps.size()];
     run.step->begin(settings);
-    run.waiting = nullptr;
+    run.step_before = nullptr;
     run.evaluates = false;
     run.turns = 1, run.update_turn = 0;
     run.alone = 0;
@@ -117,14 +117,14 @@ struct Executor::Impl {
 
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
-    run.waiting = waiting;
+    run.step_before = step_before;
     go_through_turns(run);
     // Its commit lies between the updates that waited and its own.
-    if (waiting != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting->settings.adamw.step);
+    if (step_before != nullptr && defers_all(plan.choices)) run.after = generations.next(step_before->settings.adamw.step);
     run.commit = generations.take_due(holds.load() > 0);
     if (!defers_all(plan.choices)) run.after = generations.next(settings.adamw.step);
     run.token_set = run.index;
-    if (defers_any(plan.choices)) waiting = run.step;
+    if (defers_any(plan.choices)) step_before = run.step;
     return run;
   }
 
@@ -203,7 +203,7 @@ struct Executor::Impl {
   // Of the two steps that may be under way, and of the one before whose gradients the older of them applies.
   std::array<StepControl, 3> steps;
   std::int64_t next_of_steps = 0;
-  StepControl* waiting = nullptr;  // of the step whose gradients have not been applied; null: there is none
+  StepControl* step_before = nullptr;  // the step whose gradients have not been applied; null: there is none
 
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
@@ -252,7 +252,7 @@ StepOutcome Executor::wait() {
   if (step.is_stopped()) {
     const bool waits = defers_all(impl.plan.choices);
     impl.generations.roll_back(waits ? run->after : run->before);
-    impl.waiting = nullptr;
+    impl.step_before = nullptr;
     outcome.state_intact = waits || speculated || !step.updates_began.load();
   }
   const double ended_s = impl.end_of(*run);
@@ -268,10 +268,10 @@ StepOutcome Executor::wait() {
 void Executor::flush() {
   Impl& impl = *impl_;
   impl.runner->check_idle("flush");
-  if (impl.waiting == nullptr) return;
+  if (impl.step_before == nullptr) return;
   Run& run = impl.next_alone(kFlush);
-  run.waiting = std::exchange(impl.waiting, nullptr);
-  run.after = impl.generations.next(run.waiting->settings.adamw.step);
+  run.step_before = std::exchange(impl.step_before, nullptr);
+  run.after = impl.generations.next(run.step_before->settings.adamw.step);
   impl.runner->begin(run, impl.bound_step);
   impl.runner->wait_for_oldest();
 }
@@ -279,7 +279,7 @@ void Executor::flush() {
 StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
   impl.runner->check_idle("holding the state");
-  SPILLWAY_CHECK(impl.waiting == nullptr, "the state after step {} cannot be held: an update is waiting", step);
+  SPILLWAY_CHECK(impl.step_before == nullptr, "the state after step {} cannot be held: an update is waiting", step);
   const std::span<const std::byte> arena = impl.memory.device();
   if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
@@ -337,7 +337,7 @@ StateRange range_of(const Plan& plan, int block, StateKind kind, std::int64_t el
 void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data) {
   impl_->runner->check_idle("writing state");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
-  if (range.buffer->tier != Tier::nvme) {
+  if (in_memory(range.buffer->tier)) {
     impl_->memory.copy_in(range.buffer->tier, range.buffer->offset + range.begin, data);
     if (impl_->extents) impl_->extents->note(range.index, 0, range.begin, data);
     return;
@@ -351,9 +351,9 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
   impl_->runner->check_idle("reading state");
-  SPILLWAY_CHECK(impl_->waiting == nullptr, "reading state with an update waiting");
+  SPILLWAY_CHECK(impl_->step_before == nullptr, "reading state with an update waiting");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
-  if (range.buffer->tier != Tier::nvme) {
+  if (in_memory(range.buffer->tier)) {
     impl_->memory.copy_out(range.buffer->tier, range.buffer->offset + range.begin, data);
     return;
   }

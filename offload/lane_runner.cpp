@@ -44,10 +44,10 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     run.spans.resize(most_operations);  // of all shown turns
   }
   for (const Lane lane : lanes_) {
-    if (lane == Lane::upload || lane == Lane::download) copies_[static_cast<std::size_t>(lane)] = around.runtime->make_stream();
+    if (is_copy(lane)) copies_[static_cast<std::size_t>(lane)] = around.runtime->make_stream();
     auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
     // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
-    if (lane == Lane::nvme_read || lane == Lane::nvme_write) stream->run([](void*) { make_thread_prompt(); }, nullptr);
+    if (is_drive(lane)) stream->run([](void*) { make_thread_prompt(); }, nullptr);
   }
 }
 
@@ -112,7 +112,7 @@ void LaneRunner::run_lane_of(void* argument) {
 
 void LaneRunner::run_lane(Run& run, Lane lane) {
   const auto& ops = run.program->lanes[static_cast<int>(lane)];
-  if (lane == Lane::nvme_read || lane == Lane::nvme_write) {
+  if (is_drive(lane)) {
     run_moves(run, lane, ops);
   } else {
     run_operations(run, lane, ops);
@@ -127,7 +127,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
       wait_until_ready(run, turn, op);
       Span* const span = span_of(run, turn, op.id);
       if (span != nullptr) span->begin_s = seconds_now();
-      hold(run, op);
+      guard(run, op);
       try {
         if (!skipped(run, turn, op)) {
           std::string reason = execute(run, turn, op);
@@ -138,7 +138,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
       }
       if (span != nullptr) span->end_s = seconds_now();
       note_peak(run, lane, op);
-      release(run, op);
+      unguard(run, op);
       progress_.complete(lane);
     }
   }
@@ -173,7 +173,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
       fail(std::current_exception());
     }
     if (Span* const span = span_of(run, turn, op.id); span != nullptr) span->end_s = seconds_now();
-    release(run, op);
+    unguard(run, op);
     progress_.complete(lane);
   };
   const auto oldest_completes_soon = [&] {
@@ -194,7 +194,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     wait_until_ready(run, turn, op);
     if (Span* const span = span_of(run, turn, op.id); span != nullptr) span->begin_s = seconds_now();
     note_peak(run, lane, op);
-    hold(run, op);
+    guard(run, op);
     try {
       const auto tokens =
           op.move().rows ? operations_.tokens(run.token_set, turn, op.op->strip) : std::span<const std::int32_t>();
@@ -228,11 +228,11 @@ bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
   return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || is_void(run.number - 1);
 }
 
-void LaneRunner::hold([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
+void LaneRunner::guard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
   if constexpr (kGuardsBuffers) run.program->guard->begin(op.id);
 }
 
-void LaneRunner::release([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
+void LaneRunner::unguard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
   if constexpr (kGuardsBuffers) run.program->guard->end(op.id);
 }
 

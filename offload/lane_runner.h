@@ -71,8 +71,8 @@ class LaneRunner {
   bool skipped(const Run& run, int turn, const BoundOp& op) const;
   // Whether a run, or one before it, was stopped. What came before the one that stopped is good, however late it is.
   bool is_void(std::int64_t run) const { return stopped_run_.load(std::memory_order_acquire) <= run; }
-  static void hold(const Run& run, const BoundOp& op);
-  static void release(const Run& run, const BoundOp& op);
+  static void guard(const Run& run, const BoundOp& op);
+  static void unguard(const Run& run, const BoundOp& op);
   static void note_peak(Run& run, Lane lane, const BoundOp& op);
   void stop(Run& run, std::string reason);
   void fail(std::exception_ptr error);  // ends all runs

@@ -82,7 +82,7 @@ class NvmeLane {
     int slot_before = 0, slot_after = 0;
     bool skipped = false;
     IoTicket ticket{};
-    int slot_of(const BoundSegment& segment) const { return segment.slot == Slot::before ? slot_before : slot_after; }
+    int slot_of(const BoundSegment& segment) const { return segment.version == Version::before ? slot_before : slot_after; }
   };
 
   // Extent by extent, so that what else is under way is seen to in between.

@@ -157,7 +157,7 @@ std::string Operations::gradient_not_finite(int block) const {
 }
 
 bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
-  const bool waited = bound.op->when == kWaitingUpdates;
+  const bool waited = applies_step_before(*bound.op);
   const StepControl& step = run.applied_by(*bound.op);
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
@@ -168,7 +168,7 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   }
   if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
     return optimizer_.square_and_update(bound, settings_of(step, factor()), norm_words());
-  // Where the update runs; it has none where it does not wait for it.
+  // The factor's copy on the tier that updates; null where the update does not wait for the norm.
   optimizer_.update(bound, settings_of(step, bound.operands().get<const double>(Role::factor)), touched, hashes_);
   return true;
 }
@@ -181,8 +181,8 @@ void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) con
     return;
   }
   const std::span<const std::int32_t> row_tokens = tokens(run.token_set, turn, bound.op->strip);
-  if (run.waiting != nullptr && defers_all(plan_.choices)) {
-    row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting, factor()));
+  if (run.step_before != nullptr && defers_all(plan_.choices)) {
+    row_ops_.update_rows(bound, row_tokens, settings_of(*run.step_before, factor()));
   } else {
     row_ops_.copy_rows(bound, row_tokens);
   }

@@ -31,7 +31,7 @@ struct Run {
   int token_set = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
   StepControl* step = nullptr;               // of its own forward and backward
-  StepControl* waiting = nullptr;            // of the step before that left gradients: it applies them; null: there are none
+  StepControl* step_before = nullptr;        // of the one that left gradients: it applies them; null: there are none
 
   std::atomic<int> lanes_left{0};
   std::vector<Span> spans;  // [shown_turns(turns), operations]
@@ -40,8 +40,8 @@ struct Run {
   std::array<std::array<Bytes, kTiers>, kLanes> peaks{};  // highest byte touched, the same
 
   // Of the step whose gradients an operation applies.
-  const StepControl& applied_by(const Op& op) const { return op.when == kWaitingUpdates ? *waiting : *step; }
-  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, waiting != nullptr); }
+  const StepControl& applied_by(const Op& op) const { return applies_step_before(op) ? *step_before : *step; }
+  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, step_before != nullptr); }
   int slot_before_in(int turn) const { return turn <= update_turn ? before.slot : after.slot; }
   int slot_after_in(int turn) const { return turn < update_turn ? before.slot : after.slot; }
 };

@@ -1,5 +1,5 @@
 // The hash of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged
-// at rest or on the way is named, and nothing is kept that was computed with it. State on the device has one content, in slot 0.
+// at rest or on the way is named, and nothing is kept that was computed with it. State in memory has one content, in slot 0.
 // Not here: who takes the hashes (nvme_lane.h, update_hashes.h), records of them (committer.h).
 #pragma once
 

@@ -22,7 +22,7 @@ class TierMemory {
   Runtime& runtime() { return *runtime_; }
   // As operations that run on the tier have it, and the lanes of NVMe.
   std::byte* at(Tier tier, Bytes offset) const {
-    SPILLWAY_CHECK(tier != Tier::nvme, "an address of NVMe");
+    SPILLWAY_CHECK(in_memory(tier), "an address of NVMe");
     return (tier == Tier::device ? device_view_ : host_.data()) + offset;
   }
   // As the runtime's copies have it.

@@ -40,10 +40,10 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
   };
   for (const RestingArray& of : plan_.blocks[static_cast<std::size_t>(op.op->block)].state) {
     const auto kind = static_cast<std::size_t>(of.kind);
-    const bool in_memory = plan_.resident[static_cast<std::size_t>(of.buffer)].tier != Tier::nvme;
+    const bool rests_in_memory = in_memory(plan_.resident[static_cast<std::size_t>(of.buffer)].tier);
     Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = of.buffer, .memory = op.operands().state[kind]};
-    array.slot_before = in_memory ? 0 : slot_before;
-    array.slot_after = in_memory ? 0 : slot_after;
+    array.slot_before = rests_in_memory ? 0 : slot_before;
+    array.slot_after = rests_in_memory ? 0 : slot_after;
     array.each = of.each();
     array.begin = op.op->element_begin * array.each;
     array.bytes = (op.op->element_end - op.op->element_begin) * array.each;
@@ -51,7 +51,7 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
     array.piece = piece_of(array.extent);
     const std::size_t pieces = pieces_of(array.bytes, array.piece);
     if (op.operands().checks[kind]) array.old = room(pieces);
-    if (!in_memory || step % interval_ == 0) array.now = room(pieces);
+    if (!rests_in_memory || step % interval_ == 0) array.now = room(pieces);
   }
 }
 

@@ -19,7 +19,7 @@ namespace spillway {
 
 class UpdateHashes {
  public:
-  // Both must outlive this. What rests on the device is hashed at every interval-th step, when it is copied into the store.
+  // Both must outlive this. What rests in memory is hashed at every interval-th step, when it is copied into the store.
   UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t interval);
 
   // Of this update from here on; it is that of `step`.

@@ -157,7 +157,7 @@ class Issue {
     const Object& object = object_of(residency);
     const int index = at(residency).object;
     const Tier next = next_of(at(residency));
-    const Slot slot = !fetches || changed_[static_cast<std::size_t>(index)] ? Slot::after : Slot::before;
+    const Version version = !fetches || changed_[static_cast<std::size_t>(index)] ? Version::after : Version::before;
     // Places before touches: a buffer is made with its first.
     const Place far = place_of(index, next, now);
     const Place here{buffer_of_residency(residency), 0};
@@ -165,7 +165,7 @@ class Issue {
       return Operand{.role = access == Access::read ? Role::from : Role::to,
                      .access = access,
                      .kind = object.kind,
-                     .slot = slot,
+                     .version = version,
                      .buffer = place.buffer,
                      .begin = place.begin,
                      .bytes = round_up(object.bytes, kExtentAlignment)};

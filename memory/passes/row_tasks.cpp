@@ -124,7 +124,7 @@ void RowTasks::finish_apart(int block) {
   const auto looks_up = [&](int unit) { return block_of(unit) == block; };
   const RowLookup& lookup = to_.graph.units[*std::ranges::find_if(lookups_, looks_up)].lookup;
   const int rows = sums(by_head_object_, ".whole_gradient"), sum = to_.objects().gradient(block, 0),
-            waiting = to_.objects().waiting_gradient(block);
+            waiting = to_.objects().gradient_for_update(block);
   Task& task = to_.add(OpKind::gradient_finish, Lane::update);
   task.op.block = block;
   task.op.work.bytes = (rounds ? 6.0 : 4.0) * static_cast<double>(to_.graph.blocks[block].elements);

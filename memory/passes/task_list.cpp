@@ -62,7 +62,7 @@ class Builder {
     for (const BlockBuffers& block : to_.plan.blocks) {
       for (const RestingArray& array : block.state) {
         const Buffer& buffer = to_.plan.resident[array.buffer];
-        if (buffer.tier != Tier::nvme) task.op.bytes += buffer.bytes;
+        if (in_memory(buffer.tier)) task.op.bytes += buffer.bytes;
         to_.at_rest(task, Role::state, Access::read, array.buffer);
       }
     }

@@ -74,7 +74,7 @@ int TaskObjects::reduced_gradient(int block) {
   return reduced;
 }
 
-int TaskObjects::waiting_gradient(int block) {
+int TaskObjects::gradient_for_update(int block) {
   if (choices_.form != StateForm::compact) return reduced_gradient(block);
   int& rounded = rounded_object_[block];
   if (rounded < 0) {
@@ -87,7 +87,7 @@ int TaskObjects::waiting_gradient(int block) {
   return rounded;
 }
 
-int TaskObjects::waited_gradient(int block, std::int64_t begin, std::int64_t elements) {
+int TaskObjects::gradient_of_step_before(int block, std::int64_t begin, std::int64_t elements) {
   const Bytes each = gradient_bytes_per_element(choices_.form);
   return add({.name = {graph_.blocks[block].name, ".waiting_gradient"},
               .category = Category::gradients,

@@ -24,10 +24,10 @@ class TaskObjects {
   int gradient(int block, int use);
   // The sum over ranks: this rank's part of it where gradients are sharded.
   int reduced_gradient(int block);
-  // The gradient as it waits for its update: the sum itself, or its bf16 rounding in compact form.
-  int waiting_gradient(int block);
+  // The gradient as its update takes it: the sum itself, or its bf16 rounding in compact form.
+  int gradient_for_update(int block);
   // The elements from `begin` on of one that has waited since the step before: a new object, which comes by itself.
-  int waited_gradient(int block, std::int64_t begin, std::int64_t elements);
+  int gradient_of_step_before(int block, std::int64_t begin, std::int64_t elements);
   bool waits_for_next_step(int block) const { return plan_.blocks[block].waiting_gradient >= 0; }
   int value(int index, const Strip& strip);
   int resident(int buffer);  // all of a resident buffer, where it rests

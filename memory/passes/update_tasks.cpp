@@ -98,7 +98,7 @@ void UpdateTasks::complete_gradient(int block) {
 }
 
 void UpdateTasks::finish_gradient(int block) {
-  const int sum = to_.objects().reduced_gradient(block), waiting = to_.objects().waiting_gradient(block);
+  const int sum = to_.objects().reduced_gradient(block), waiting = to_.objects().gradient_for_update(block);
   const bool rounds = to_.choices.form == StateForm::compact;
   Task& task = to_.add(OpKind::gradient_finish, lane_of_gradients(to_.choices.chain));
   task.op.block = block;
@@ -140,8 +140,8 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const bool has_gradient = has_dense_gradient(to_.graph, choices, piece.block),
              waited = objects.waits_for_next_step(piece.block);
   const int gradient = !has_gradient ? -1
-                       : waited      ? objects.waited_gradient(piece.block, piece.begin, elements)
-                                     : objects.waiting_gradient(piece.block);
+                       : waited      ? objects.gradient_of_step_before(piece.block, piece.begin, elements)
+                                     : objects.gradient_for_update(piece.block);
   const BlockBuffers& buffers = to_.plan.blocks[piece.block];
   std::vector<int> moved;
   for (const RestingArray& array : std::span(buffers.state).subspan(1))

@@ -124,7 +124,7 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
     const int before = lane_tail[static_cast<int>(op.lane)];
     // Requests of an NVMe lane overlap: what came before it on the lane has started, with its waits
     // met, but need not be complete.
-    if (before >= 0) absorb(before, op.lane != Lane::nvme_read && op.lane != Lane::nvme_write);
+    if (before >= 0) absorb(before, !is_drive(op.lane));
     for (const Wait& wait : op.waits) {
       const int other = (id / count + wait.turn) * count + wait.op;
       if (other >= 0) absorb(other, true);

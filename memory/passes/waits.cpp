@@ -13,8 +13,6 @@ namespace {
 // Of each lane, the last operation (over two rounds) that is complete when another starts; -1: none.
 using Known = std::array<int, kLanes>;
 
-bool overlaps_requests(Lane lane) { return lane == Lane::nvme_read || lane == Lane::nvme_write; }
-
 void derive(const Plan& plan, Program& program, bool repeats) {
   const int count = static_cast<int>(program.ops.size());
   const int rounds = repeats ? 2 : 1;
@@ -41,7 +39,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
     if (tail[lane] >= 0) {
       absorb(tail[lane]);
       // On an NVMe lane what came before has started, but need not be complete.
-      if (!overlaps_requests(op.lane)) mine[lane] = std::max(mine[lane], tail[lane]);
+      if (!is_drive(op.lane)) mine[lane] = std::max(mine[lane], tail[lane]);
     }
     tail[lane] = id;
     conflicts.clear();

@@ -14,7 +14,7 @@ namespace {
 
 // --- lanes beside each other ---
 
-// The lanes that slow each other; the others run as if alone.
+// The lanes that slow each other the most; the others count as if alone, copies too, which makes the bound less, never wrong.
 constexpr std::array<Lane, 4> kSlowing = {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update};
 constexpr int kSlowingLanes = static_cast<int>(kSlowing.size());
 using Weights = std::array<double, kSlowingLanes>;
@@ -339,7 +339,7 @@ class Places {
     for (int id = 0; id < count(); ++id) {
       if (!is_placed(id)) continue;
       const Op& op = op_of(id);
-      const bool moves = op.lane == Lane::nvme_read || op.lane == Lane::nvme_write;
+      const bool moves = is_drive(op.lane);
       (moves ? moves_ : others_)
           .push_back({.place = places_[id],
                       .lane = op.lane,

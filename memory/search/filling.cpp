@@ -174,7 +174,7 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
   }
-  limits_ = {request_.budgets.device, request_.budgets.host, request_.budgets.nvme};
+  limits_ = request_.budgets.by_tier();
   if (!accept(choices)) return std::nullopt;
   return fitting_;
 }
@@ -334,7 +334,9 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
                   .not_worth_a_plan = request_.budgets.device / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
   const double host_share = spare == Tier::host ? share_of_whole() : 1;
-  limits_ = {dealing.budget, static_cast<Bytes>(host_share * static_cast<double>(request_.budgets.host)), request_.budgets.nvme};
+  limits_ = request_.budgets.by_tier();
+  limit_of(Tier::device) = dealing.budget;
+  limit_of(Tier::host) = static_cast<Bytes>(host_share * static_cast<double>(request_.budgets.host));
   filled_.ahead = outline.ahead;
   const Bytes bare_of_alike = alike == nullptr ? 0 : alike->bare + staged_with(outline.ahead) - staged_with(alike->ahead);
   Bytes dealt = 0;

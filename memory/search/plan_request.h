@@ -2,6 +2,7 @@
 // Not here: the search (planner.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -12,6 +13,11 @@ namespace spillway {
 struct Budgets {
   Bytes device = 0, host = 0;
   Bytes nvme = 0;  // 0: no directory was given
+
+  std::array<Bytes, kTiers> by_tier() const {
+    static_assert(kTiers == 3, "a budget for each tier");
+    return {device, host, nvme};
+  }
 };
 
 // any: the first plan that is found to fit, to know that there is one, without weighing.

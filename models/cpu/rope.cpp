@@ -26,7 +26,6 @@ struct RopeKernels {
   decltype(&ops::rope_forward<E>) rope_forward;
   decltype(&ops::rope_backward<E>) rope_backward;
 };
-inline constexpr std::int64_t kMaxHeadDimension = 1024;  // a head's gradient waits on the stack
 }  // namespace spillway::ops
 #endif
 
@@ -103,7 +102,7 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
     float* dk = k_partial == nullptr ? nullptr : k_partial + block * D;
     if (norm.q_weight != nullptr) std::memset(dq, 0, static_cast<std::size_t>(D) * sizeof(float));
     if (norm.k_weight != nullptr) std::memset(dk, 0, static_cast<std::size_t>(D) * sizeof(float));
-    float normed[kMaxHeadDimension];
+    float normed[kMaxRotaryHead];
     for (std::int64_t row = block * kBlockRows; row < std::min(shape.n, (block + 1) * kBlockRows); ++row) {
       const float* cosine = table.cosine + row % shape.sequence * half;
       const float* sine = table.sine + row % shape.sequence * half;
@@ -150,8 +149,8 @@ SPILLWAY_SIMD_DISPATCH(RopeKernels, rope);
 
 namespace {
 void check(const RopeShape& shape) {
-  SPILLWAY_CHECK(shape.dimension > 0 && shape.dimension % 2 == 0 && shape.dimension <= kMaxHeadDimension,
-                 "rotary positions take even head dimensions up to {}, not {}", kMaxHeadDimension, shape.dimension);
+  SPILLWAY_CHECK(shape.dimension > 0 && shape.dimension % 2 == 0 && shape.dimension <= kMaxRotaryHead,
+                 "rotary positions take even head dimensions up to {}, not {}", kMaxRotaryHead, shape.dimension);
   SPILLWAY_CHECK(shape.sequence > 0, "a sequence of {} tokens", shape.sequence);
 }
 }  // namespace

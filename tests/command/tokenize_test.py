@@ -27,8 +27,12 @@ class Tokenize(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.qwen = cls.fresh_directory("qwen3")
-        (cls.qwen / "tokenizer.json").write_bytes(lzma.decompress((DATA / "qwen3.tokenizer.json.xz").read_bytes()))
+        cls.real = {}
+        for name in ("qwen3", "mistral1"):
+            cls.real[name] = cls.fresh_directory(name)
+            packed = (DATA / f"{name}.tokenizer.json.xz").read_bytes()
+            (cls.real[name] / "tokenizer.json").write_bytes(lzma.decompress(packed))
+        cls.qwen = cls.real["qwen3"]
 
     def file(self, name, content):
         path = self.directory / name
@@ -43,28 +47,31 @@ class Tokenize(CommandTest):
         self.assertIn(fragment, done.stderr)
         self.assertEqual([path.name for path in self.directory.glob("refused*")], [])
 
-    def test_gold_of_qwen3(self):
-        gold = json.loads((DATA / "gold-qwen3.json").read_text())["cases"]
-        rows = self.file("gold.jsonl", "".join(json.dumps({"text": case["text"]}) + "\n" for case in gold))
-        done = tokenize("--tokenizer", self.qwen, "--data", rows, "--format", "ids")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()], [case["ids"] for case in gold])
+    def test_gold_of_texts(self):
+        for name, tokenizer in self.real.items():
+            gold = json.loads((DATA / f"gold-{name}.json").read_text())["cases"]
+            rows = self.file("gold.jsonl", "".join(json.dumps({"text": case["text"]}) + "\n" for case in gold))
+            done = tokenize("--tokenizer", tokenizer, "--data", rows, "--format", "ids")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([json.loads(line) for line in done.stdout.splitlines()], [case["ids"] for case in gold],
+                             name)
 
     def test_gold_of_the_gpl(self):
         text = pathlib.Path("/usr/share/common-licenses/GPL-3")
         if not text.exists():
             self.skipTest("no " + str(text))
-        gold = json.loads((DATA / "gold-qwen3.json").read_text())["gpl3"]
-        ids = json.loads(tokenize("--tokenizer", self.qwen / "tokenizer.json", text, "--format", "ids").stdout)
-        self.assertEqual((len(ids), ids[: len(gold["first"])]), (gold["count"], gold["first"]))
-        value = 0xCBF29CE484222325
-        for byte in struct.pack(f"<{len(ids)}I", *ids):
-            value = (value ^ byte) * 0x100000001B3 % 2**64
-        self.assertEqual(str(value), gold["fnv1a64_le32"])
+        for name, tokenizer in self.real.items():
+            gold = json.loads((DATA / f"gold-{name}.json").read_text())["gpl3"]
+            ids = json.loads(tokenize("--tokenizer", tokenizer / "tokenizer.json", text, "--format", "ids").stdout)
+            self.assertEqual((len(ids), ids[: len(gold["first"])]), (gold["count"], gold["first"]), name)
+            value = 0xCBF29CE484222325
+            for byte in struct.pack(f"<{len(ids)}I", *ids):
+                value = (value ^ byte) * 0x100000001B3 % 2**64
+            self.assertEqual(str(value), gold["fnv1a64_le32"], name)
 
     @unittest.skipIf(importlib.util.find_spec("tokenizers") is None, "tokenizers is not installed")
     def test_random_tokenizers_and_text_against_the_reference(self):
-        for files in ((), (self.qwen / "tokenizer.json",)):
+        for files in ((), *([directory / "tokenizer.json"] for directory in self.real.values())):
             done = subprocess.run([sys.executable, FUZZ, SPILLWAY, "--seconds", "15", *files], capture_output=True,
                                   text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stdout[-3000:])

@@ -74,7 +74,7 @@ class SymbolicRun {
   }
   std::uint8_t* at(const Program& program, const Operand& operand) {
     const Buffer& buffer = buffer_of(plan_, program, operand.buffer);
-    const int slot = buffer.slots < 2 ? 0 : operand.slot == Slot::before ? slot_ : slot_after_;
+    const int slot = buffer.slots < 2 ? 0 : operand.version == Version::before ? slot_ : slot_after_;
     return at(buffer, slot, operand.begin);
   }
 

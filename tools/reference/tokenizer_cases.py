@@ -9,6 +9,8 @@ import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from marked_tokenizers import KINDS, marked
+
 root = pathlib.Path(__file__).resolve().parents[2]
 out = pathlib.Path(sys.argv[1])
 random_ = random.Random(6)
@@ -78,6 +80,21 @@ for behavior in ("isolated", "removed", "merged_with_previous", "merged_with_nex
                                        byte_level(add_prefix_space=False, use_regex=False)])
         names.append(write(f"{behavior}{'_inverted' if invert else ''}", pre, vocabulary=300))
 
+
+
+def write_marked(name, tokens=(), **options):
+    tokenizer = Tokenizer.from_str(json.dumps(marked(corpus, **options)))
+    for token in tokens:
+        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+    (out / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False,
+                                                 separators=(",", ":")) + "\n")
+    return name
+
+
+names += [write_marked(kind, tokens=added[:i % 3 * 3], kind=kind, vocabulary=420) for i, kind in enumerate(KINDS)]
+names += [write_marked("marked_unknown", kind="llama2", vocabulary=300, falls_back=False),
+          write_marked("marked_inside", kind="llama2", vocabulary=500, spaces_inside=True, tokens=added[:3])]
+
 fragments = ("'s 'S 'll 'LL don't I'VE 123 1234567 ٣٤ ½ Ⅷ ² e é e\u0301 été e\u0301te\u0301 Å Å ﬀ 가 가 각 한 क्षि ไทย 🙂 "
              "👩‍👩‍👧 🏳️‍🌈 "
              "<|im_start|> <|im_end|> <|endoftext|> <lst> <rst> <both> word words sword <|im_start|>x ǅ ß ı İ ſ K ! "
@@ -85,7 +102,8 @@ fragments = ("'s 'S 'll 'LL don't I'VE 123 1234567 ٣٤ ½ Ⅷ ² e é e\u0301 �
              "QUX hello world QZQ ệ ộ й и\u0306 नि 你好 世界！ x=1;").split(" ") + [
     " ", "  ", "\t", "\n", "\r\n", "\n\n", "\n\n\n", "\r", "\u00a0", "\u3000", "\u2028", "\u0085", "\0", "\x0b", "\x1f",
     "\u0301", "\u0323\u0301", "\u200b", "\u200d", "\ufeff", "\uffff", "\ufdd0", "\u0344", "\u0f73", "\u1f71", "\u2126",
-    "\ufb1d", "\u0958", "\U0001d15e", "\u1100\u1161\u11a8", "\uac00\u11a8", "\u09c7\u09be", "a" * 60, " " * 40,
+    "\ufb1d", "\u0958", "\u2581", "<0x0A>", "<s>",
+    "\U0001d15e", "\u1100\u1161\u11a8", "\uac00\u11a8", "\u09c7\u09be", "a" * 60, " " * 40,
     "the quick brown fox " * 3]
 
 

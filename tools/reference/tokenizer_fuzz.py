@@ -23,6 +23,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RUST_BACKTRACE"] = "0"
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from marked_tokenizers import KINDS, marked
+
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -87,7 +89,22 @@ def added_tokens(rng):
                        for content in contents[:rng.randrange(len(contents))]]
 
 
+def make_marked(rng, corpus):
+    kind, inside = rng.choice(sorted(KINDS)), rng.random() < 0.2
+    content = marked(corpus, kind, rng.choice([300, 600, 2000]), falls_back=rng.random() < 0.7,
+                     fuses=rng.random() < 0.5, ignores_merges=rng.random() < 0.3, spaces_inside=inside)
+    if content["model"]["ignore_merges"]:
+        for word in ("\u2581hello", "world", "\u2581\u2581\u2581", "123"):
+            content["model"]["vocab"].setdefault(word, len(content["model"]["vocab"]))
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    for token in added_tokens(rng):
+        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+    return kind + (" inside" if inside else ""), tokenizer.to_str()
+
+
 def make(rng, corpus):
+    if rng.random() < 0.3:
+        return make_marked(rng, corpus)
     name, pre = rng.choice(list(known_pre_tokenizers(rng)))
     unknown = "<unk>" if rng.random() < 0.1 else None
     tokenizer = Tokenizer(models.BPE(unk_token=unknown, fuse_unk=rng.random() < 0.5))
@@ -129,6 +146,7 @@ WORDS = ("'s 'S 'ſ 'll 'LL 'lL don't I'VE we'RE 123 1234567 ٣٤ ½ Ⅷ ² e é
          "foo Bar QUX hello world QZQ ệ ộ й и\u0306 नि 你好 世界！ x=1; THE the <| |> <unk> /* */ // http://a.b/c?d=e#f \\n "
          "\\u0041 {\"a\":1}").split(" ") + [
     " ", "  ", "\t", "\n", "\r\n", "\n\n", "\n\n\n", "\r", "\u00a0", "\u3000", "\u2028", "\u0085", "\0", "\x0b", "\x0c",
+    "\u2581", "\u2581a", " \u2581", "<0x0A>", "<s>",
     "\x1c", "\x1f", "\x7f", "\u0301", "\u0323\u0301", "\u200b", "\u200d", "\ufeff", "\uffff", "\ufdd0", "\ufffd",
     "\u0344", "\u0f73", "\u1f71", "\u2126", "\ufb1d", "\u0958", "\u180e",
     "\U0001d15e", "\u1100\u1161\u11a8", "\uac00\u11a8", "\u09c7\u09be", "\U0010ffff", "\U000e0001", "a b", " x", "x "]

@@ -76,6 +76,7 @@ class Conversations {
 struct Piece {
   std::string_view text;
   std::int64_t first_line = 1;
+  Stretch stretch = Stretch::first;
   bool ends_document = false;
   // Its result:
   std::vector<std::int32_t> ids;
@@ -120,7 +121,7 @@ void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, cons
 
 void encode_text(Piece& piece, const std::string& file, TokenEncoder& encoder) {
   try {
-    encoder.encode(piece.text, piece.ids);
+    encoder.encode(piece.text, piece.ids, piece.stretch);
     if (piece.ends_document) piece.ends.push_back(piece.ids.size());
   } catch (const Error& error) {
     piece.problem = fmt::format("{}: {}", file, error.what());
@@ -271,8 +272,9 @@ class DocumentReader {
     const bool is_whole = window.is_at_end();
     for (std::size_t length = kPiece;;) {
       const std::string_view rest = text.substr(at);
+      const Stretch stretch = window.offset() == 0 && at == 0 ? Stretch::first : Stretch::continued;
       if (is_whole && length >= rest.size()) {
-        add_stretch(rest, true);
+        add_stretch(rest, stretch, true);
         window.take(at + rest.size());
         return true;
       }
@@ -280,7 +282,7 @@ class DocumentReader {
       while (end < rest.size() && (static_cast<unsigned char>(rest[end]) & 0xc0U) == 0x80) --end;
       const std::size_t cut = tokenizer_.last_cut(rest.substr(0, end));
       if (cut != rest.npos) {
-        add_stretch(rest.substr(0, cut), false);
+        add_stretch(rest.substr(0, cut), stretch, false);
         at += cut;
         length = kPiece;
       } else if (length >= rest.size()) {
@@ -291,9 +293,10 @@ class DocumentReader {
       }
     }
   }
-  void add_stretch(std::string_view text, bool ends_document) {
+  void add_stretch(std::string_view text, Stretch stretch, bool ends_document) {
     Piece& piece = next_piece();
     piece.text = text;
+    piece.stretch = stretch;
     piece.ends_document = ends_document;
   }
 

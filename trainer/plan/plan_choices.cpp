@@ -106,7 +106,7 @@ void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& field
   choices.gradient_tier = values_in<Tier>(fields.at("gradient_tier"), graph.blocks.size(), host ? with_host : without);
   if (!host) return;
   choices.update_tier = fields.at("update_on").named<Tier>();
-  if (choices.update_tier == Tier::nvme) fields.at("update_on").refuse("is nvme, where nothing computes");
+  if (!in_memory(choices.update_tier)) fields.at("update_on").refuse("is nvme, where nothing computes");
   choices.spill = values_in<Tier>(fields.at("spill"), graph.units.size(), below);
 }
 

@@ -102,7 +102,7 @@ class Digest {
         add(op.strip.count);
     add(op.element_begin), add(op.element_end), add(op.bytes);
     for (const Operand& operand : op.operands) {
-      add(operand.role), add(operand.access), add(operand.kind), add(operand.slot), add(operand.buffer);
+      add(operand.role), add(operand.access), add(operand.kind), add(operand.version), add(operand.buffer);
       add(operand.begin), add(operand.bytes);
     }
     for (const Wait& wait : op.waits) add(wait.op), add(wait.turn);

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json tiers_json(const Plan& plan, const Budgets& budgets) {
-  const std::array<Bytes, kTiers> budget = {budgets.device, budgets.host, budgets.nvme};
+  const auto budget = budgets.by_tier();
   Json tiers;
   for (int t = 0; t < kTiers; ++t) {
     Json at_rest;

@@ -98,7 +98,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
     }
   }
   refuse_other_operations(json, file, plan, graph);
-  const std::array<Bytes, kTiers> budget = {request.budgets.device, request.budgets.host, request.budgets.nvme};
+  const auto budget = request.budgets.by_tier();
   for (int t = 0; t < kTiers; ++t) {
     if (plan.peak[t] <= budget[t]) continue;
     outcome.short_tier = static_cast<Tier>(t);

@@ -153,8 +153,7 @@ class TrainingRun {
     progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, planned_.durability)
                                                    : "nothing is kept without --save"));
     progress_.message(data_.summary());
-    const std::array<Bytes, kTiers> budgets = {planned_.request.budgets.device, planned_.request.budgets.host,
-                                               planned_.request.budgets.nvme};
+    const auto budgets = planned_.request.budgets.by_tier();
     std::array<TierUse, kTiers> tiers;
     for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
     progress_.set_tiers(tiers);

@@ -36,7 +36,7 @@ Json tiles_of(const PlanFigures& figures) {
 Json tiers_of(const PlannedRun& run) {
   const Plan& plan = *run.outcome.plan;
   const Prediction& prediction = run.outcome.prediction;
-  const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  const auto budget = run.request.budgets.by_tier();
   const StepUse use = step_use(plan);
   Json list = Json::array(), categories = Json::array();
   for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
@@ -95,7 +95,7 @@ Json tiers_table(const PlannedRun& run) {
   constexpr std::array<std::string_view, 4 + kCategories> columns = {
       "tier", "budget#", "peak#", "used#", "parameters#", "optimizer#", "gradients#", "activations#", "staging#"};
   const Plan& plan = *run.outcome.plan;
-  const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  const auto budget = run.request.budgets.by_tier();
   std::vector<std::vector<std::string>> rows;
   for (int t = 0; t < kTiers; ++t) {
     if (plan.peak[t] == 0) continue;

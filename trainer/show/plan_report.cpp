@@ -65,8 +65,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
                                  counted(model.pool().threads(), "thread"), order_words(choices), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
                       where(choices.optimizer_tier), activations(choices));
-  const std::array<Bytes, kTiers> budgets = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
-  for (const Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+  const auto budgets = run.request.budgets.by_tier();
+  for (const Tier tier : tiers_of(choices.chain)) {
     const Bytes peak = plan.peak[static_cast<int>(tier)], budget = budgets[static_cast<std::size_t>(tier)];
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
@@ -176,7 +176,7 @@ std::string lines_of(const Facts& facts) {
 
 std::string tier_lines(const PlannedRun& run) {
   const Plan& plan = *run.outcome.plan;
-  const std::array<Bytes, kTiers> budget = {run.request.budgets.device, run.request.budgets.host, run.request.budgets.nvme};
+  const auto budget = run.request.budgets.by_tier();
   std::string lines = fmt::format("{:<{}}{:>11}{:>11}{:>7}  {}\n", "tier", kNames, "budget", "peak", "used", "of the peak");
   for (int t = 0; t < kTiers; ++t) {
     if (plan.peak[t] == 0) continue;

@@ -70,9 +70,7 @@ std::optional<std::int32_t> Tokenizer::end_of_text() const {
   return std::nullopt;
 }
 
-std::size_t Tokenizer::last_cut(std::string_view text) const {
-  return impl_->tables.has_safe_cuts ? last_safe_cut(text) : text.npos;
-}
+std::size_t Tokenizer::last_cut(std::string_view text) const { return last_safe_cut(text, impl_->tables.safe_cuts); }
 
 std::span<const std::int32_t> Tokenizer::leading_tokens() const { return impl_->tables.leading; }
 
@@ -81,16 +79,19 @@ const std::string& Tokenizer::path() const { return impl_->tables.path; }
 struct TokenEncoder::Impl {
   explicit Impl(const TokenizerTables& t) : tables(t), split(t.splitter.scratch()), bpe(t.model) {}
 
-  void encode_words(std::string_view text, std::vector<std::int32_t>& out) {
-    tables.splitter.split(text, split, [&](std::string_view word) { bpe.encode(word, out); });
+  void encode_words(std::string_view text, bool begins, std::vector<std::int32_t>& out) {
+    tables.splitter.split(text, begins, split, [&](std::string_view word) { bpe.encode(word, out); });
   }
-  void encode_piece(std::string_view piece, std::vector<std::int32_t>& out) {
-    const std::string_view text = tables.normalization == Normalization::nfc ? to_nfc(piece, normalized) : piece;
+  // `begins`, `goes_on`: the piece is the first of the text; and that goes on from other text.
+  void encode_piece(std::string_view piece, bool begins, bool goes_on, std::vector<std::int32_t>& out) {
+    const std::string_view text = tables.normalization.apply(piece, begins && goes_on, normalized);
+    const auto is_first = [&](std::string_view part) { return begins && !goes_on && part.data() == text.data(); };
     if (tables.normalized_finder.is_empty()) {
-      encode_words(text, out);
+      encode_words(text, is_first(text), out);
     } else {
       tables.normalized_finder.split(
-          text, [&](std::string_view part) { encode_words(part, out); }, [&](std::int32_t id) { out.push_back(id); });
+          text, [&](std::string_view part) { encode_words(part, is_first(part), out); },
+          [&](std::int32_t id) { out.push_back(id); });
     }
   }
 
@@ -105,11 +106,13 @@ TokenEncoder::~TokenEncoder() = default;
 TokenEncoder::TokenEncoder(TokenEncoder&&) noexcept = default;
 TokenEncoder& TokenEncoder::operator=(TokenEncoder&&) noexcept = default;
 
-void TokenEncoder::encode(std::string_view text, std::vector<std::int32_t>& out) {
+void TokenEncoder::encode(std::string_view text, std::vector<std::int32_t>& out, Stretch stretch) {
   const std::size_t invalid = find_invalid_utf8(text);
   if (invalid != kValidUtf8) throw InputError(fmt::format("text: {}", invalid_utf8_message(text, invalid, 0)));
-  impl_->tables.raw_finder.split(
-      text, [&](std::string_view piece) { impl_->encode_piece(piece, out); }, [&](std::int32_t id) { out.push_back(id); });
+  const auto encode_piece = [&](std::string_view piece) {
+    impl_->encode_piece(piece, piece.data() == text.data(), stretch == Stretch::continued, out);
+  };
+  impl_->tables.raw_finder.split(text, encode_piece, [&](std::int32_t id) { out.push_back(id); });
 }
 
 std::string invalid_utf8_message(std::string_view text, std::size_t offset, std::int64_t first_byte) {

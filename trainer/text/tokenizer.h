@@ -1,7 +1,7 @@
-// Text to tokens and back, by a model's tokenizer.json: byte-level byte-pair encoding (GPT-2, Llama 3, Qwen, SmolLM and kin),
-// token for token as the `tokenizers` library without special tokens added. Not here: files of text and of tokens
-// (trainer/data/text_documents.h, trainer/data/token_file.h), chat templates, other kinds of models (unigram, word-piece), which
-// are refused by name.
+// Text to tokens and back, by a model's tokenizer.json: byte-pair encoding, of bytes (GPT-2, Llama 3, Qwen, SmolLM and kin) or of
+// characters, with marked spaces (SentencePiece's kind: Llama 2, Mistral, Gemma); token for token as the `tokenizers` library
+// without special tokens added. Not here: files of text and of tokens (trainer/data/text_documents.h,
+// trainer/data/token_file.h), chat templates, other kinds of models (unigram, word-piece), which are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@
 namespace spillway {
 
 enum class SpecialTokens : std::uint8_t { keep, skip };
+// A text, or its beginning; or what follows where it was cut (last_cut).
+enum class Stretch : std::uint8_t { first, continued };
 
 // Immutable once loaded: may be used from several threads at once.
 class Tokenizer {
@@ -29,6 +31,7 @@ class Tokenizer {
   // Appends the ids of `text`. For more than a prompt a TokenEncoder is faster: it keeps what it has learnt.
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   // The bytes of the tokens. They may end within a character, whose rest the next token has. Ids without a token are nothing.
+  // Where spaces are marked, the one that was put before the text comes back with it.
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special = SpecialTokens::keep) const;
 
   std::int64_t vocab_size() const;  // the largest id + 1
@@ -60,7 +63,7 @@ class TokenEncoder {
   TokenEncoder& operator=(TokenEncoder&&) noexcept;
 
   // Appends the ids of `text`. An InputError where it is not UTF-8.
-  void encode(std::string_view text, std::vector<std::int32_t>& out);
+  void encode(std::string_view text, std::vector<std::int32_t>& out, Stretch stretch = Stretch::first);
 
  private:
   struct Impl;

@@ -8,19 +8,19 @@
 namespace spillway {
 namespace {
 
-std::size_t start_of_space_before(std::string_view text, std::size_t first, std::size_t at) {
+std::size_t start_of_space_before(std::string_view text, std::size_t first, std::size_t at, bool marks_spaces) {
   while (at > first) {
     const CodePoint c = decode_last_utf8(text.substr(0, at));
-    if (!is_white_space(c.value)) break;
+    if (!is_white_space(c.value) || (marks_spaces && c.value == ' ')) break;
     at -= static_cast<std::size_t>(c.bytes);
   }
   return at;
 }
 
-std::size_t end_of_space_after(std::string_view text, std::size_t at) {
+std::size_t end_of_space_after(std::string_view text, std::size_t at, bool marks_spaces) {
   while (at < text.size()) {
     const CodePoint c = decode_utf8(text.data() + at);
-    if (!is_white_space(c.value)) break;
+    if (!is_white_space(c.value) || (marks_spaces && c.value == ' ')) break;
     at += static_cast<std::size_t>(c.bytes);
   }
   return at;
@@ -33,7 +33,8 @@ bool is_inside_word(std::string_view text, std::size_t begin, std::size_t end) {
 
 }  // namespace
 
-AddedTokenFinder::AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents) {
+AddedTokenFinder::AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents, bool marks_spaces)
+    : marks_spaces_(marks_spaces) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (contents[i].empty()) continue;
     if (nodes_.empty()) nodes_.emplace_back();
@@ -88,8 +89,9 @@ void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string
       at = end;  // a match that is passed over is not looked into either
       const Properties& found = tokens_[static_cast<std::size_t>(index)];
       if (found.is_single_word && is_inside_word(text, begin, end)) continue;
-      if (found.strips_left) begin = begin > done ? start_of_space_before(text, done, begin) : done;
-      if (found.strips_right) end = space_end = std::max(space_end, end) == end ? end_of_space_after(text, end) : space_end;
+      if (found.strips_left) begin = begin > done ? start_of_space_before(text, done, begin, marks_spaces_) : done;
+      if (found.strips_right)
+        end = space_end = std::max(space_end, end) == end ? end_of_space_after(text, end, marks_spaces_) : space_end;
       if (begin >= end) continue;  // it lies in the white space that the one before it took
       if (done < begin) piece(text.substr(done, begin - done));
       token(found.id);

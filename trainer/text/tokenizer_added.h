@@ -26,8 +26,9 @@ struct AddedToken {
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  // Of tokens of equal content the first stays. `contents` are theirs, normalised where they are.
-  AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents);
+  // Of tokens of equal content the first stays. `contents` are theirs, normalised where they are. `marks_spaces`: a space of the
+  // text is a mark, which is no white space.
+  AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents, bool marks_spaces = false);
 
   bool is_empty() const { return nodes_.empty(); }
   // Calls `piece` with each non-empty piece between tokens, and `token` with each token, in order.
@@ -51,6 +52,7 @@ class AddedTokenFinder {
   std::vector<Node> nodes_;  // a trie; the first is the root
   std::vector<Properties> tokens_;
   std::array<bool, 256> is_first_byte_ = {};
+  bool marks_spaces_ = false;
 };
 
 }  // namespace spillway

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "memory/error.h"
+#include "trainer/text/utf8.h"
 
 namespace spillway {
 namespace {
@@ -116,23 +117,33 @@ void BpeEncoder::merge(std::string_view word, std::vector<std::int32_t>& out) {
   }
   if (word.size() > kLongestWord)
     throw InputError(fmt::format("a word of {} bytes without a place to cut it, allowed: at most {}", word.size(), kLongestWord));
-  symbols_.clear();
-  bool in_unknown_run = false;
-  for (const char c : word) {
-    const std::int32_t id = model_->byte_ids[static_cast<unsigned char>(c)];
-    const bool is_known = id != WordTable::kNone;
-    if (is_known)
-      symbols_.push_back(id);
-    else if (model_->unknown == UnknownBytes::one_token_each ||
-             (model_->unknown == UnknownBytes::one_token_a_run && !in_unknown_run))
-      symbols_.push_back(model_->unknown_id);
-    in_unknown_run = !is_known;
-  }
+  begin_with_symbols_of(word);
   if (symbols_.size() > kShortWord)
     merge_long();
   else if (symbols_.size() > 1)
     merge_short(symbols_.size());
   out.insert(out.end(), symbols_.begin(), symbols_.end());
+}
+
+void BpeEncoder::begin_with_symbols_of(std::string_view word) {
+  symbols_.clear();
+  const bool by_character = model_->symbols == Symbols::characters;
+  const auto id_of_byte = [this](char byte) { return model_->byte_ids[static_cast<unsigned char>(byte)]; };
+  bool in_unknown_run = false;
+  for (std::size_t at = 0, bytes = 1; at < word.size(); at += bytes) {
+    if (by_character) bytes = static_cast<std::size_t>(decode_utf8(word.data() + at).bytes);
+    const std::string_view symbol = word.substr(at, bytes);
+    const std::int32_t id = by_character ? model_->characters.find(symbol) : id_of_byte(symbol[0]);
+    const bool is_known = id != WordTable::kNone || model_->falls_back;
+    if (id != WordTable::kNone) {
+      symbols_.push_back(id);
+    } else if (model_->falls_back) {
+      for (const char byte : symbol) symbols_.push_back(id_of_byte(byte));
+    } else if (model_->unknown == Unknown::one_token_each || (model_->unknown == Unknown::one_token_a_run && !in_unknown_run)) {
+      symbols_.push_back(model_->unknown_id);
+    }
+    in_unknown_run = !is_known;
+  }
 }
 
 void BpeEncoder::merge_short(std::size_t count) {

@@ -1,4 +1,4 @@
-// Byte-pair encoding of one word: bytes to ids by merges of the lowest rank first, the leftmost of equals.
+// Byte-pair encoding of one word: bytes, or characters, to ids by merges of the lowest rank first, the leftmost of equals.
 // Not here: how text becomes words (tokenizer_split.h), and how the tables are read (tokenizer_load.cpp).
 #pragma once
 
@@ -69,14 +69,21 @@ class MergeTable {
   int shift_ = 63;
 };
 
-enum class UnknownBytes : std::uint8_t { dropped, one_token_each, one_token_a_run };
+// What a word begins as: its bytes; or its characters, and the bytes of those that are no token.
+enum class Symbols : std::uint8_t { bytes, characters };
+
+// Symbols that are no token.
+enum class Unknown : std::uint8_t { dropped, one_token_each, one_token_a_run };
 
 struct BpeModel {
+  Symbols symbols = Symbols::bytes;
   MergeTable merges;
   WordTable words;                 // filled where `takes_whole_words`
+  WordTable characters;            // filled where they are the symbols
   std::int32_t byte_ids[256];      // WordTable::kNone where the vocabulary lacks the byte
+  bool falls_back = false;         // a character that is no token becomes its bytes, which all are
   bool takes_whole_words = false;  // "ignore_merges": a word of the vocabulary is one token
-  UnknownBytes unknown = UnknownBytes::dropped;
+  Unknown unknown = Unknown::dropped;
   std::int32_t unknown_id = WordTable::kNone;
 };
 
@@ -100,6 +107,7 @@ class BpeEncoder {
   static constexpr std::size_t kCacheLines = std::size_t{1} << 14;
 
   void merge(std::string_view word, std::vector<std::int32_t>& out);
+  void begin_with_symbols_of(std::string_view word);
   void merge_short(std::size_t count);
   void merge_long();
 

@@ -24,6 +24,15 @@ using nlohmann::json;
 constexpr Bytes kLargestFile = kGiB;
 constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
 
+// "<0x0A>", as SentencePiece's kind spells a byte, gives 10; anything else nothing.
+std::optional<unsigned char> spelled_byte(std::string_view token) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  const std::size_t high = kDigits.find(token[3]), low = kDigits.find(token[4]);
+  if (high == kDigits.npos || low == kDigits.npos) return std::nullopt;
+  return static_cast<unsigned char>(16 * high + low);
+}
+
 // The byte-level alphabet: printable bytes stand for themselves, the others for code points from 256 on, in their order.
 class ByteAlphabet {
  public:
@@ -150,28 +159,11 @@ RawFile read_raw(const std::string& path) {
   return raw;
 }
 
-Normalization normalization_of(const JsonPlace& normalizer) {
-  if (!normalizer.is_set()) return Normalization::none;
-  const auto is_nfc = [](const JsonPlace& type) {
-    if (type.text() == "NFC") return true;
-    if (type.text() == "Sequence") return false;
-    type.refuse(fmt::format("is {}; NFC, a Sequence of it and null are allowed", shown(type.json())));
-  };
-  if (is_nfc(normalizer.at("type"))) return Normalization::nfc;
-  const JsonPlace parts = normalizer.at("normalizers");
-  Normalization result = Normalization::none;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (!is_nfc(parts.at(i).at("type"))) parts.at(i).refuse("is a Sequence within one; NFC is allowed");
-    result = Normalization::nfc;
-  }
-  return result;
-}
-
 void check_model(const JsonPlace& model, const RawFile& raw) {
   // Files of GPT-2's time have no type; their merges say what they are.
   if (const JsonPlace type = model.at("type"); type.is_there() ? type.text() != "BPE" : !raw.has_merges)
     type.refuse(fmt::format("is {}; BPE is allowed", type.is_there() ? shown(type.json()) : "missing"),
-                "Only byte-level BPE tokenizers are read.");
+                "Only byte-pair encoding is read.");
   if (!raw.has_vocabulary) model.at("vocab").refuse("is missing, or no object");
   if (!raw.has_merges) model.at("merges").refuse("is missing, or no array");
   if (const JsonPlace dropout = model.at("dropout"); dropout.is_set() && dropout.json() != 0)
@@ -203,8 +195,7 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
       const std::string_view line = raw.merge_parts.at(i);
       const std::size_t space = line.find(' ');
       if (space == line.npos || line.find(' ', space + 1) != line.npos)
-        throw InputError(
-            fmt::format("{}: merge {} is {}, allowed: two tokens with a space between", path, i, quoted_json(line)));
+        throw InputError(fmt::format("{}: merge {} is {}, allowed: two tokens with a space between", path, i, quoted_json(line)));
       left = line.substr(0, space);
       right = line.substr(space + 1);
     }
@@ -214,8 +205,7 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
     for (const std::string_view part : {left, right, std::string_view(merged)}) {
       const auto found = vocabulary.id_of.find(part);
       if (found == vocabulary.id_of.end()) {
-        throw InputError(
-            fmt::format("{}: merge {} needs the token {}, which the vocabulary lacks", path, i, quoted_json(part)));
+        throw InputError(fmt::format("{}: merge {} needs the token {}, which the vocabulary lacks", path, i, quoted_json(part)));
       }
       ids[k++] = found->second;
     }
@@ -223,11 +213,8 @@ void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::st
   }
 }
 
-void read_bytes_and_words(const JsonPlace& said, const RawFile& raw, const Vocabulary& vocabulary, BpeModel& model) {
+void read_words_of_bytes(const RawFile& raw, BpeModel& model) {
   const ByteAlphabet alphabet;
-  model.takes_whole_words = said.at("ignore_merges").boolean_or(false);
-  if (model.takes_whole_words) model.words.reserve(raw.words.size(), raw.words.bytes());
-  std::ranges::fill(model.byte_ids, WordTable::kNone);
   std::string bytes;
   for (std::size_t i = 0; i < raw.words.size(); ++i) {
     bytes.clear();
@@ -235,16 +222,50 @@ void read_bytes_and_words(const JsonPlace& said, const RawFile& raw, const Vocab
     if (bytes.size() == 1) model.byte_ids[static_cast<unsigned char>(bytes[0])] = raw.ids[i];
     if (model.takes_whole_words) model.words.insert(bytes, raw.ids[i]);
   }
-  const bool is_complete = std::ranges::find(model.byte_ids, WordTable::kNone) == std::end(model.byte_ids);
-  if (is_complete) return;
-  if (const JsonPlace falls_back = said.at("byte_fallback"); falls_back.boolean_or(false))
+}
+
+// A word with a space of its own is never met: those of texts are marked.
+void read_words_of_characters(const RawFile& raw, BpeModel& model) {
+  model.characters.reserve(raw.words.size(), raw.words.bytes());
+  std::string buffer;
+  for (std::size_t i = 0; i < raw.words.size(); ++i) {
+    const std::string_view word = raw.words.at(i);
+    if (word.empty() || word.find(' ') != word.npos) continue;
+    if (const auto byte = spelled_byte(word)) model.byte_ids[*byte] = raw.ids[i];
+    const std::string_view text = with_spaces(word, buffer);
+    if (static_cast<std::size_t>(decode_utf8(text.data()).bytes) == text.size()) model.characters.insert(text, raw.ids[i]);
+    if (model.takes_whole_words) model.words.insert(text, raw.ids[i]);
+  }
+}
+
+// Whether no token has a mark after anything else, so that no merge reaches over the beginning of one.
+bool begin_with_their_marks(const StringList& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string_view word = words.at(i);
+    while (word.starts_with(kSpaceMark)) word.remove_prefix(kSpaceMark.size());
+    if (word.find(kSpaceMark) != word.npos) return false;
+  }
+  return true;
+}
+
+void read_symbols(const JsonPlace& said, const RawFile& raw, const Vocabulary& vocabulary, BpeModel& model) {
+  const bool by_characters = model.symbols == Symbols::characters;
+  model.takes_whole_words = said.at("ignore_merges").boolean_or(false);
+  if (model.takes_whole_words) model.words.reserve(raw.words.size(), raw.words.bytes());
+  std::ranges::fill(model.byte_ids, WordTable::kNone);
+  by_characters ? read_words_of_characters(raw, model) : read_words_of_bytes(raw, model);
+  const bool has_all_bytes = std::ranges::find(model.byte_ids, WordTable::kNone) == std::end(model.byte_ids);
+  const JsonPlace falls_back = said.at("byte_fallback");
+  if (falls_back.boolean_or(false) && !has_all_bytes)
     falls_back.refuse("is true, but the vocabulary lacks bytes; false is allowed");
+  model.falls_back = by_characters && falls_back.boolean_or(false);
+  if (by_characters ? model.falls_back : has_all_bytes) return;
   const JsonPlace unknown = said.at("unk_token");
   if (!unknown.is_set()) return;
   const auto found = vocabulary.id_of.find(unknown.text());
   if (found == vocabulary.id_of.end()) unknown.refuse(fmt::format("is {}, which the vocabulary lacks", shown(unknown.json())));
   model.unknown_id = found->second;
-  model.unknown = said.at("fuse_unk").boolean_or(false) ? UnknownBytes::one_token_a_run : UnknownBytes::one_token_each;
+  model.unknown = said.at("fuse_unk").boolean_or(false) ? Unknown::one_token_a_run : Unknown::one_token_each;
 }
 
 // Ids follow the reference implementation: the vocabulary's where it has the token, else the next free one.
@@ -289,30 +310,33 @@ void make_finders(TokenizerTables& tables) {
       if (token.is_special == special) (token.is_normalized ? normalized : raw).push_back(token);
     }
   }
-  const auto contents_of = [&](const std::vector<AddedToken>& tokens, Normalization normalization) {
+  const auto contents_of = [&](const std::vector<AddedToken>& tokens, const Normalization& normalization) {
     std::vector<std::string> contents;
     std::string buffer;
-    for (const AddedToken& token : tokens)
-      contents.emplace_back(normalization == Normalization::nfc ? to_nfc(token.content, buffer) : token.content);
+    for (const AddedToken& token : tokens) contents.emplace_back(normalization.apply(token.content, false, buffer));
     return contents;
   };
-  tables.raw_finder = AddedTokenFinder(raw, contents_of(raw, Normalization::none));
-  tables.normalized_finder = AddedTokenFinder(normalized, contents_of(normalized, tables.normalization));
+  tables.raw_finder = AddedTokenFinder(raw, contents_of(raw, {}));
+  tables.normalized_finder =
+      AddedTokenFinder(normalized, contents_of(normalized, tables.normalization), tables.normalization.marks_spaces());
 }
 
-// A cut must not go through an added token, nor between it and the white space that it takes.
-bool added_tokens_allow_cuts(const std::vector<AddedToken>& tokens) {
-  return std::ranges::none_of(tokens, [](const AddedToken& token) {
+// A cut must not go through an added token, nor between it and the white space that it takes, nor behind the word that one with a
+// mark before it goes on.
+bool added_tokens_allow_cuts(const std::vector<AddedToken>& tokens, bool begin_with_mark) {
+  return std::ranges::none_of(tokens, [begin_with_mark](const AddedToken& token) {
     const std::string& text = token.content;
     return (text.find('\n') != text.npos && text.find('\n') + 1 != text.size()) ||
            (text.rfind(' ') != text.npos && text.rfind(' ') != 0) ||
            (token.strips_left && is_letter(decode_utf8(text.data()).value)) ||
-           (token.strips_right && is_letter(decode_last_utf8(text).value));
+           (token.strips_right && is_letter(decode_last_utf8(text).value)) ||
+           (begin_with_mark && token.is_normalized && token.is_single_word);
   });
 }
 
 void make_bytes(const RawFile& raw, std::int64_t ids, TokenizerTables& tables) {
   const ByteAlphabet alphabet;
+  std::string buffer;
   std::vector<std::string_view> content(static_cast<std::size_t>(ids));
   tables.is_special.assign(content.size(), false);
   for (std::size_t i = 0; i < raw.words.size(); ++i) content[static_cast<std::size_t>(raw.ids[i])] = raw.words.at(i);
@@ -323,7 +347,12 @@ void make_bytes(const RawFile& raw, std::int64_t ids, TokenizerTables& tables) {
   tables.begin.reserve(content.size() + 1);
   for (const std::string_view token : content) {
     tables.begin.push_back(static_cast<std::uint32_t>(tables.bytes.size()));
-    if (!alphabet.append_bytes(token, tables.bytes)) tables.bytes.append(token);
+    if (tables.model.symbols == Symbols::characters) {
+      const auto byte = spelled_byte(token);
+      tables.bytes.append(byte ? std::string_view(buffer.assign(1, static_cast<char>(*byte))) : with_spaces(token, buffer));
+    } else if (!alphabet.append_bytes(token, tables.bytes)) {
+      tables.bytes.append(token);
+    }
   }
   tables.begin.push_back(static_cast<std::uint32_t>(tables.bytes.size()));
 }
@@ -362,11 +391,13 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
 TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
   const std::string path = file_of(given).string();
   const RawFile raw = read_raw(path);
-  const JsonPlace file(raw.rest, path), model = file.at("model");
+  const JsonPlace file(raw.rest, path), model = file.at("model"), pre_tokenizer = file.at("pre_tokenizer");
   check_model(model, raw);
+  const Normalization normalization(file.at("normalizer"));
+  const bool marks_spaces = normalization.marks_spaces() || has_metaspace(pre_tokenizer);
   TokenizerTables tables{.path = path,
-                         .normalization = normalization_of(file.at("normalizer")),
-                         .splitter = Splitter(file.at("pre_tokenizer"), path),
+                         .normalization = normalization,
+                         .splitter = Splitter(pre_tokenizer, marks_spaces, path),
                          .model = {},
                          .added = {},
                          .raw_finder = {},
@@ -374,7 +405,7 @@ TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
                          .bytes = {},
                          .begin = {},
                          .is_special = {},
-                         .has_safe_cuts = false,
+                         .safe_cuts = {},
                          .leading = {}};
   Vocabulary vocabulary;
   vocabulary.id_of.reserve(raw.words.size());
@@ -384,12 +415,16 @@ TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
   }
   vocabulary.size = static_cast<std::int64_t>(vocabulary.id_of.size());
   read_merges(raw, vocabulary, path, tables.model);
-  read_bytes_and_words(model, raw, vocabulary, tables.model);
+  if (marks_spaces) tables.model.symbols = Symbols::characters;
+  read_symbols(model, raw, vocabulary, tables.model);
+  // A whole word that is a token is looked for in what the file calls a word.
+  if (marks_spaces && !tables.model.takes_whole_words && begin_with_their_marks(raw.words))
+    tables.splitter.end_words_before_spaces();
   tables.added = read_added(file.at("added_tokens"), vocabulary);
   make_finders(tables);
   make_bytes(raw, vocabulary.ids, tables);
   if (raw.rest.contains("post_processor")) add_leading(raw.rest.at("post_processor"), vocabulary.ids, tables.leading);
-  tables.has_safe_cuts = tables.splitter.has_safe_cuts() && added_tokens_allow_cuts(tables.added);
+  if (added_tokens_allow_cuts(tables.added, normalization.begins_with_mark())) tables.safe_cuts = tables.splitter.safe_cuts();
   return tables;
 }
 

@@ -2,6 +2,7 @@
 
 #include <oniguruma.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <initializer_list>
@@ -12,6 +13,7 @@
 #include "files/strict_json.h"
 #include "memory/error.h"
 #include "trainer/text/tokenizer_newer.h"
+#include "trainer/text/tokenizer_normalize.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"
 
@@ -22,6 +24,8 @@ namespace {
 constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 const OnigUChar* onig_text(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
+
+constexpr std::string_view kKinds = "Byte-level tokenizers are read, and those that mark spaces, of SentencePiece's kind.";
 
 constexpr unsigned int kLongestRun = 8 << 20;  // entries of the matcher's stack
 
@@ -177,7 +181,7 @@ class Joiner {
 }  // namespace
 
 struct Splitter::Stage {
-  enum class Kind : std::uint8_t { regex, literal, digits, prefix_space };
+  enum class Kind : std::uint8_t { regex, literal, digits, spaces, spaces_of_marks, prefix_space };
   Stage(Kind which, Behavior does) : kind(which), behavior(does) {}
   static std::unique_ptr<Stage> of_regex(std::string_view pattern, Behavior behavior, const std::string& origin);
   static std::unique_ptr<Stage> of_split(const JsonPlace& part, const std::string& origin);
@@ -185,6 +189,7 @@ struct Splitter::Stage {
   const Kind kind;
   const Behavior behavior;
   bool is_inverted = false;
+  bool only_at_beginning = false;  // a prefix
   std::unique_ptr<Regex> regex;
   std::string literal;
   bool looks_behind = false;
@@ -198,6 +203,14 @@ struct Splitter::Stage {
         if (c.value < 0x80 ? c.value >= '0' && c.value <= '9' : is_number(c.value) || is_number_of_unicode_17(c.value))
           visit(i, end);
         i = end;
+      }
+      return;
+    }
+    if (kind == Kind::spaces) {
+      for (std::size_t i = text.find(' '); i != text.npos;) {
+        const std::size_t end = std::min(text.find_first_not_of(' ', i), text.size());
+        visit(i, end);
+        i = text.find(' ', end);
       }
       return;
     }
@@ -225,6 +238,7 @@ struct SplitScratch::Impl {
   std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
   MatchParam param;
   std::string older;  // the text with characters that the expressions know
+  std::string spaced;
   std::string prefixed;
   std::string prefixed_older;
 };
@@ -289,7 +303,46 @@ std::unique_ptr<Splitter::Stage> Splitter::Stage::of_split(const JsonPlace& part
   return stage;
 }
 
-Splitter::Splitter(const JsonPlace& pre_tokenizer, const std::string& origin) {
+bool has_metaspace(const JsonPlace& pre_tokenizer) {
+  if (!pre_tokenizer.is_set()) return false;
+  return std::ranges::any_of(parts_of(pre_tokenizer),
+                             [](const JsonPlace& part) { return part.at("type").text() == "Metaspace"; });
+}
+
+// "add_prefix_space" is what older files have.
+void Splitter::add_metaspace(const JsonPlace& part) {
+  if (const JsonPlace mark = part.at("replacement"); mark.text() != kSpaceMark)
+    mark.refuse(fmt::format("is {}; \"\u2581\" is allowed", shown(mark.json())));
+  const JsonPlace scheme = part.at("prepend_scheme");
+  const std::string said = scheme.is_set() ? scheme.text() : part.at("add_prefix_space").boolean_or(true) ? "always" : "never";
+  if (said != "always" && said != "first" && said != "never")
+    scheme.refuse(fmt::format("is {}; always, first and never are allowed", shown(scheme.json())));
+  stages_.push_back(std::make_unique<Stage>(Stage::Kind::spaces_of_marks, Behavior::isolated));
+  if (said != "never") {
+    stages_.push_back(std::make_unique<Stage>(Stage::Kind::prefix_space, Behavior::isolated));
+    stages_.back()->only_at_beginning = said == "first";
+  }
+  if (part.at("split").boolean_or(true)) {
+    stages_.push_back(std::make_unique<Stage>(Stage::Kind::literal, Behavior::merged_with_next));
+    stages_.back()->literal = " ";
+  }
+}
+
+Splitter::Splitter(const JsonPlace& pre_tokenizer, bool marks_spaces, const std::string& origin) {
+  if (marks_spaces) {
+    if (!pre_tokenizer.is_set()) return;
+    for (const JsonPlace& part : parts_of(pre_tokenizer)) {
+      const JsonPlace type = part.at("type");
+      if (type.text() == "Metaspace") {
+        add_metaspace(part);
+      } else if (type.text() != "Split" || !part.at("pattern").has("String") || part.at("pattern").at("String").text() != " ") {
+        type.refuse(
+            fmt::format("is {}; where spaces are marked, Metaspace, a Split at \" \", a Sequence of them and null are allowed",
+                        shown(type.json())));
+      }  // A Split at spaces finds none that are not marked.
+    }
+    return;
+  }
   bool is_byte_level = false;
   for (const JsonPlace& part : parts_of(pre_tokenizer)) {
     const JsonPlace type = part.at("type");
@@ -306,32 +359,42 @@ Splitter::Splitter(const JsonPlace& pre_tokenizer, const std::string& origin) {
       if (part.at("use_regex").boolean_or(true))
         stages_.push_back(Stage::of_regex(kByteLevelPattern, Behavior::isolated, origin));
     } else {
-      type.refuse(fmt::format("is {}; Split, Digits, ByteLevel and a Sequence of them are allowed", shown(type.json())),
-                  "Only byte-level tokenizers are read.");
+      type.refuse(fmt::format("is {}; Split, Digits, ByteLevel and a Sequence of them are allowed", shown(type.json())), kKinds);
     }
   }
-  if (!is_byte_level) pre_tokenizer.refuse("has no ByteLevel", "Only byte-level tokenizers are read.");
-  has_safe_cuts_ = finds_safe_cuts();
+  if (!is_byte_level) pre_tokenizer.refuse("has no ByteLevel", kKinds);
+  safe_cuts_.after_lines = safe_cuts_.before_spaces = finds_safe_cuts();
 }
 
-void Splitter::split(std::string_view text, SplitScratch& scratch, FunctionRef<void(std::string_view word)> word) const {
+void Splitter::end_words_before_spaces() {
+  stages_.push_back(std::make_unique<Stage>(Stage::Kind::spaces, Behavior::merged_with_next));
+  safe_cuts_.before_spaces = true;
+}
+
+void Splitter::split(std::string_view text, bool begins, SplitScratch& scratch,
+                     FunctionRef<void(std::string_view word)> word) const {
   if (text.size() > kLongestText)
     throw InputError(fmt::format("text of {} bytes without a place to cut it, allowed: at most {}", text.size(), kLongestText));
   if (text.empty()) return;
   std::string& older = scratch.impl_->older;
-  run(0, text, replace_newer_characters(text, older) ? std::string_view(older) : text, scratch, word);
+  run(0, text, replace_newer_characters(text, older) ? std::string_view(older) : text, begins, scratch, word);
 }
 
-void Splitter::run(std::size_t index, std::string_view text, std::string_view older, SplitScratch& scratch,
+void Splitter::run(std::size_t index, std::string_view text, std::string_view older, bool begins, SplitScratch& scratch,
                    FunctionRef<void(std::string_view word)> word) const {
   if (index == stages_.size()) {
     word(text);
     return;
   }
   const Stage& stage = *stages_[index];
+  if (stage.kind == Stage::Kind::spaces_of_marks) {
+    const std::string_view spaced = with_spaces(text, scratch.impl_->spaced);
+    run(index + 1, spaced, spaced, begins, scratch, word);
+    return;
+  }
   if (stage.kind == Stage::Kind::prefix_space) {
-    if (text.starts_with(' ')) {
-      run(index + 1, text, older, scratch, word);
+    if (text.starts_with(' ') || (stage.only_at_beginning && !begins)) {
+      run(index + 1, text, older, begins, scratch, word);
     } else {
       const auto prefix = [](std::string& prefixed, std::string_view rest) {
         prefixed.assign(1, ' ');
@@ -339,8 +402,8 @@ void Splitter::run(std::size_t index, std::string_view text, std::string_view ol
         return std::string_view(prefixed);
       };
       const std::string_view prefixed = prefix(scratch.impl_->prefixed, text);
-      run(index + 1, prefixed, older.data() == text.data() ? prefixed : prefix(scratch.impl_->prefixed_older, older), scratch,
-          word);
+      run(index + 1, prefixed, older.data() == text.data() ? prefixed : prefix(scratch.impl_->prefixed_older, older), begins,
+          scratch, word);
     }
     return;
   }
@@ -350,7 +413,7 @@ void Splitter::run(std::size_t index, std::string_view text, std::string_view ol
     if (is_last)
       word(part);
     else
-      run(index + 1, part, older.substr(begin, end - begin), scratch, word);
+      run(index + 1, part, older.substr(begin, end - begin), begins, scratch, word);
   };
   Joiner joiner(stage.behavior, next);
   std::size_t done = 0;
@@ -375,7 +438,7 @@ bool Splitter::finds_safe_cuts() const {
   constexpr std::array<std::string_view, 6> kAfter = {"a", "Bc d", "s", "ll be", "\xc3\xa9t", "\xe4\xbd\xa0"};
   SplitScratch own = scratch();
   const auto words_of = [&](const std::string& text, std::vector<std::string>& words) {
-    split(text, own, [&](std::string_view word) { words.emplace_back(word); });
+    split(text, true, own, [&](std::string_view word) { words.emplace_back(word); });
   };
   for (const std::string_view before : kBefore) {
     for (const std::string_view after : kAfter) {
@@ -400,12 +463,13 @@ bool Splitter::finds_safe_cuts() const {
   return true;
 }
 
-std::size_t last_safe_cut(std::string_view text) {
+std::size_t last_safe_cut(std::string_view text, SafeCuts cuts) {
+  if (!cuts.after_lines && !cuts.before_spaces) return text.npos;
   for (std::size_t i = text.size(); i-- > 1;) {
     const std::string_view before = text.substr(0, i);
-    if (text[i] == '\n' && i + 1 < text.size()) {
+    if (cuts.after_lines && text[i] == '\n' && i + 1 < text.size()) {
       if (is_letter(decode_utf8(text.data() + i + 1).value) && is_graphic(decode_last_utf8(before).value)) return i + 1;
-    } else if (text[i] == ' ' && i + 1 < text.size()) {
+    } else if (cuts.before_spaces && text[i] == ' ' && i + 1 < text.size()) {
       if (is_letter(decode_utf8(text.data() + i + 1).value) && is_letter(decode_last_utf8(before).value)) return i;
     }
   }

@@ -11,15 +11,14 @@
 
 #include "trainer/text/tokenizer_added.h"
 #include "trainer/text/tokenizer_bpe.h"
+#include "trainer/text/tokenizer_normalize.h"
 #include "trainer/text/tokenizer_split.h"
 
 namespace spillway {
 
-enum class Normalization : std::uint8_t { none, nfc };
-
 struct TokenizerTables {
   std::string path;
-  Normalization normalization = Normalization::none;
+  Normalization normalization;
   Splitter splitter;
   BpeModel model;
   std::vector<AddedToken> added;
@@ -28,8 +27,8 @@ struct TokenizerTables {
   std::string bytes;                   // of all tokens
   std::vector<std::uint32_t> begin;    // [ids + 1] where in `bytes` a token begins
   std::vector<bool> is_special;        // [ids]
-  bool has_safe_cuts = false;
-  std::vector<std::int32_t> leading;   // what the file's post-processor puts before a text
+  SafeCuts safe_cuts;
+  std::vector<std::int32_t> leading;  // what the file's post-processor puts before a text
 };
 
 TokenizerTables load_tokenizer_tables(const std::filesystem::path& path);

@@ -17,6 +17,7 @@
 #include "trainer/data/token_file.h"
 #include "trainer/text/tokenizer_added.h"
 #include "trainer/text/tokenizer_bpe.h"
+#include "trainer/text/tokenizer_normalize.h"
 #include "trainer/text/tokenizer_split.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"
@@ -66,6 +67,13 @@ TEST(Tokenizer, DecodesWhatItEncodes) {
     const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
     for (const json& text : cases.at("texts"))
       EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text.get<std::string>())), text.get<std::string>());
+  }
+  // Spaces and their marks are one, and one more comes back where one was put before the text.
+  std::string buffer;
+  for (const auto& [name, before] : {std::pair("gemma", ""), std::pair("metaspace_never", ""), std::pair("llama2", " ")}) {
+    const Tokenizer marked = Tokenizer::load(kTokenizers + name + ".json");
+    for (const std::string text : {"a", "the quick  brown\tfox \n", "\xe4\xbd\xa0\xf0\x9f\x99\x82 \xe2\x96\x81 x", "q\0z"})
+      EXPECT_EQ(marked.decode(encoded(marked, text)), before + std::string(with_spaces(text, buffer))) << name;
   }
   const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
   const auto ids = encoded(tokenizer, "<|im_start|>a<|im_end|>");
@@ -132,7 +140,8 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
         f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
       },
       "normalizer.normalizers[0].type is \"Lowercase\"");
-  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer.type is \"Metaspace\"");
+  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer.replacement is missing");
+  refused([](json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; }, "pre_tokenizer.type is \"Whitespace\"");
   refused([](json& f) { f["pre_tokenizer"] = {{"type", "Digits"}}; }, "pre_tokenizer has no ByteLevel");
   refused([](json& f) { f["pre_tokenizer"] = nullptr; }, "pre_tokenizer is null");
   refused([](json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
@@ -150,6 +159,43 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
   EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "{\"model\": ")), InputError, "not valid JSON at byte");
   EXPECT_REFUSED(Tokenizer::load(directory.file("t.json", "[]")), InputError, "the file is []; an object is allowed");
   EXPECT_REFUSED(Tokenizer::load(directory.path() + "/none.json"), InputError, "there is no such file");
+}
+
+TEST(Tokenizer, RefusesOddMarksByName) {
+  const TemporaryDirectory directory;
+  const auto refused = [&](const std::string& name, const std::function<void(json&)>& change, const std::string& part) {
+    const std::string path = changed(directory, name, change);
+    EXPECT_REFUSED(Tokenizer::load(path), InputError, part);
+  };
+  refused(
+      "llama2", [](json& f) { f["normalizer"]["normalizers"][0]["prepend"] = "_"; }, "prepend is \"_\"; \"\u2581\"");
+  refused(
+      "llama2", [](json& f) { f["normalizer"]["normalizers"].erase(1); }, "a Prepend without a Replace of spaces");
+  refused(
+      "llama2", [](json& f) { f["normalizer"]["normalizers"][1]["content"] = "_"; }, "content is \"_\"");
+  refused(
+      "llama2",
+      [](json& f) {
+        f["normalizer"]["normalizers"][1]["pattern"] = {{"Regex", " "}};
+      },
+      "pattern is an object of 1 keys; {\"String\": \" \"} is allowed");
+  refused(
+      "llama2", [](json& f) { std::swap(f["normalizer"]["normalizers"][0], f["normalizer"]["normalizers"][1]); },
+      "type is Prepend; it comes first, and once");
+  refused(
+      "llama2", [](json& f) { f["model"]["vocab"].erase("<0x80>"); }, "byte_fallback is true, but the vocabulary lacks");
+  refused(
+      "llama2",
+      [](json& f) {
+        f["pre_tokenizer"] = {{"type", "ByteLevel"}};
+      },
+      "where spaces are marked, Metaspace");
+  refused(
+      "metaspace_first", [](json& f) { f["pre_tokenizer"]["prepend_scheme"] = "last"; }, "prepend_scheme is \"last\"");
+  refused(
+      "metaspace_first", [](json& f) { f["pre_tokenizer"]["replacement"] = "_"; }, "replacement is \"_\"");
+  refused(
+      "marked_unknown", [](json& f) { f["model"]["unk_token"] = "zz"; }, "unk_token is \"zz\", which the vocabulary lacks");
 }
 
 TEST(Tokenizer, Utf8IsCheckedToTheByte) {
@@ -180,10 +226,10 @@ TEST(Tokenizer, KnowsTheCharactersOfUnicode16) {
   for (const std::int32_t c : {0x897, 0x1c89, 0x10d69, 0x13bb4, 0x2ebf0}) EXPECT_TRUE(is_word(c)) << c;
   for (const std::int32_t c : {0x1b4e, 0x10d8e, 0x1fae9}) EXPECT_FALSE(is_word(c)) << c;
   const auto words_of = [](const json& pre_tokenizer, std::string_view text) {
-    const Splitter splitter(JsonPlace(pre_tokenizer, "here"), "here");
+    const Splitter splitter(JsonPlace(pre_tokenizer, "here"), false, "here");
     SplitScratch scratch = splitter.scratch();
     std::vector<std::string> words;
-    splitter.split(text, scratch, [&](std::string_view word) { words.emplace_back(word); });
+    splitter.split(text, true, scratch, [&](std::string_view word) { words.emplace_back(word); });
     return words;
   };
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
@@ -235,7 +281,8 @@ TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
   const std::string text = long_text(6 << 20);
   const TemporaryDirectory directory;
   const std::string path = directory.file("long", text);
-  for (const char* name : {"gpt2", "llama3", "qwen2", "smollm2", "prefix_space", "removed"}) {
+  for (const char* name : {"gpt2", "llama3", "qwen2", "smollm2", "prefix_space", "removed", "llama2", "gemma", "metaspace_first",
+                           "metaspace_always", "marked_unknown", "marked_inside"}) {
     const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
     const std::vector<std::int32_t> whole = encoded(tokenizer, text);
     for (const int threads : {1, 3}) {
@@ -257,7 +304,10 @@ TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
   }
   const Tokenizer gpt2 = Tokenizer::load(kTokenizers + "gpt2.json");
   EXPECT_NE(gpt2.last_cut("a word"), std::string::npos);  // else the test above cuts nothing
-  EXPECT_EQ(Tokenizer::load(kTokenizers + "prefix_space.json").last_cut("a word"), std::string::npos);
+  for (const char* name : {"prefix_space", "marked_inside"})
+    EXPECT_EQ(Tokenizer::load(kTokenizers + name + ".json").last_cut("a word"), std::string::npos) << name;
+  for (const char* name : {"llama2", "gemma", "metaspace_first", "metaspace_always"})
+    EXPECT_EQ(Tokenizer::load(kTokenizers + name + ".json").last_cut("x\na word"), 3U) << name;
 }
 
 DocumentCounts count(const std::string& path, BadLines bad_lines, std::vector<std::vector<std::int32_t>>* documents = nullptr) {
