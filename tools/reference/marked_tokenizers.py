@@ -12,6 +12,11 @@ def metaspace(scheme, split):
     return {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": split}
 
 
+def add_tokens(tokenizer, tokens):
+    for token in tokens:
+        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+
+
 # The normalizer and the pre-tokenizer of each.
 KINDS = {
     "llama2": ({"type": "Sequence", "normalizers": [PREPEND, REPLACE]}, None),

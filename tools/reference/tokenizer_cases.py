@@ -9,7 +9,7 @@ import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from marked_tokenizers import KINDS, marked
+from marked_tokenizers import KINDS, add_tokens, marked
 
 root = pathlib.Path(__file__).resolve().parents[2]
 out = pathlib.Path(sys.argv[1])
@@ -38,6 +38,11 @@ def split(pattern, behavior, invert=False):
     return pre_tokenizers.Split(Regex(pattern), behavior, invert)
 
 
+def save(name, content):
+    (out / f"{name}.json").write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
+    return name
+
+
 def write(name, pre_tokenizer, normalizer=None, ignore_merges=False, tokens=(), vocabulary=420, unknown=None):
     tokenizer = Tokenizer(models.BPE(unk_token=unknown))
     tokenizer.pre_tokenizer = pre_tokenizer
@@ -48,14 +53,12 @@ def write(name, pre_tokenizer, normalizer=None, ignore_merges=False, tokens=(), 
     alphabet = [] if unknown else sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet,
                                                               special_tokens=special, show_progress=False))
-    for token in tokens:
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+    add_tokens(tokenizer, tokens)
     content = json.loads(tokenizer.to_str())
     content["model"]["ignore_merges"] = ignore_merges
     if name == "gpt2":  # older files: a merge is a line
         content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
-    (out / f"{name}.json").write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
-    return name
+    return save(name, content)
 
 
 names = [
@@ -80,15 +83,12 @@ for behavior in ("isolated", "removed", "merged_with_previous", "merged_with_nex
                                        byte_level(add_prefix_space=False, use_regex=False)])
         names.append(write(f"{behavior}{'_inverted' if invert else ''}", pre, vocabulary=300))
 
-
-
-def write_marked(name, tokens=(), **options):
-    tokenizer = Tokenizer.from_str(json.dumps(marked(corpus, **options)))
-    for token in tokens:
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-    (out / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False,
-                                                 separators=(",", ":")) + "\n")
-    return name
+def write_marked(name, kind, tokens=(), **options):
+    tokenizer = Tokenizer.from_str(json.dumps(marked(corpus, kind, **options)))
+    add_tokens(tokenizer, tokens)
+    content = json.loads(tokenizer.to_str())
+    content["pre_tokenizer"] = KINDS[kind][1]  # older spellings stay, which the reference writes anew
+    return save(name, content)
 
 
 names += [write_marked(kind, tokens=added[:i % 3 * 3], kind=kind, vocabulary=420) for i, kind in enumerate(KINDS)]

@@ -23,7 +23,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RUST_BACKTRACE"] = "0"
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from marked_tokenizers import KINDS, marked
+from marked_tokenizers import KINDS, add_tokens, marked
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -97,8 +97,7 @@ def make_marked(rng, corpus):
         for word in ("\u2581hello", "world", "\u2581\u2581\u2581", "123"):
             content["model"]["vocab"].setdefault(word, len(content["model"]["vocab"]))
     tokenizer = Tokenizer.from_str(json.dumps(content))
-    for token in added_tokens(rng):
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+    add_tokens(tokenizer, added_tokens(rng))
     return kind + (" inside" if inside else ""), tokenizer.to_str()
 
 
@@ -125,8 +124,7 @@ def make(rng, corpus):
         for word in ("Ġhello", "world", "ĊĊĊĊ", "ĠĠĠĠ", "123", "Ã©tÃ©"):
             vocabulary.setdefault(word, len(vocabulary))
     tokenizer = Tokenizer.from_str(json.dumps(content))
-    for token in added_tokens(rng):
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+    add_tokens(tokenizer, added_tokens(rng))
     if rng.random() < 0.5:
         tokenizer.post_processor = processors.TemplateProcessing(single="<|begin_of_text|> $A",
                                                                  pair="<|begin_of_text|> $A $B",

@@ -226,14 +226,20 @@ void read_words_of_bytes(const RawFile& raw, BpeModel& model) {
 
 // A word with a space of its own is never met: those of texts are marked.
 void read_words_of_characters(const RawFile& raw, BpeModel& model) {
-  model.characters.reserve(raw.words.size(), raw.words.bytes());
+  const auto is_character = [](std::string_view word) {
+    return !word.empty() && static_cast<std::size_t>(decode_utf8(word.data()).bytes) == word.size();
+  };
+  std::size_t characters = 0;
+  for (std::size_t i = 0; i < raw.words.size(); ++i) characters += is_character(raw.words.at(i)) ? 1 : 0;
+  constexpr std::size_t kLongestCharacter = 4;
+  model.characters.reserve(characters, characters * kLongestCharacter);
   std::string buffer;
   for (std::size_t i = 0; i < raw.words.size(); ++i) {
     const std::string_view word = raw.words.at(i);
     if (word.empty() || word.find(' ') != word.npos) continue;
     if (const auto byte = spelled_byte(word)) model.byte_ids[*byte] = raw.ids[i];
     const std::string_view text = with_spaces(word, buffer);
-    if (static_cast<std::size_t>(decode_utf8(text.data()).bytes) == text.size()) model.characters.insert(text, raw.ids[i]);
+    if (is_character(text)) model.characters.insert(text, raw.ids[i]);
     if (model.takes_whole_words) model.words.insert(text, raw.ids[i]);
   }
 }

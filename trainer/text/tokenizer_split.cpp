@@ -1,19 +1,16 @@
 #include "trainer/text/tokenizer_split.h"
 
-#include <oniguruma.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <initializer_list>
-#include <limits>
-#include <mutex>
 
 #include "files/json_text.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
 #include "trainer/text/tokenizer_newer.h"
 #include "trainer/text/tokenizer_normalize.h"
+#include "trainer/text/tokenizer_regex.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"
 
@@ -23,74 +20,10 @@ namespace {
 // GPT-2's, which a ByteLevel stage applies where "use_regex" is on.
 constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-const OnigUChar* onig_text(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
-
 constexpr std::string_view kKinds = "Byte-level tokenizers are read, and those that mark spaces, of SentencePiece's kind.";
-
-constexpr unsigned int kLongestRun = 8 << 20;  // entries of the matcher's stack
 
 // The reference's "Digits" knows them, its regular expressions do not.
 bool is_number_of_unicode_17(std::int32_t c) { return (c >= 0x11de0 && c <= 0x11de9) || (c >= 0x16ff4 && c <= 0x16ff6); }
-
-struct RegionDeleter {
-  void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
-};
-using Region = std::unique_ptr<OnigRegion, RegionDeleter>;
-
-struct MatchParamDeleter {
-  void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
-};
-using MatchParam = std::unique_ptr<OnigMatchParam, MatchParamDeleter>;
-
-class Regex {
- public:
-  Regex(std::string_view pattern, const std::string& origin) {
-    static std::once_flag once;
-    std::call_once(once, [] {
-      OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
-      onig_initialize(encodings, 1);
-    });
-    OnigErrorInfo info;
-    const int result = onig_new(&regex_, onig_text(pattern.data()), onig_text(pattern.data() + pattern.size()), ONIG_OPTION_NONE,
-                                ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
-    if (result != ONIG_NORMAL) {
-      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
-      onig_error_code_to_str(message.data(), result, &info);
-      throw InputError(fmt::format("{}: the regular expression {} of the pre-tokenizer is not valid: {}", origin,
-                                   quoted_json(pattern), reinterpret_cast<const char*>(message.data())));
-    }
-  }
-  ~Regex() { onig_free(regex_); }
-  Regex(const Regex&) = delete;
-  Regex& operator=(const Regex&) = delete;
-
-  struct Match {
-    std::size_t begin;
-    std::size_t end;
-  };
-  // The first match at or after `from`.
-  bool search(std::string_view text, std::size_t from, OnigRegion* region, OnigMatchParam* param, Match& match) const {
-    const OnigUChar* begin = onig_text(text.data());
-    const OnigUChar* end = begin + text.size();
-    const int result = onig_search_with_param(regex_, begin, end, begin + from, end, region, ONIG_OPTION_NONE, param);
-    if (result == ONIG_MISMATCH) return false;
-    if (result == ONIGERR_MATCH_STACK_LIMIT_OVER) {
-      throw InputError(fmt::format(
-          "a run of characters of one kind is too long for the tokenizer's regular expression, allowed: about {}", kLongestRun));
-    }
-    if (result < 0) {
-      std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> message{};
-      onig_error_code_to_str(message.data(), result);
-      throw InputError(fmt::format("a regular expression of the tokenizer fails on text of {} bytes: {}", text.size(),
-                                   reinterpret_cast<const char*>(message.data())));
-    }
-    match = {static_cast<std::size_t>(region->beg[0]), static_cast<std::size_t>(region->end[0])};
-    return true;
-  }
-
- private:
-  regex_t* regex_ = nullptr;
-};
 
 enum class Behavior : std::uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
@@ -236,7 +169,7 @@ struct Splitter::Stage {
 
 struct SplitScratch::Impl {
   std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
-  MatchParam param;
+  MatchParam param = new_match_param();
   std::string older;  // the text with characters that the expressions know
   std::string spaced;
   std::string prefixed;
@@ -244,14 +177,7 @@ struct SplitScratch::Impl {
 };
 
 SplitScratch::SplitScratch(std::size_t stages) : impl_(std::make_unique<Impl>()) {
-  for (std::size_t i = 0; i < stages; ++i) impl_->regions.emplace_back(onig_region_new());
-  impl_->param.reset(onig_new_match_param());
-  onig_initialize_match_param(impl_->param.get());
-  // A long run of white space is backtracked over once a character: the library's limit of ten million would refuse it.
-  onig_set_retry_limit_in_match_of_match_param(impl_->param.get(), std::numeric_limits<unsigned long>::max());
-  // But its stack, an entry a character of such a run, is not to take the machine's memory.
-  onig_set_match_stack_limit_size_of_match_param(impl_->param.get(), kLongestRun);
-  onig_set_retry_limit_in_search_of_match_param(impl_->param.get(), 0);  // 0: none
+  for (std::size_t i = 0; i < stages; ++i) impl_->regions.push_back(new_region());
 }
 SplitScratch::~SplitScratch() = default;
 SplitScratch::SplitScratch(SplitScratch&&) noexcept = default;

@@ -63,8 +63,8 @@ class Splitter {
 
  private:
   struct Stage;
-  // `older` is the text as the expressions know it, byte for byte beside it.
   void add_metaspace(const JsonPlace& part);
+  // `older` is the text as the expressions know it, byte for byte beside it.
   void run(std::size_t stage, std::string_view text, std::string_view older, bool begins, SplitScratch& scratch,
            FunctionRef<void(std::string_view word)> word) const;
   bool finds_safe_cuts() const;

@@ -10,11 +10,8 @@
 #include <vector>
 
 #include "memory/error.h"
-#include "memory/parallel.h"
 #include "tests/trainer/temporary_directory.h"
-#include "trainer/data/data.h"
-#include "trainer/data/text_documents.h"
-#include "trainer/data/token_file.h"
+#include "tests/trainer/text/tokenizers.h"
 #include "trainer/text/tokenizer_added.h"
 #include "trainer/text/tokenizer_bpe.h"
 #include "trainer/text/tokenizer_normalize.h"
@@ -26,16 +23,6 @@ namespace spillway {
 namespace {
 
 using nlohmann::json;
-
-const std::string kTokenizers = SPILLWAY_TEST_DATA "/tokenizers/";
-
-json read_json(const std::string& path) { return json::parse(content_of(path)); }
-
-std::vector<std::int32_t> encoded(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<std::int32_t> ids;
-  tokenizer.encode(text, ids);
-  return ids;
-}
 
 // A small tokenizer with one part changed.
 std::string changed(const TemporaryDirectory& directory, const std::string& name, const std::function<void(json&)>& change) {
@@ -72,7 +59,8 @@ TEST(Tokenizer, DecodesWhatItEncodes) {
   std::string buffer;
   for (const auto& [name, before] : {std::pair("gemma", ""), std::pair("metaspace_never", ""), std::pair("llama2", " ")}) {
     const Tokenizer marked = Tokenizer::load(kTokenizers + name + ".json");
-    for (const std::string text : {"a", "the quick  brown\tfox \n", "\xe4\xbd\xa0\xf0\x9f\x99\x82 \xe2\x96\x81 x", "q\0z"})
+    using namespace std::string_literals;
+    for (const std::string& text : {"a"s, "the quick  brown\tfox \n"s, "\xe4\xbd\xa0\xf0\x9f\x99\x82 \xe2\x96\x81 x"s, "q\0z"s})
       EXPECT_EQ(marked.decode(encoded(marked, text)), before + std::string(with_spaces(text, buffer))) << name;
   }
   const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
@@ -261,190 +249,6 @@ TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
   // What takes nothing to its left is there although the one before it took it; the reference does the same.
   const AddedToken right = {.content = "0", .id = 8, .strips_right = true}, none = {.content = "  ", .id = 9};
   EXPECT_THAT(ids_in({right, none}, "0   x"), ElementsAre(8, 9, -1));
-}
-
-// Text of many lines, and of words alone, in which stretches can be cut.
-std::string long_text(std::size_t bytes) {
-  const json cases = read_json(kTokenizers + "cases.json");
-  std::string text;
-  std::uint32_t random = 5;
-  while (text.size() < bytes) {
-    random = random * 1664525U + 1013904223U;
-    text += cases["texts"][(random >> 8) % cases["texts"].size()].get<std::string>();
-    if (random >> 30 == 0) text += "\nline of it";
-    if (random >> 30 == 1) text += "some words and more";
-  }
-  return text;
-}
-
-TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
-  const std::string text = long_text(6 << 20);
-  const TemporaryDirectory directory;
-  const std::string path = directory.file("long", text);
-  for (const char* name : {"gpt2", "llama3", "qwen2", "smollm2", "prefix_space", "removed", "llama2", "gemma", "metaspace_first",
-                           "metaspace_always", "marked_unknown", "marked_inside"}) {
-    const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
-    const std::vector<std::int32_t> whole = encoded(tokenizer, text);
-    for (const int threads : {1, 3}) {
-      const ThreadPool pool(threads);
-      std::vector<std::int32_t> parts;
-      int ends = 0;
-      const DocumentCounts counts = encode_documents(
-          {path}, tokenizer, pool, BadLines::refuse,
-          [&](std::span<const std::int32_t> ids, bool ends_document) {
-            parts.insert(parts.end(), ids.begin(), ids.end());
-            ends += ends_document ? 1 : 0;
-          },
-          [](const DocumentCounts&) {});
-      EXPECT_EQ(ends, 1);
-      EXPECT_EQ(counts.tokens, static_cast<std::int64_t>(whole.size()));
-      EXPECT_EQ(counts.bytes, static_cast<Bytes>(text.size()));
-      EXPECT_TRUE(parts == whole) << name;
-    }
-  }
-  const Tokenizer gpt2 = Tokenizer::load(kTokenizers + "gpt2.json");
-  EXPECT_NE(gpt2.last_cut("a word"), std::string::npos);  // else the test above cuts nothing
-  for (const char* name : {"prefix_space", "marked_inside"})
-    EXPECT_EQ(Tokenizer::load(kTokenizers + name + ".json").last_cut("a word"), std::string::npos) << name;
-  for (const char* name : {"llama2", "gemma", "metaspace_first", "metaspace_always"})
-    EXPECT_EQ(Tokenizer::load(kTokenizers + name + ".json").last_cut("x\na word"), 3U) << name;
-}
-
-DocumentCounts count(const std::string& path, BadLines bad_lines, std::vector<std::vector<std::int32_t>>* documents = nullptr) {
-  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
-  const ThreadPool pool(2);
-  std::vector<std::int32_t> open;
-  return encode_documents(
-      {path}, tokenizer, pool, bad_lines,
-      [&](std::span<const std::int32_t> ids, bool ends) {
-        open.insert(open.end(), ids.begin(), ids.end());
-        if (!ends) return;
-        if (documents) documents->push_back(open);
-        open.clear();
-      },
-      [](const DocumentCounts&) {});
-}
-
-TEST(TextDocuments, RowsOfJsonl) {
-  const TemporaryDirectory directory;
-  std::string rows;
-  std::vector<std::string> texts;
-  for (int i = 0; i < 20'000; ++i) {
-    texts.push_back(i % 7 == 0 ? "" : "row " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 300), 'x'));
-    rows += json({{"id", i}, {"text", texts.back()}, {"meta", {{"text", "inner"}}}}).dump() + (i % 3 == 0 ? "\r\n" : "\n");
-    if (i % 10 == 0) rows += "\n";
-  }
-  std::vector<std::vector<std::int32_t>> documents;
-  const DocumentCounts counts = count(directory.file("r.jsonl", rows), BadLines::refuse, &documents);
-  ASSERT_EQ(documents.size(), texts.size());
-  EXPECT_EQ(counts.documents, 20'000);
-  EXPECT_EQ(counts.empty_documents, 2858);
-  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
-  for (std::size_t i = 0; i < texts.size(); i += 97) EXPECT_EQ(documents[i], encoded(tokenizer, texts[i]));
-}
-
-TEST(TextDocuments, BadLinesAreNamedOrCounted) {
-  const std::vector<std::pair<std::string, std::string>> bad = {
-      {"{\"text\": \"a", "not valid JSON at byte"},
-      {"{\"text\": \"a\xff\"}", "not valid JSON at byte"},
-      {"{\"text\": 3}", "\"text\" is a number"},
-      {"{\"text\": [\"a\"]}", "\"text\" is an array"},
-      {"{\"text\": {}}", "\"text\" is an object"},
-      {"{\"texts\": \"a\"}", "found neither \"text\" nor \"messages\""},
-      {"[1]", "found an array"},
-      {"{\"text\": \"a\", \"text\": \"b\"}", "found \"text\" twice"},
-      {"{\"text\": \"\\ud800\"}", "not valid JSON at byte"},
-      {std::string("{\"text\": \"a\"}\0", 14), "not valid JSON at byte 14"},
-      {"{\"text\": \"a\"} x", "not valid JSON at byte"},
-      {"\"text\"", "found a string"},
-  };
-  const TemporaryDirectory directory;
-  for (const auto& [row, part] : bad) {
-    const std::string path = directory.file("r.jsonl", "{\"text\": \"a\"}\n\n" + row + "\n{\"text\": \"b\"}\n");
-    EXPECT_REFUSED(count(path, BadLines::refuse), InputError, "r.jsonl line 3: ");
-    EXPECT_REFUSED(count(path, BadLines::refuse), InputError, part);
-    const DocumentCounts counts = count(path, BadLines::skip);
-    EXPECT_EQ(counts.documents, 2);
-    EXPECT_EQ(counts.bad_lines, 1);
-    EXPECT_THAT(counts.first_bad_line, testing::HasSubstr(part));
-  }
-}
-
-TEST(TextDocuments, WhatTextCannotBe) {
-  const TemporaryDirectory directory;
-  std::string text(5'000'000, 'w');
-  for (std::size_t i = 0; i < text.size(); i += 6) text[i] = ' ';
-  text[4'999'998] = '\xff';
-  EXPECT_REFUSED(count(directory.file("t.txt", text), BadLines::skip), InputError, "t.txt: found byte 0xff at byte 4999998");
-  EXPECT_EQ(count(directory.file("t.txt", std::string(100, '\0')), BadLines::refuse).tokens, 100);
-  EXPECT_EQ(count(directory.file("t.txt", ""), BadLines::refuse).empty_documents, 1);
-  EXPECT_REFUSED(count(directory.file("t.txt", std::string(65 << 20, 'x')), BadLines::refuse), InputError, "cannot be cut");
-}
-
-TEST(TextDocuments, LinesWithoutAnEndAreNamedOrLeftOut) {
-  const TemporaryDirectory directory;
-  const std::string endless = directory.file("e.jsonl", std::string(65 << 20, 'x'));
-  EXPECT_REFUSED(count(endless, BadLines::refuse), InputError, "e.jsonl line 1: longer than");
-  EXPECT_EQ(count(endless, BadLines::skip).bad_lines, 1);
-  const std::string row = "{\"text\": \"a\"}\n";
-  const std::string path = directory.file("t.jsonl", row + std::string(150 << 20, 'x') + "\n" + row + "no\n" + row);
-  const DocumentCounts counts = count(path, BadLines::skip);
-  EXPECT_EQ(counts.documents, 3);
-  EXPECT_EQ(counts.bad_lines, 2);
-  EXPECT_EQ(counts.bytes, static_cast<Bytes>(std::filesystem::file_size(path)));
-  EXPECT_THAT(counts.first_bad_line, testing::HasSubstr("t.jsonl line 2: longer than"));
-}
-
-TEST(TokenFile, IsThereWholeOrNotAtAll) {
-  const TemporaryDirectory directory;
-  const std::string path = directory.path() + "/t.bin";
-  {
-    TokenFileWriter writer(path, TokenWidth::u16);
-    writer.write(std::vector<std::int32_t>{1, 65535});
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
-  for (const TokenWidth width : {TokenWidth::u16, TokenWidth::u32}) {
-    TokenFileWriter writer(path, width);
-    writer.write(std::vector<std::int32_t>{1, 65535});
-    writer.write(std::vector<std::int32_t>{7});
-    writer.finish();
-    DataRequest request;
-    request.paths = {path};
-    request.seq_length = 2;
-    request.vocabulary = 65536;
-    request.order = DataOrder::sequential;
-    BatchSampler sampler(request);
-    std::vector<std::int32_t> tokens(2), targets(2);
-    sampler.fill(0, 0, tokens, targets);
-    EXPECT_EQ(tokens, (std::vector<std::int32_t>{1, 65535}));
-    EXPECT_EQ(targets, (std::vector<std::int32_t>{65535, 7}));
-    EXPECT_EQ(std::filesystem::file_size(path), 1024U + 3 * static_cast<std::size_t>(width));
-  }
-}
-
-TEST(Data, TextIsTokenized) {
-  const TemporaryDirectory directory;
-  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
-  const std::string text = "The quick brown fox, 12345 times.\nAnd again?";
-  const std::vector<std::int32_t> ids = encoded(tokenizer, text);
-  DataRequest request;
-  request.seq_length = static_cast<std::int64_t>(ids.size()) - 1;
-  request.vocabulary = 512;
-  request.tokenizer = kTokenizers + "llama3.json";
-  request.order = DataOrder::sequential;
-  for (const std::string& path : {directory.file("t.txt", text), directory.file("t.jsonl", json({{"text", text}}).dump())}) {
-    request.paths = {path};
-    BatchSampler sampler(request);
-    EXPECT_EQ(sampler.sequences(), 1);
-    std::vector<std::int32_t> tokens(ids.size() - 1), targets(ids.size() - 1);
-    sampler.fill(0, 0, tokens, targets);
-    EXPECT_EQ(tokens, std::vector<std::int32_t>(ids.begin(), ids.end() - 1)) << path;
-    EXPECT_EQ(targets, std::vector<std::int32_t>(ids.begin() + 1, ids.end())) << path;
-  }
-  request.vocabulary = 300;
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "has tokens up to 421, allowed: below 300, the vocabulary of the model");
-  request.paths = {directory.file("t.txt", text)};
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "has tokens up to 421, allowed: below 300, the vocabulary of the model");
 }
 
 }  // namespace
