@@ -56,8 +56,8 @@ void UpdateTasks::issue_looked_up() {
 
 UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
   Quota quota{last_phase, 0, 0};
-  while (quota.due < due_.size() && due_[quota.due].phase <= last_phase) ++quota.due;
   if (!are_dealt_out()) return quota;
+  while (quota.due < due_.size() && due_[quota.due].phase <= last_phase) ++quota.due;
   const auto share = [](std::size_t pieces, std::size_t over) { return (pieces + over - 1) / over; };
   quota.due = share(quota.due, static_cast<std::size_t>(tasks));
   // Nothing wants lookups before they are due: they go evenly beside all that comes before.
