@@ -1,4 +1,5 @@
 #include <atomic>
+#include <latch>
 #include <thread>
 
 #include "trainer/machine/units_alone.h"
@@ -82,17 +83,19 @@ std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& 
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling) {
   Loads loads(pool, 2 << 20);  // 32 MiB, as many as the moves have
   std::vector<Measurement> measurements;
-  const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double)) {
+  const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double, const std::function<void()>&)) {
     const double half_s = sampling.pass_s / 2;
     Rates both;
     const auto together = [&](double (Loads::*load)(double)) {
-      std::thread other([&] { both.second = (disk.*move)(sampling.pass_s); });
+      std::latch begun(1);
+      std::thread other([&] { both.second = (disk.*move)(sampling.pass_s, [&] { begun.count_down(); }); });
+      begun.wait();
       both.first = (loads.*load)(0.8 * sampling.pass_s);
       other.join();
     };
-    const double layers = loads.layers_for(half_s), moves = (disk.*move)(half_s);
+    const double layers = loads.layers_for(half_s), moves = (disk.*move)(half_s, {});
     together(&Loads::layers_for);
-    const double moves_after = (disk.*move)(half_s), layers_after = loads.layers_for(half_s);
+    const double moves_after = (disk.*move)(half_s, {}), layers_after = loads.layers_for(half_s);
     measurements.push_back(figure("compute_beside_" + way, both.first / mean({layers, layers_after})));
     measurements.push_back(figure(way + "_beside_compute", both.second / mean({moves, moves_after})));
     const double updates = loads.updates_for(half_s);

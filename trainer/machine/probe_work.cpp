@@ -181,13 +181,14 @@ SettlingRate DiskMoves::settle(Way& way, const SettlingRule& rule, const std::fu
   return rate;
 }
 
-double DiskMoves::rate_of(Way& way, double seconds) {
-  const Moved moved = move(way, [&](const Moved& now) { return now.seconds >= seconds; });
+double DiskMoves::rate_of(Way& way, double seconds, const std::function<void()>& begun) {
+  const Moved moved = move(way, [&](const Moved& now) { return now.seconds >= seconds; }, begun);
   return static_cast<double>(moved.bytes) / moved.seconds;
 }
 
-DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&)>& enough) {
+DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&)>& enough, const std::function<void()>& begun) {
   const std::array<Arena, 2> memory = {filled(segment_), filled(segment_)};
+  if (begun) begun();
   const auto begin = Clock::now();
   Moved moved;
   in_prompt_thread([&] {

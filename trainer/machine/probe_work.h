@@ -80,9 +80,10 @@ class DiskMoves {
   };
   Both settle_both(const SettlingRule& rule);
 
-  // Bytes a second of moves that follow each other for so long, after settle_writes().
-  double read_for(double seconds) { return rate_of(reads_, seconds); }
-  double write_for(double seconds) { return rate_of(writes_, seconds); }
+  // Bytes a second of moves that follow each other for so long, after settle_writes(). `begun` is called right before the first:
+  // their memory is filled by then, which would take the processors' time from what is measured beside.
+  double read_for(double seconds, const std::function<void()>& begun) { return rate_of(reads_, seconds, begun); }
+  double write_for(double seconds, const std::function<void()>& begun) { return rate_of(writes_, seconds, begun); }
   // Requests a second of moves as those of an embedding's rows: small ones that lie apart.
   double small_reads_for(double seconds) { return move_small(reads_, seconds); }
   double small_writes_for(double seconds) { return move_small(writes_, seconds); }
@@ -102,10 +103,10 @@ class DiskMoves {
     double seconds = 0;
   };
   // Two segments in flight; `enough` is asked whenever one is complete, and told of all so far.
-  Moved move(Way& way, const std::function<bool(const Moved&)>& enough);
+  Moved move(Way& way, const std::function<bool(const Moved&)>& enough, const std::function<void()>& begun = {});
   SettlingRate settle(Way& way, const SettlingRule& rule, const std::function<bool(const SettlingRate&)>& over);
   Bytes written() const;  // from the beginning of the files
-  double rate_of(Way& way, double seconds);
+  double rate_of(Way& way, double seconds, const std::function<void()>& begun);
   double move_small(Way& way, double seconds);
   Bytes bytes_, segment_;
   std::unique_ptr<Store> store_;
