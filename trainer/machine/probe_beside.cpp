@@ -70,12 +70,14 @@ class Loads {
 // itself change from moment to moment.
 
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
-  // 64 MiB, beside the layer's 21 MiB and more: each of them drives the other's out of the caches.
   Loads loads(pool, 4 << 20);
-  const double half_s = sampling.pass_s / 2;
-  const double layers = loads.layers_for(half_s), updates = loads.updates_for(half_s);
+  // With what the load's last run left in the caches, alone as beside the other: there, nobody can empty them in between.
+  const auto alone = [&](void (Loads::*load)()) {
+    return rate_for(sampling.pass_s / 2, [&] { return seconds_of([&] { (loads.*load)(); }); });
+  };
+  const double layers = alone(&Loads::layer), updates = alone(&Loads::update);
   const Rates both = rates_of_both(2 * sampling.pass_s, [&] { loads.layer(); }, [&] { loads.update(); });
-  const double updates_after = loads.updates_for(half_s), layers_after = loads.layers_for(half_s);
+  const double updates_after = alone(&Loads::update), layers_after = alone(&Loads::layer);
   return {figure("shared_compute", both.first / mean({layers, layers_after})),
           figure("shared_update", both.second / mean({updates, updates_after}))};
 }
