@@ -263,8 +263,8 @@ def environment_with(directory, **variables):
     return environment
 
 
-def spillway_flags(model, data, micro_batch, global_batch, sequence, *more):
-    return ["--device", "cpu", "--model", model, "--data", data, "--micro-batch-size", micro_batch,
+def spillway_flags(model, data, micro_batch, global_batch, sequence, *more, device="cpu"):
+    return ["--device", device, "--model", model, "--data", data, "--micro-batch-size", micro_batch,
             "--global-batch-size", global_batch, "--seq-length", sequence, *more]
 
 
@@ -314,6 +314,21 @@ def require_room(planned, nvme):
     if wanted + GIB > free:
         fail(f"{nvme.parent} has {free / 1e9:.0f} GB free; the state takes {wanted / 1e9:.0f} GB and a little more")
     return wanted
+
+
+def wait_for_discards(directory):
+    """Some file systems discard what a removed file had, and drives write at a fraction of their rate meanwhile: until
+    none has been discarded for two seconds, half a minute at most.
+    """
+    os.sync()  # only then is the space free
+    device = os.stat(directory).st_dev
+    counts = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    before, quiet, end = None, 0, time.monotonic() + 30
+    while counts.exists() and quiet < 4 and time.monotonic() < end:
+        discards = counts.read_text().split()[11:15]
+        quiet = quiet + 1 if discards == before else 0
+        before = discards
+        time.sleep(0.5)
 
 
 def machine_profile(program, directory, nvme=None, thorough=True):

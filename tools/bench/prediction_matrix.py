@@ -8,8 +8,9 @@ been busy, or at rest, are others than they were; every run is planned from the 
 its steps compared with what its plan predicted (within 10 % is asked). A machine shared with others is another one from
 minute to minute, too: of several sweeps the median of predicted by recorded counts, and the least and most are shown.
 Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each time of the update;
-several shapes and forms of state. --lanes also says how long each lane was busy, planned and recorded: where the
-prediction comes from.
+several shapes and forms of state; and cpu-apart, which has copies in both directions besides (within 15 % is asked).
+Disk space that the run before has left is discarded before a probe. --lanes also says how long each lane was busy,
+planned and recorded: where the prediction comes from.
 """
 
 import dataclasses
@@ -20,9 +21,6 @@ import sys
 
 import common
 
-AIM = 0.10
-SEQUENCE = 512
-
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -30,10 +28,15 @@ class Case:
     batch: str                 # micro-batches x sequences of each x tokens
     device_memory: str = ""    # none: in core
     flags: tuple = ()
+    host_memory: str = ""      # of cpu-apart
 
     def name(self):
         words = " ".join(str(word).removeprefix("--") for word in self.flags)
-        return " ".join(filter(None, (self.model, self.batch, self.device_memory or "in core", words)))
+        host = f"apart, host {self.host_memory}" if self.host_memory else ""
+        return " ".join(filter(None, (self.model, self.batch, self.device_memory or "in core", host, words)))
+
+    def aim(self):
+        return 0.15 if self.host_memory else 0.10
 
 
 IN_BACKWARD = ("--clip-grad", 0, "--update", "in-backward")
@@ -57,6 +60,9 @@ CASES = [
     Case("gpt2-medium", "1x1x512", "512MiB", IN_BACKWARD + COMPACT),
     Case("smollm2-360m", "1x1x256", "512MiB", NEXT),
     Case("qwen2.5-0.5b", "1x2x512", "1GiB", IN_BACKWARD),
+    Case("smollm2-135m", "1x4x512", "1GiB", IN_BACKWARD, host_memory="3GiB"),
+    Case("smollm2-135m", "4x1x512", "512MiB", NEXT, host_memory="1GiB"),
+    Case("smollm2-135m", "2x2x512", "512MiB", AFTER + ("--update-on", "device"), host_memory="1GiB"),
 ]
 
 
@@ -67,6 +73,7 @@ class Matrix:
 
     def probe(self):
         arguments = self.arguments
+        common.wait_for_discards(self.nvme)
         self.profile = arguments.profile or common.machine_profile(arguments.spillway, self.directory, self.nvme,
                                                                    arguments.thorough)
         self.profiles.append(json.loads(self.profile.read_text()))
@@ -77,7 +84,9 @@ class Matrix:
         if not data.exists():
             common.write_tokens(data, common.model_config(case.model), tokens, 16)
         flags = common.spillway_flags(case.model, data, sequences, sequences * micro_batches, tokens, "--profile",
-                                      self.profile, *case.flags)
+                                      self.profile, *case.flags, device="cpu-apart" if case.host_memory else "cpu")
+        if case.host_memory:
+            flags += ["--host-memory", case.host_memory]
         return flags + (["--device-memory", case.device_memory, "--nvme", self.nvme] if case.device_memory else [])
 
     def measure(self, case):
@@ -88,7 +97,7 @@ class Matrix:
                            arguments.timeout, with_timeline=arguments.lanes, least_s=arguments.seconds)
         predicted, recorded = run.plan["predicted"], run.median_s()
         result = {"case": case.name(), "step_s": run.step_s, "median_step_s": recorded,
-                  "predicted_s": predicted["step_s"], "ratio": predicted["step_s"] / recorded,
+                  "predicted_s": predicted["step_s"], "ratio": predicted["step_s"] / recorded, "aim": case.aim(),
                 "binding_lane": predicted["binding_lane"], "bound_s": predicted["bound_s"], "start_s": run.start_s,
                 "load_average": os.getloadavg()[0], "choices": run.plan.get("choices"),
                 "lane_seconds": lane_seconds(run)}
@@ -115,11 +124,14 @@ class Row:
         ratios = [result["ratio"] for result in self.results]
         return (self.results[0]["case"], f"{self.middle('predicted_s'):.3f} s", f"{self.middle('median_step_s'):.3f} s",
                 f"{min(steps):.3f} to {max(steps):.3f}", f"{self.middle('ratio'):.3f}",
-                f"{min(ratios):.3f} to {max(ratios):.3f}", common.verdict(self.error(), AIM, at_least=False),
+                f"{min(ratios):.3f} to {max(ratios):.3f}", "reached" if self.reached() else "missed",
                 self.results[0]["binding_lane"], f"{self.middle('load_average'):.1f}")
 
     def error(self):
         return error_of(self.middle("ratio"))
+
+    def reached(self):
+        return self.error() <= self.results[0]["aim"]
 
 
 def error_of(ratio):
@@ -129,15 +141,15 @@ def error_of(ratio):
 def print_results(results):
     rows = [Row([result for result in results if result["case"] == case])
             for case in dict.fromkeys(result["case"] for result in results)]
-    heading = ("case", "predicted", "recorded", "least to most", "predicted/recorded", "of sweeps", "within 10 %",
+    heading = ("case", "predicted", "recorded", "least to most", "predicted/recorded", "of sweeps", "aim",
                "bound by", "load")
     common.print_table([heading, *(row.cells() for row in rows)])
     worst = max(rows, key=Row.error)
-    print(f"{sum(row.error() <= AIM for row in rows)} of {len(rows)} within 10 %; worst: {worst.results[0]['case']}, "
+    print(f"{sum(map(Row.reached, rows))} of {len(rows)} within their aim; worst: {worst.results[0]['case']}, "
           f"predicted {worst.middle('ratio'):.3f} of what ran")
     for sweep in sorted({result["sweep"] for result in results}):
-        errors = [error_of(result["ratio"]) for result in results if result["sweep"] == sweep]
-        print(f"sweep {sweep}: {sum(error <= AIM for error in errors)} of {len(errors)} within 10 %")
+        reached = [error_of(result["ratio"]) <= result["aim"] for result in results if result["sweep"] == sweep]
+        print(f"sweep {sweep}: {sum(reached)} of {len(reached)} within their aim")
 
 
 def lane_seconds(run):
