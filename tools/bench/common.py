@@ -316,21 +316,6 @@ def require_room(planned, nvme):
     return wanted
 
 
-def wait_for_discards(directory):
-    """Some file systems discard what a removed file had, and drives write at a fraction of their rate meanwhile: until
-    none has been discarded for two seconds, half a minute at most.
-    """
-    os.sync()  # only then is the space free
-    device = os.stat(directory).st_dev
-    counts = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
-    before, quiet, end = None, 0, time.monotonic() + 30
-    while counts.exists() and quiet < 4 and time.monotonic() < end:
-        discards = counts.read_text().split()[11:15]
-        quiet = quiet + 1 if discards == before else 0
-        before = discards
-        time.sleep(0.5)
-
-
 def machine_profile(program, directory, nvme=None, thorough=True):
     """The profile that spillway measures, in minutes or in seconds: a disk's rate over seconds is not that of its first
     moment.

@@ -9,8 +9,7 @@ its steps compared with what its plan predicted (within 10 % is asked). A machin
 minute to minute, too: of several sweeps the median of predicted by recorded counts, and the least and most are shown.
 Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each time of the update;
 several shapes and forms of state; and cpu-apart, which has copies in both directions besides (within 15 % is asked).
-Disk space that the run before has left is discarded before a probe. --lanes also says how long each lane was busy,
-planned and recorded: where the prediction comes from.
+--lanes also says how long each lane was busy, planned and recorded: where the prediction comes from.
 """
 
 import dataclasses
@@ -73,7 +72,6 @@ class Matrix:
 
     def probe(self):
         arguments = self.arguments
-        common.wait_for_discards(self.nvme)
         self.profile = arguments.profile or common.machine_profile(arguments.spillway, self.directory, self.nvme,
                                                                    arguments.thorough)
         self.profiles.append(json.loads(self.profile.read_text()))

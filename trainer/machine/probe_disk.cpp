@@ -10,11 +10,11 @@ Measurement sustained(std::string name, const SettlingRate& rate) {
   return {std::move(name), std::clamp(rate.value(), rate.least(), rate.most()), rate.least(), rate.most(), rate.windows()};
 }
 
-// Beside the other way a drive is no faster than alone.
-Measurement at_most(Measurement mixed, double alone) {
-  mixed.value = std::min(mixed.value, alone);
-  mixed.least = std::min(mixed.least, alone);
-  return mixed;
+// Alone a drive is no slower than beside the other way: where it was, it had something else to do at that moment.
+Measurement at_least(Measurement alone, double mixed) {
+  alone.value = std::max(alone.value, mixed);
+  alone.most = std::max(alone.most, mixed);
+  return alone;
 }
 
 }  // namespace
@@ -23,8 +23,9 @@ std::vector<Measurement> measure_sustained(DiskMoves& disk, const Sampling& samp
   const Measurement writes = sustained("nvme_write_bytes", disk.settle_writes(sampling.writes)),
                     reads = sustained("nvme_read_bytes", disk.settle_reads(sampling.reads));
   const DiskMoves::Both both = disk.settle_both(sampling.both);
-  return {reads, writes, at_most(sustained("nvme_mixed_read_bytes", both.reads), reads.value),
-          at_most(sustained("nvme_mixed_write_bytes", both.writes), writes.value)};
+  const Measurement mixed_reads = sustained("nvme_mixed_read_bytes", both.reads),
+                    mixed_writes = sustained("nvme_mixed_write_bytes", both.writes);
+  return {at_least(reads, mixed_reads.value), at_least(writes, mixed_writes.value), mixed_reads, mixed_writes};
 }
 
 std::vector<Measurement> measure_requests(DiskMoves& disk, const Sampling& sampling) {
