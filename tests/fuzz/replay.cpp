@@ -6,10 +6,9 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
+#include "files/posix_file.h"
 #include "memory/random.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -34,19 +33,17 @@ void run_damaged(const std::string& input) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc != 2) return 2;
   int inputs = 0;
-  for (int i = 1; i < argc; ++i) {
-    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
-      try {
-        std::ifstream file(entry.path(), std::ios::binary);
-        const std::string input{std::istreambuf_iterator<char>(file), {}};
-        run(input);
-        if (!input.empty()) run_damaged(input);
-        ++inputs;
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "%s: %s\n", entry.path().c_str(), error.what());
-        return 1;
-      }
+  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
+    try {
+      const std::string input = spillway::read_text_file(entry.path(), spillway::kMiB);
+      run(input);
+      if (!input.empty()) run_damaged(input);
+      ++inputs;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s: %s\n", entry.path().c_str(), error.what());
+      return 1;
     }
   }
   std::printf("%d inputs\n", inputs);

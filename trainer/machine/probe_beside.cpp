@@ -70,7 +70,7 @@ class Loads {
 // itself change from moment to moment.
 
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
-  Loads loads(pool, 4 << 20);
+  Loads loads(pool, 4 << 20);  // 64 MiB
   // With what the load's last run left in the caches, alone as beside the other: there, nobody can empty them in between.
   const auto alone = [&](void (Loads::*load)()) {
     return rate_for(sampling.pass_s / 2, [&] { return seconds_of([&] { (loads.*load)(); }); });
