@@ -38,6 +38,13 @@ void with_least(std::int64_t wanted, const F& f) {
   }
 }
 
+// What the library multiplies of a product: it takes a bias and a residual of C's type alone. Where C is fp32 and they are not,
+// they are written there before.
+ops::GemmSpec of_library(ops::GemmSpec spec) {
+  if (spec.input != spec.output) spec.has_bias = spec.has_residual = false, spec.ld_residual = 0;
+  return spec;
+}
+
 class Launcher {
  public:
   Launcher(Queue& queue, Gemm& gemm, const PassMemory& memory, const KernelCall& call)
@@ -46,7 +53,11 @@ class Launcher {
   void operator()(const kernels::Product& k) const {
     if (memory_.at(k.c) == nullptr) return;
     const bool adds = k.sum == Sum::add || (k.sum == Sum::first_writes && !memory_.first_micro_batch);
-    gemm_.run(k.spec, adds,
+    const ops::GemmSpec spec = of_library(k.spec);
+    const bool begins = spec != k.spec;
+    SPILLWAY_CHECK(!(adds && begins), "a bias or a residual that is added to sums of another type");
+    if (begins) begin_sums(k);
+    gemm_.run(spec, adds || begins,
               {.a = k.a.moves_with == ControlWord::none ? memory_.at(k.a) : fetched(k),
                .b = memory_.at(k.b),
                .bias = memory_.at(k.bias),
@@ -271,6 +282,17 @@ class Launcher {
     return to;
   }
 
+  void begin_sums(const kernels::Product& k) const {
+    const ops::GemmSpec& s = k.spec;
+    SPILLWAY_CHECK(s.ldc == s.n && (!s.has_residual || s.ld_residual == s.n), "sums that are part of a wider matrix");
+    with_type(s.input, [&]<typename T>(std::type_identity<T>) {
+      const T *bias = at<T>(k.bias), *residual = at<T>(k.residual);
+      with_pack<float>({s.n}, {bias, residual, at<float>(k.c)}, [&]<int n>(Int<n>) {
+        launch_over(s.m * s.n / n, BeginSums<T, n>{s.m * s.n / n, s.n, bias, residual, at<float>(k.c)});
+      });
+    });
+  }
+
   // --- launches ---
 
   template <typename K>
@@ -369,7 +391,7 @@ void CudaBackend::prepare(const CompiledModel& model) {
   for (const auto& code : model.code) {
     for (const CallList& list : code ? std::span(code->lists) : std::span<const CallList>()) {
       for (const KernelCall& call : list) {
-        if (const auto* product = std::get_if<kernels::Product>(&call.kernel)) gemm_.prepare(product->spec);
+        if (const auto* product = std::get_if<kernels::Product>(&call.kernel)) gemm_.prepare(of_library(product->spec));
       }
     }
   }

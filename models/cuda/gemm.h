@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "memory/error.h"
 #include "memory/types.h"
 #include "models/kernel_shapes.h"
 
@@ -25,7 +26,8 @@ class Gemm {
 
   virtual ~Gemm() = default;
   // Chooses the algorithm of a product, for good: the same one runs each time, whatever memory or alignment there is then. None
-  // splits the sum over blocks, so that bits depend on the algorithm alone. Throws Error where the library has none.
+  // splits the sum over blocks, so that bits depend on the algorithm alone. Throws Error where the library has none. A product
+  // with a bias or a residual has one type.
   virtual void prepare(const ops::GemmSpec& spec) = 0;
   // Enqueues a prepared product; C is added to where `adds`, and then there is no residual.
   virtual void run(const ops::GemmSpec& spec, bool adds, const GemmOperands& operands) = 0;
@@ -33,6 +35,12 @@ class Gemm {
   // same where this is.
   virtual std::string identity() const = 0;
 };
+
+// What the library refuses, and so every Gemm.
+inline void check_types(const ops::GemmSpec& spec) {
+  SPILLWAY_CHECK(spec.input == spec.output || !(spec.has_bias || spec.has_residual),
+                 "a product in {} with a bias or a residual in {}", name_of(spec.output), name_of(spec.input));
+}
 
 struct GemmOptions {
   // The identity() of the run that goes on: each of its products gets the algorithm that it had, which the library has to take

@@ -168,7 +168,7 @@ class CublasLtGemm final : public Gemm {
     of.a = turns_a ? layout(spec.input, spec.k, spec.m, spec.lda) : layout(spec.input, spec.m, spec.k, spec.lda);
     of.b = turns_b ? layout(spec.input, spec.n, spec.k, spec.ldb) : layout(spec.input, spec.k, spec.n, spec.ldb);
     of.c = layout(spec.output, spec.m, spec.n, spec.ldc);
-    SPILLWAY_CHECK(!spec.has_residual || spec.input == spec.output, "a residual of another type than the product's");
+    check_types(spec);
     of.added = layout(spec.output, spec.m, spec.n, spec.has_residual ? spec.ld_residual : spec.ldc);
     const PinnedProduct* pinned = pinned_ ? pinned_->find(spec, adds) : nullptr;
     of.algorithm = pinned != nullptr ? validated(of, *pinned) : chosen(of);

@@ -127,6 +127,27 @@ struct Scale {
   }
 };
 
+// sums = residual + bias, where they are, in fp32: a product is then added.
+template <typename T, int n>
+struct BeginSums {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t packs = 0, columns = 0;
+  const T *bias = nullptr, *residual = nullptr;
+  float* sums = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i >= packs) return;
+    Floats<n> sum{};
+    if (residual != nullptr) sum = load_floats<T, n>(gpu, residual + i * n);
+    if (bias != nullptr) {
+      const auto added = load_floats<T, n>(gpu, bias + i * n % columns);
+      for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
+    }
+    store_floats<float, n>(gpu, sums + i * n, sum);
+  }
+};
+
 // One row from where a word of the device says.
 template <typename T>
 struct CopyMoving {

@@ -92,7 +92,8 @@ struct Rotate {
 // their weights: partial [ceil(n / kRopeRows), 2 D], of queries and then of keys.
 template <typename T, int n>
 struct RotateBackward {
-  static constexpr int kThreads = 256;
+  // The compiler would sooner spill than do with fewer blocks.
+  static constexpr int kThreads = 256, kBlocks = n == kWidest<float> ? 3 : 0;
   RopeArguments<T, n> of;
   const T* qkv = nullptr;
   T* dqkv = nullptr;

@@ -16,7 +16,10 @@ namespace spillway::simt {
 class HostGemm final : public cuda::Gemm {
  public:
   explicit HostGemm(Queue& queue) : queue_(queue) {}
-  void prepare(const ops::GemmSpec& spec) override { prepared_.push_back(spec); }
+  void prepare(const ops::GemmSpec& spec) override {
+    cuda::check_types(spec);
+    prepared_.push_back(spec);
+  }
   void run(const ops::GemmSpec& spec, bool adds, const cuda::GemmOperands& operands) override {
     SPILLWAY_CHECK(std::ranges::find(prepared_, spec) != prepared_.end(), "a product that was not prepared");
     queue_.enqueue([spec, adds, operands] { multiply(spec, adds, there(operands)); });

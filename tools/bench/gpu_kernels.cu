@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <random>
 #include <vector>
 
 #include "models/cuda/cuda_backend.cuh"
@@ -26,16 +28,32 @@ class Memory {
   ~Memory() {
     for (void* block : blocks_) cudaFree(block);
   }
-  // Small numbers of both signs in every format.
+  // Filled with random numbers, small in every format and of both signs: of constant ones products are faster than of a model's,
+  // as they draw less power.
   std::byte* get(Bytes bytes) {
-    void* block = nullptr;
+    std::byte* block = nullptr;
     check(cudaMalloc(&block, static_cast<std::size_t>(std::max<Bytes>(bytes, 16))), "cudaMalloc");
-    check(cudaMemset(block, 0x3c, static_cast<std::size_t>(bytes)), "cudaMemset");
     blocks_.push_back(block);
-    return static_cast<std::byte*>(block);
+    fill(block, bytes);
+    return block;
   }
 
  private:
+  static void fill(std::byte* block, Bytes bytes) {
+    static const std::vector<std::uint16_t> pattern = [] {
+      std::vector<std::uint16_t> numbers(1 << 20);
+      std::mt19937 random(1);
+      // As bfloat16, and as the upper half of a float: magnitudes from 2^-7 to 2^-3.
+      for (std::uint16_t& number : numbers) number = static_cast<std::uint16_t>((random() & 0x81ff) | 0x3c00);
+      return numbers;
+    }();
+    const auto size = static_cast<Bytes>(pattern.size() * sizeof(pattern[0]));
+    for (Bytes at = 0; at < bytes; at += size) {
+      check(cudaMemcpy(block + at, pattern.data(), static_cast<std::size_t>(std::min(size, bytes - at)), cudaMemcpyHostToDevice),
+            "cudaMemcpy");
+    }
+  }
+
   std::vector<void*> blocks_;
 };
 
@@ -104,10 +122,11 @@ class Bench {
     for (const std::int64_t D : {64, 128}) {
       const ops::AttentionShape shape{
           .sequences = 1, .queries = 8192, .keys = 8192, .heads = 4096 / D, .kv_heads = 1024 / D, .head_dim = D, .scale = 0.1f};
-      const Rows wide{value(), H}, narrow{value(), 1024};
-      run(fmt::format("attend_d{}", D), Attend{type, shape, false, wide, narrow, narrow, wide, value()});
+      const auto wide = [&] { return Rows{value(), H}; };
+      const auto narrow = [&] { return Rows{value(), 1024}; };
+      run(fmt::format("attend_d{}", D), Attend{type, shape, false, wide(), narrow(), narrow(), wide(), value()});
       run(fmt::format("attend_backward_d{}", D),
-          AttendBackward{type, shape, wide, narrow, narrow, wide, wide, wide, narrow, narrow, value()});
+          AttendBackward{type, shape, wide(), narrow(), narrow(), wide(), wide(), wide(), narrow(), narrow(), value()});
     }
     run_product("gemm_forward", ops::linear_forward(type, n, H, I), false);
     run_product("gemm_forward_residual", ops::linear_forward(type, n, I, H, ops::Epilogue::residual), false);
@@ -222,6 +241,14 @@ class Bench {
       if (at == nullptr) at = memory.get(operand.reach);
     }
     values.back() = memory.get(scratch_bytes(kernel));
+    if (const auto* look_up = std::get_if<kernels::LookUp>(&kernel)) {
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(look_up->rows));
+      std::mt19937 random(1);
+      for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(look_up->vocabulary));
+      check(cudaMemcpy(values[static_cast<std::size_t>(look_up->tokens.index)], tokens.data(),
+                       tokens.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+            "cudaMemcpy");
+    }
     const CallList list{{.kernel = kernel, .scratch = {.space = Space::value, .index = values_}}};
     CudaBackend backend(queue_, *gemm_);
     const PassMemory there{.values = values,
@@ -252,6 +279,7 @@ class Bench {
 }  // namespace spillway::cuda
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what was measured before a failure is seen
   spillway::cuda::Bench bench;
   bench.kernels();
   bench.optimizer();
