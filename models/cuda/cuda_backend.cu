@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <initializer_list>
+#include <limits>
 #include <type_traits>
 
 #include "memory/error.h"
@@ -79,7 +80,8 @@ class Launcher {
   void operator()(const kernels::Rotate& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       const T *q_weight = at<T>(k.q_weight), *k_weight = at<T>(k.k_weight);
-      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.qk), q_weight, k_weight}, [&]<int n>(Int<n>) {
+      const float *cosine = base<float>(k.cosine), *sine = base<float>(k.sine);
+      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.qk), q_weight, k_weight, cosine, sine}, [&]<int n>(Int<n>) {
         Rotate<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .qk = at<T>(k.qk)};
         launch(queue_, {blocks_for(k.shape.n * (k.shape.heads + k.shape.kv_heads), kernel.kThreads / kernel.of.lanes)}, kernel);
       });
@@ -88,7 +90,9 @@ class Launcher {
   void operator()(const kernels::RotateBackward& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       const T *q_weight = at<T>(k.q_weight), *k_weight = at<T>(k.k_weight);
-      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.dqkv), q_weight, k_weight}, [&]<int n>(Int<n>) {
+      const float *cosine = base<float>(k.cosine), *sine = base<float>(k.sine);
+      const std::initializer_list<const void*> places{at<T>(k.qkv), at<T>(k.dqkv), q_weight, k_weight, cosine, sine};
+      with_pack<T>({k.shape.dimension / 2}, places, [&]<int n>(Int<n>) {
         RotateBackward<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .dqkv = at<T>(k.dqkv), .partial = floats(scratch_)};
         const std::int64_t blocks = blocks_for(k.shape.n, kRopeRows), D = k.shape.dimension;
         const bool has_norms = kernel.of.q_weight != nullptr;
@@ -286,10 +290,12 @@ class Launcher {
     const ops::GemmSpec& s = k.spec;
     SPILLWAY_CHECK(s.ldc == s.n && (!s.has_residual || s.ld_residual == s.n), "sums that are part of a wider matrix");
     with_type(s.input, [&]<typename T>(std::type_identity<T>) {
-      const T *bias = at<T>(k.bias), *residual = at<T>(k.residual);
-      with_pack<float>({s.n}, {bias, residual, at<float>(k.c)}, [&]<int n>(Int<n>) {
-        launch_over(s.m * s.n / n, BeginSums<T, n>{s.m * s.n / n, s.n, bias, residual, at<float>(k.c)});
-      });
+      if constexpr (!std::is_same_v<T, float>) {
+        const T *bias = at<T>(k.bias), *residual = at<T>(k.residual);
+        with_pack<float>({s.n}, {bias, residual, at<float>(k.c)}, [&]<int n>(Int<n>) {
+          launch_over(s.m * s.n / n, BeginSums<T, n>{s.m * s.n / n, s.n, bias, residual, at<float>(k.c)});
+        });
+      }
     });
   }
 
@@ -376,6 +382,8 @@ class Launcher {
   RopeArguments<T, n> rope(const auto& k) const {
     const auto lanes = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(blocks_for(k.shape.dimension / 2, n))));
     SPILLWAY_CHECK(lanes <= 32, "rotary positions of heads of {}", k.shape.dimension);
+    SPILLWAY_CHECK(k.shape.n * (k.shape.heads + 2 * k.shape.kv_heads) <= std::numeric_limits<int>::max(),
+                   "rotary positions of {} rows of {} heads", k.shape.n, k.shape.heads + 2 * k.shape.kv_heads);
     return {k.shape, lanes, moving<float>(k.cosine), moving<float>(k.sine), at<T>(k.q_weight), at<T>(k.k_weight)};
   }
 

@@ -29,6 +29,7 @@ template <typename T, int n>
 struct LossTile {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
   static constexpr std::int64_t kShared = 2 * kWarps * sizeof(float);
+  static constexpr float kLog2E = 1.44269504f;
   ops::VocabularyTile tile;
   bool begins = false;
   float cap = 0;
@@ -45,14 +46,14 @@ struct LossTile {
         for (int i = 0; i < n; ++i) x.x[i] = to_float(from_float<T>(cap * tanhf(x.x[i] / cap)));
         store_floats<T, n>(gpu, logits + row * tile.rows + j, x);
       }
-      float most = x.x[0];
-      for (int i = 1; i < n; ++i) most = most > x.x[i] ? most : x.x[i];
-      RunningSum pack{most, 0.0f};
+      float most = mine.maximum;
+      for (int i = 0; i < n; ++i) most = most > x.x[i] ? most : x.x[i];
+      mine = {most, mine.sum * gpu.exp2((mine.maximum - most) * kLog2E)};
+      for (int i = 0; i < n; ++i) mine.sum += gpu.exp2((x.x[i] - most) * kLog2E);
+      if (target < j || target >= j + n) continue;
       for (int i = 0; i < n; ++i) {
-        pack.sum += expf(x.x[i] - most);
         if (j + i == target) gpu.store(target_logit + row, x.x[i]);
       }
-      mine = RunningSum::joined(mine, pack);
     }
     for (int mask = 16; mask > 0; mask /= 2)
       mine = RunningSum::joined(mine, {gpu.shuffle_xor(mine.maximum, mask), gpu.shuffle_xor(mine.sum, mask)});

@@ -8,7 +8,7 @@
 
 namespace spillway::cuda {
 
-inline constexpr std::int64_t kNormRows = 32, kRopeRows = 16, kSummedRows = 256;  // of a block
+inline constexpr int kNormRows = 16, kRopeRows = 16, kSummedRows = 256;  // of a block
 
 constexpr std::int64_t blocks_for(std::int64_t items, std::int64_t each) { return (items + each - 1) / each; }
 

@@ -24,16 +24,18 @@ struct RopeArguments {
   Moving<float> cosine, sine;
   const T *q_weight = nullptr, *k_weight = nullptr;
 
-  SPILLWAY_GPU std::int64_t heads() const { return shape.heads + shape.kv_heads; }
-  SPILLWAY_GPU bool is_query(std::int64_t item) const { return item % heads() < shape.heads; }
+  // All rows have fewer heads than 32 bits count: divisions of 64 would take longer than the memory.
+  SPILLWAY_GPU int heads() const { return static_cast<int>(shape.heads + shape.kv_heads); }
+  SPILLWAY_GPU int items() const { return static_cast<int>(shape.n) * heads(); }
+  SPILLWAY_GPU bool is_query(int item) const { return item % heads() < shape.heads; }
   // Of the head `item % heads()` of row `item / heads()`, in rows of so many heads.
-  SPILLWAY_GPU std::int64_t place(std::int64_t item, std::int64_t heads_of_row) const {
+  SPILLWAY_GPU std::int64_t place(int item, int heads_of_row) const {
     return (item / heads() * heads_of_row + item % heads()) * shape.dimension;
   }
   SPILLWAY_GPU Halves<n> load(const Gpu& gpu, const T* head, std::int64_t j) const {
     return {load_floats<T, n>(gpu, head + j), load_floats<T, n>(gpu, head + shape.dimension / 2 + j)};
   }
-  SPILLWAY_GPU Halves<n> load_weight(const Gpu& gpu, std::int64_t item, std::int64_t j) const {
+  SPILLWAY_GPU Halves<n> load_weight(const Gpu& gpu, int item, std::int64_t j) const {
     Halves<n> weight = load(gpu, is_query(item) ? q_weight : k_weight, j);
     for (int i = 0; i < n; ++i) weight.a.x[i] += shape.offset, weight.b.x[i] += shape.offset;
     return weight;
@@ -42,10 +44,11 @@ struct RopeArguments {
     store_floats<T, n>(gpu, head + j, x.a), store_floats<T, n>(gpu, head + shape.dimension / 2 + j, x.b);
   }
   // By the angles of the row's position, or back.
-  SPILLWAY_GPU void rotate(const Gpu& gpu, Halves<n>& x, std::int64_t item, std::int64_t j, float direction) const {
-    const std::int64_t angle = item / heads() % shape.sequence * (shape.dimension / 2) + j;
+  SPILLWAY_GPU void rotate(const Gpu& gpu, Halves<n>& x, int item, std::int64_t j, float direction) const {
+    const std::int64_t angle = item / heads() % static_cast<int>(shape.sequence) * (shape.dimension / 2) + j;
+    const auto cosines = load_sums<n>(gpu, cosine.at(gpu) + angle), sines = load_sums<n>(gpu, sine.at(gpu) + angle);
     for (int i = 0; i < n; ++i) {
-      const float c = gpu.load(cosine.at(gpu) + angle + i), s = direction * gpu.load(sine.at(gpu) + angle + i);
+      const float c = cosines.x[i], s = direction * sines.x[i];
       const float a = x.a.x[i], b = x.b.x[i];
       x.a.x[i] = a * c - b * s, x.b.x[i] = b * c + a * s;
     }
@@ -70,11 +73,11 @@ struct Rotate {
   T* qk = nullptr;
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
-    const std::int64_t item = gpu.block() * (kThreads / of.lanes) + gpu.thread() / of.lanes;
+    const int item = static_cast<int>(gpu.block()) * (kThreads / of.lanes) + gpu.thread() / of.lanes;
     const std::int64_t j = gpu.thread() % of.lanes * n;
-    const bool is_there = item < of.shape.n * of.heads() && j < of.shape.dimension / 2;
+    const bool is_there = item < of.items() && j < of.shape.dimension / 2;
     Halves<n> x{};
-    if (is_there) x = of.load(gpu, qkv + of.place(item, of.heads() + of.shape.kv_heads), j);
+    if (is_there) x = of.load(gpu, qkv + of.place(item, of.heads() + static_cast<int>(of.shape.kv_heads)), j);
     if (of.q_weight != nullptr) {
       const float rstd = of.rstd(gpu, x);
       if (is_there) {
@@ -104,14 +107,15 @@ struct RotateBackward {
   }
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
-    const std::int64_t D = of.shape.dimension, width = of.heads() + of.shape.kv_heads, groups = kThreads / of.lanes;
-    const std::int64_t group = gpu.thread() / of.lanes, j = gpu.thread() % of.lanes * n;
-    const std::int64_t last = (gpu.block() + 1) * kRopeRows < of.shape.n ? (gpu.block() + 1) * kRopeRows : of.shape.n;
-    const std::int64_t first = gpu.block() * kRopeRows * of.heads(), end = last * of.heads();
+    const std::int64_t D = of.shape.dimension, j = gpu.thread() % of.lanes * n;
+    const int width = of.heads() + static_cast<int>(of.shape.kv_heads), groups = kThreads / of.lanes;
+    const int group = gpu.thread() / of.lanes;
+    const int first = static_cast<int>(gpu.block() * kRopeRows) * of.heads(), whole = first + kRopeRows * of.heads();
+    const int end = whole < of.items() ? whole : of.items();
     Halves<n> dq{}, dk{};
     // All groups go round as often: lanes of one warp add up together.
-    for (std::int64_t base = first; base < end; base += groups) {
-      const std::int64_t item = base + group;
+    for (int base = first; base < end; base += groups) {
+      const int item = base + group;
       const bool is_there = item < end && j < D / 2;
       Halves<n> dy{};
       if (is_there) {
