@@ -132,7 +132,7 @@ struct AttendBackwardKeys {
       if (gpu.thread() >= kQueries) return;
       const int t = query + gpu.thread();
       // Queries that are not there have no weight.
-      lse = t < sight.queries ? gpu.load(of.lse + row + t) * Scores::kLog2E : INFINITY;
+      lse = t < sight.queries ? gpu.load(of.lse + row + t) * kLog2E : INFINITY;
       if constexpr (wants_dk) delta = t < sight.queries ? gpu.load(of.delta + row + t) : 0.0f;
       first = sight.first(gpu, t);
     }
@@ -278,7 +278,7 @@ struct AttendBackwardQueries {
         const int t = first_query + 8 * half + gpu.lane() / 4;
         first_of[half] = sight.first(gpu, t);
         // Queries that are not there have no weight.
-        lse[half] = t < sight.queries ? gpu.load(of.lse + row + t) * Scores::kLog2E : INFINITY;
+        lse[half] = t < sight.queries ? gpu.load(of.lse + row + t) * kLog2E : INFINITY;
         delta[half] = t < sight.queries ? gpu.load(of.delta + row + t) : 0.0f;
       }
     }

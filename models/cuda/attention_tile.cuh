@@ -89,7 +89,7 @@ struct QueryTile {
 struct Scores {
   float to_log2, inner;  // inner: what a capped score's tanh takes; 0: there is no cap
 
-  static constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+  static constexpr float kLn2 = 0.693147181f;
   SPILLWAY_GPU explicit Scores(const ops::AttentionShape& shape)
       : to_log2((shape.softcap > 0 ? shape.softcap : shape.scale) * kLog2E),
         inner(shape.softcap > 0 ? shape.scale / shape.softcap : 0.0f) {}

@@ -29,7 +29,6 @@ template <typename T, int n>
 struct LossTile {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
   static constexpr std::int64_t kShared = 2 * kWarps * sizeof(float);
-  static constexpr float kLog2E = 1.44269504f;
   ops::VocabularyTile tile;
   bool begins = false;
   float cap = 0;

@@ -9,6 +9,9 @@
 
 namespace spillway::cuda {
 
+// What exponents of e are multiplied by for a power of two.
+inline constexpr float kLog2E = 1.44269504f;
+
 // Moved by one instruction.
 template <typename T, int n>
 struct alignas(sizeof(T) * n) Pack {
