@@ -2,6 +2,7 @@
 // Not here: what rests where (plan.h), when it moves (passes/residency.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +57,10 @@ inline Lane lane_between(Tier from, Tier to) {
     if (link.below == from && link.above == to) return link.up;
   }
   SPILLWAY_CHECK(false, "no link joins {} and {}", name_of(from), name_of(to));
+}
+// Whether a lane moves bytes towards the device.
+constexpr bool is_upward(Lane lane) {
+  return std::ranges::any_of(kLinks, [lane](const Link& link) { return link.up == lane; });
 }
 
 }  // namespace spillway

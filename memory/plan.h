@@ -80,7 +80,16 @@ enum class OpKind : std::uint8_t {
 //                    them, while the state at rest stays
 enum class Index : std::uint8_t { none, rows };
 
-// Turns of a step, by what they are. A step of one turn has one that is both the first and the last.
+// Turns of a step, by what they are. A step of one turn has one that is both the first and the last. An operation names those
+// that it is in, a run says which it is going through (Run::set_of), and passes over what is not in it (LaneRunner::skipped):
+//
+//   in                           of a step                        a run for itself   for example
+//   kEveryTurn                   each turn                        -                  passes, and moves for them alone
+//   kWaitingUpdates              the first, if gradients wait     flush              their updates, moves of low, m and v
+//   kAlways                      each turn                        flush              what is fetched for both: a weight
+//   kAfterFirst                  all but the first                -                  reads of sums of the turn before
+//   kLastTurn                    the last                         -                  gradient_finish, norm, updates of this step
+//   kFirstTurn | kCommitAlone    the first                        commit alone       the commit
 using TurnSet = std::uint8_t;
 inline constexpr TurnSet kWaitingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
 inline constexpr TurnSet kFirstTurn = 2 | kWaitingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
@@ -114,10 +123,10 @@ enum class Role : std::uint8_t {
   state,
   sum,                // fp32: of a block's gradient, or of rows'
   addend,             // what is added to it
-  waiting,            // a block's gradient as it waits for its update
+  waiting,            // a block's gradient as its update takes it, which may wait for that; in compact form it is rounded
   squares,            // sums of them: of a block, or of all
   open_squares,       // of the block whose updates take its squares: open nodes of its tree
-  loss,               // of the step, without which no update begins
+  loss,               // of the step, without which no update begins: a wait; what it said is in the step's control block
   factor,             // the norm and the clip factor
   touched,            // TouchedRow: of a step
   touched_gradients,  // [N, row_elements]: of these rows, as they wait for their update
@@ -127,8 +136,8 @@ enum class Role : std::uint8_t {
 };
 inline constexpr int kRoles = static_cast<int>(Role::looked_up) + 1;
 
-// Which version of state on NVMe an operand means: that before this step's update, or that after it. In which slot each is, the
-// run says (Run::slot_before_in, slot_after_in).
+// Which version of state on NVMe an operand means: that before the updates of this program, its own step's or those that waited,
+// or that after them. In which slot each is, the run says (Run::slot_before_in, slot_after_in).
 enum class Version : std::uint8_t { before, after };
 
 struct Operand {
@@ -181,8 +190,9 @@ struct Op : OpHead {
   Waits waits{};
 };
 
-// Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate.
-constexpr bool applies_step_before(const OpHead& op) { return op.when == kWaitingUpdates; }
+// Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate. Whether
+// it has something to do in a run, `when` says.
+constexpr bool applies_waiting_step(const OpHead& op) { return op.when == kWaitingUpdates; }
 
 struct Program {
   Program() = default;
@@ -239,7 +249,7 @@ struct Choices {
   std::vector<Deferred> deferred;       // empty: none
   std::vector<Saved> saved;             // a unit
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
-  std::vector<Tier> spill;              // a unit: where what it spills goes; empty: nvme
+  std::vector<Tier> spill;              // a unit: where what it spills goes; empty, as in a chain without a host: nvme
 
   bool operator==(const Choices&) const = default;
 };

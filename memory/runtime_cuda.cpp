@@ -139,10 +139,15 @@ class CudaStream final : public Stream {
   StreamHandle handle_;
 };
 
-std::string locked_memory_limit() {
+// What may have kept so many bytes from being pinned.
+std::string what_binds(Bytes bytes) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "not known";
-  return limit.rlim_cur == RLIM_INFINITY ? "none" : fmt::format("{} bytes", limit.rlim_cur);
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY) {
+    return "Locked memory has no limit here: the machine has no more to pin.";
+  }
+  return fmt::format("The limit of locked memory is {} bytes: where that is what binds, `ulimit -l {}` raises it, or memlock in "
+                     "/etc/security/limits.conf.",
+                     limit.rlim_cur, (bytes + kKiB - 1) / kKiB);
 }
 
 // Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes.
@@ -154,9 +159,7 @@ class PinnedMemory {
     if (error == cudaSuccess) return;
     cudaGetLastError();  // it is sticky until read
     throw BudgetError(fmt::format("{}: cudaHostRegister of {} bytes of host memory failed: {}", name, bytes, reason(error)),
-                      fmt::format("Give a smaller --host-memory. The limit of locked memory is {}: where that is what binds, "
-                                  "`ulimit -l {}` raises it, or memlock in /etc/security/limits.conf.",
-                                  locked_memory_limit(), (bytes + kKiB - 1) / kKiB));
+                      "Give a smaller --host-memory. " + what_binds(bytes));
   }
   ~PinnedMemory() {
     if (arena_.data() != nullptr) log(cudaHostUnregister(arena_.data()), "cudaHostUnregister");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "memory/names.h"
@@ -27,36 +28,36 @@ struct Names<DType> {
 
 // Where bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused (design: the CPU as a device).
 enum class Tier : std::uint8_t { device, host, nvme };
-inline constexpr int kTiers = 3;
 template <>
 struct Names<Tier> {
   static constexpr Named<Tier> all[] = {{"device", Tier::device}, {"host", Tier::host}, {"nvme", Tier::nvme}};
 };
+inline constexpr int kTiers = std::size(Names<Tier>::all);
 
 // Whether bytes there have an address.
 constexpr bool in_memory(Tier tier) { return tier != Tier::nvme; }
 
 // What bytes are for.
 enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
-inline constexpr int kCategories = 5;
 template <>
 struct Names<Category> {
-  static constexpr Named<Category> all[kCategories] = {{"parameters", Category::parameters},
+  static constexpr Named<Category> all[] = {{"parameters", Category::parameters},
                                                        {"optimizer", Category::optimizer},
                                                        {"gradients", Category::gradients},
                                                        {"activations", Category::activations},
                                                        {"staging", Category::staging}};
 };
+inline constexpr int kCategories = std::size(Names<Category>::all);
 
 // A resource that runs one operation at a time, in the order of the plan.
 enum class Lane : std::uint8_t { compute, upload, download, nvme_read, nvme_write, update, network, commit };
-inline constexpr int kLanes = 8;
 template <>
 struct Names<Lane> {
-  static constexpr Named<Lane> all[kLanes] = {
+  static constexpr Named<Lane> all[] = {
       {"compute", Lane::compute},       {"upload", Lane::upload}, {"download", Lane::download}, {"nvme_read", Lane::nvme_read},
       {"nvme_write", Lane::nvme_write}, {"update", Lane::update}, {"network", Lane::network},   {"commit", Lane::commit}};
 };
+inline constexpr int kLanes = std::size(Names<Lane>::all);
 
 // Which move bytes from or to a drive, and between a device and its host.
 constexpr bool is_drive(Lane lane) { return lane == Lane::nvme_read || lane == Lane::nvme_write; }

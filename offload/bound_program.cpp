@@ -39,9 +39,10 @@ BoundMove bound_move(const Plan& plan, const Program& program, const TierMemory&
     const Operand &from = op.operands[i], &to = op.operands[i + 1];
     SPILLWAY_CHECK(from.role == Role::from && to.role == Role::to && from.bytes == to.bytes, "{} bytes move to {}", from.bytes,
                    to.bytes);
-    if (op.lane == Lane::nvme_read) {
+    const auto is_stored = [&](const Operand& operand) { return !in_memory(buffer_of(plan, program, operand.buffer).tier); };
+    if (is_stored(from)) {
       bound.segments.push_back(segment_of(plan, program, memory, from, to));
-    } else if (op.lane == Lane::nvme_write) {
+    } else if (is_stored(to)) {
       bound.segments.push_back(segment_of(plan, program, memory, to, from));
     } else {
       bound.copies.push_back({handle_of(plan, program, memory, to), handle_of(plan, program, memory, from), from.bytes});

@@ -49,7 +49,7 @@ Generation Committer::resume() {
       std::ranges::fill(extents_.known(index, known), std::uint8_t{1});
     };
     take_hashes(array.slot);
-    if (home.tier == Tier::nvme) {
+    if (!in_memory(home.tier)) {
       // What the other slot holds is nobody's; it is written before it is read.
       std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
       slot = array.slot;
@@ -122,7 +122,7 @@ void Committer::copy_state(int copy) {
   for (int index = 0; index < static_cast<int>(record_.arrays.size()); ++index) {
     const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
     const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];
-    if (tier_of(buffer) == Tier::nvme) continue;
+    if (!in_memory(tier_of(buffer))) continue;
     const Bytes most = at_a_time(index);
     for (Bytes at = 0; at < array.bytes; at += most) {
       const Bytes bytes = std::min(most, array.bytes - at);

@@ -37,7 +37,8 @@ class Committer {
   Generation resume();
   // Returns when the state is durable; waits until its step is acknowledged, or drops it at the end.
   void commit(const Generation& state);
-  // From another thread: the caller has booked all steps up to this one, which may become durable.
+  // From another thread: the caller has come back after it was given this step, and so has made use of all up to it; they may
+  // become durable.
   void acknowledge(std::int64_t step);
   void end();  // nothing more will be acknowledged
 

@@ -24,7 +24,7 @@ DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
                          .bytes = graph.blocks[block].elements * of.each()};
       SPILLWAY_CHECK(array.bytes % kExtentAlignment == 0, "{} has {} bytes", array.name, array.bytes);
       array.extent_bytes = kLongestExtent * of.each();
-      if (buffer.tier == Tier::nvme) array.begin = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
+      if (!in_memory(buffer.tier)) array.begin = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
       state.array_of_buffer[static_cast<std::size_t>(of.buffer)] = static_cast<int>(state.arrays.size());
       state.buffer.push_back(of.buffer);
       state.arrays.push_back(std::move(array));

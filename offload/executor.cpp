@@ -55,8 +55,7 @@ struct Executor::Impl {
       if (given.durability->from) generations.begin_with(committer->resume());
     }
     runner.emplace(operations,
-                   LaneRunner::Around{.readers = readers ? &*readers : nullptr,
-                                      .writers = writers ? &*writers : nullptr,
+                   LaneRunner::Around{.channels = channels(),
                                       .extents = extents.get(),
                                       .committer = committer ? &*committer : nullptr,
                                       .updates_held = &updates_held,
@@ -64,6 +63,13 @@ struct Executor::Impl {
                                       .chain = plan.choices.chain},
                    std::max({plan.step.ops.size() * static_cast<std::size_t>(shown_turns(turns_of(plan.choices))),
                              plan.evaluate.ops.size()}));
+  }
+
+  std::array<StoreChannel*, kLanes> channels() {
+    std::array<StoreChannel*, kLanes> of{};
+    if (readers) of[static_cast<std::size_t>(Lane::nvme_read)] = &*readers;
+    if (writers) of[static_cast<std::size_t>(Lane::nvme_write)] = &*writers;
+    return of;
   }
 
   void fill_constants() {
@@ -83,8 +89,8 @@ struct Executor::Impl {
     memory.copy_in(Tier::device, operations.targets_offset(token_set, micro_batch), std::as_bytes(targets));
   }
 
-  // Its caller has booked what wait() returned before. Not done by what runs beside steps, evaluation and flush(): what they give
-  // may be booked with the step.
+  // Its caller has come back, and so has made use of what wait() returned before. Not done by what runs beside steps, evaluation
+  // and flush(): what they give may be written down together with the step.
   void acknowledge() {
     if (committer) committer->acknowledge(returned_step);
   }
@@ -97,7 +103,7 @@ struct Executor::Impl {
     Run& run = runner->next();
     run.step = &steps[static_cast<std::size_t>(next_of_steps++) % steps.size()];
     run.step->begin(settings);
-    run.step_before = nullptr;
+    run.waiting_step = nullptr;
     run.evaluates = false;
     run.turns = 1, run.update_turn = 0;
     run.alone = 0;
@@ -117,14 +123,14 @@ struct Executor::Impl {
 
   Run& next_step(const StepSettings& settings) {
     Run& run = next_run(settings);
-    run.step_before = step_before;
+    run.waiting_step = waiting_step;
     go_through_turns(run);
     // Its commit lies between the updates that waited and its own.
-    if (step_before != nullptr && defers_all(plan.choices)) run.after = generations.next(step_before->settings.adamw.step);
+    if (waiting_step != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting_step->settings.adamw.step);
     run.commit = generations.take_due(holds.load() > 0);
     if (!defers_all(plan.choices)) run.after = generations.next(settings.adamw.step);
     run.token_set = run.index;
-    if (defers_any(plan.choices)) step_before = run.step;
+    if (defers_any(plan.choices)) waiting_step = run.step;
     return run;
   }
 
@@ -203,7 +209,7 @@ struct Executor::Impl {
   // Of the two steps that may be under way, and of the one before whose gradients the older of them applies.
   std::array<StepControl, 3> steps;
   std::int64_t next_of_steps = 0;
-  StepControl* step_before = nullptr;  // the step whose gradients have not been applied; null: there is none
+  StepControl* waiting_step = nullptr;  // the step whose gradients have not been applied; null: there is none
 
   std::optional<LaneRunner> runner;  // last: its threads end before what they use
 };
@@ -238,8 +244,7 @@ StepOutcome Executor::wait() {
   if (speculated && !run->step->is_stopped() && run->step->grad_norm > 0) {
     const double factor = impl.operations.clip_factor();
     if (factor < 1) {
-      outcome.nvme_read_bytes = run->nvme_read_bytes;
-      outcome.nvme_written_bytes = run->nvme_written_bytes;
+      outcome.moved = run->moved;
       run = &impl.run_again(*run, factor);
     }
   }
@@ -252,14 +257,13 @@ StepOutcome Executor::wait() {
   if (step.is_stopped()) {
     const bool waits = defers_all(impl.plan.choices);
     impl.generations.roll_back(waits ? run->after : run->before);
-    impl.step_before = nullptr;
+    impl.waiting_step = nullptr;
     outcome.state_intact = waits || speculated || !step.updates_began.load();
   }
   const double ended_s = impl.end_of(*run);
   outcome.seconds = ended_s - std::max(impl.last_end_s, run->submitted_s);
   impl.last_end_s = ended_s;
-  outcome.nvme_read_bytes += run->nvme_read_bytes;
-  outcome.nvme_written_bytes += run->nvme_written_bytes;
+  for (int lane = 0; lane < kLanes; ++lane) outcome.moved[lane] += run->moved[lane];
   outcome.peak = impl.runner->peak();
   outcome.timeline = impl.timeline_of(*run);
   return outcome;
@@ -268,10 +272,10 @@ StepOutcome Executor::wait() {
 void Executor::flush() {
   Impl& impl = *impl_;
   impl.runner->check_idle("flush");
-  if (impl.step_before == nullptr) return;
+  if (impl.waiting_step == nullptr) return;
   Run& run = impl.next_alone(kFlush);
-  run.step_before = std::exchange(impl.step_before, nullptr);
-  run.after = impl.generations.next(run.step_before->settings.adamw.step);
+  run.waiting_step = std::exchange(impl.waiting_step, nullptr);
+  run.after = impl.generations.next(run.waiting_step->settings.adamw.step);
   impl.runner->begin(run, impl.bound_step);
   impl.runner->wait_for_oldest();
 }
@@ -279,7 +283,7 @@ void Executor::flush() {
 StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
   impl.runner->check_idle("holding the state");
-  SPILLWAY_CHECK(impl.step_before == nullptr, "the state after step {} cannot be held: an update is waiting", step);
+  SPILLWAY_CHECK(impl.waiting_step == nullptr, "the state after step {} cannot be held: an update is waiting", step);
   const std::span<const std::byte> arena = impl.memory.device();
   if (!impl.committer) return StateHold(impl.updates_held, impl.plan, arena);
   impl.returned_step = std::max(impl.returned_step, step);
@@ -351,7 +355,7 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
 
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
   impl_->runner->check_idle("reading state");
-  SPILLWAY_CHECK(impl_->step_before == nullptr, "reading state with an update waiting");
+  SPILLWAY_CHECK(impl_->waiting_step == nullptr, "reading state with an update waiting");
   const StateRange range = range_of(impl_->plan, block, kind, begin, data.size());
   if (in_memory(range.buffer->tier)) {
     impl_->memory.copy_out(range.buffer->tier, range.buffer->offset + range.begin, data);

@@ -57,7 +57,7 @@ struct StepOutcome {
   std::string stopped;                      // not empty: the loss or a gradient was not finite; nothing of it was applied...
   bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
   double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
-  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;  // by this step's operations, however steps overlap
+  std::array<Bytes, kLanes> moved{};        // bytes, by the lanes of this step's operations, however steps overlap
   std::array<Bytes, kTiers> peak{};         // highest byte touched on each tier so far
   Timeline timeline;
 };
@@ -78,7 +78,7 @@ class Executor {
   // below, and nothing has begun.
   void submit(const StepSettings& settings, const FillTokens& fill);
   // Returns when the oldest step under way is complete (its writes, too, are with the device). Throws what a lane threw; then
-  // nothing more runs. Where the plan defers the update, that of this step has not run yet.
+  // nothing more runs. Where the plan defers the update, that of this step is in the next one's run, and may not be complete.
   StepOutcome wait();
 
   // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no

@@ -29,11 +29,11 @@ class Generations {
 
   const Generation& present() const noexcept { return present_; }
   // That of a store which is gone on with.
-  void begin_with(const Generation& durable) noexcept { present_ = durable_ = durable; }
+  void begin_with(const Generation& durable) noexcept { present_ = durable_or_due_ = durable; }
 
   // Of a run whose updates leave the state after `step`: where they write it.
   Generation next(std::int64_t step) noexcept {
-    const bool stays = !two_slots_ || (interval_ > 0 && present_.slot != durable_.slot);
+    const bool stays = !two_slots_ || (interval_ > 0 && present_.slot != durable_or_due_.slot);
     return present_ = {step, stays ? present_.slot : 1 - present_.slot};
   }
   // The present state, where it is its turn to become durable; and, whether it is or not, as that of `step`.
@@ -43,8 +43,8 @@ class Generations {
   }
   std::optional<Generation> take(std::int64_t step) noexcept {
     present_.step = step;
-    if (durable_.step == step) return std::nullopt;
-    return durable_ = present_;
+    if (durable_or_due_.step == step) return std::nullopt;
+    return durable_or_due_ = present_;
   }
 
   void roll_back(const Generation& to) noexcept {
@@ -55,7 +55,8 @@ class Generations {
  private:
   const bool two_slots_;
   const std::int64_t interval_;
-  Generation present_, durable_{.slot = -1};
+  // The second may be on its way still: what writes over its slot waits for the commit (passes/waits.h), so nobody here does.
+  Generation present_, durable_or_due_{.slot = -1};
   bool is_over_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "offload/lane_runner.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "memory/error.h"
@@ -13,9 +14,15 @@ namespace {
 // Between looks whether the next operation may start: short beside a move of the smallest unit, long beside a look.
 constexpr std::chrono::microseconds kGlance(1000);
 
+// What computes, updates and commits, and what moves across the chain's links.
 std::vector<Lane> lanes_of(Chain chain) {
-  if (!has_host(chain)) return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update, Lane::commit};
-  return {Lane::compute, Lane::nvme_read, Lane::nvme_write, Lane::update, Lane::upload, Lane::download, Lane::commit};
+  std::vector<Lane> lanes = {Lane::compute, Lane::update, Lane::commit};
+  const std::span<const Tier> tiers = tiers_of(chain);
+  for (std::size_t i = 1; i < tiers.size(); ++i) {
+    lanes.push_back(lane_between(tiers[i], tiers[i - 1]));
+    lanes.push_back(lane_between(tiers[i - 1], tiers[i]));
+  }
+  return lanes;
 }
 
 // A wait on the run before means something only where that was of the same program.
@@ -73,7 +80,7 @@ void LaneRunner::begin(Run& run, const BoundProgram& program) {
   run.base = total_;
   for (int lane = 0; lane < kLanes; ++lane)
     total_[lane] += static_cast<std::uint32_t>(program.lanes[lane].size() * static_cast<std::size_t>(run.turns));
-  run.nvme_read_bytes = run.nvme_written_bytes = 0;
+  run.moved = {};
   run.submitted_s = seconds_now();
   run.lanes_left.store(static_cast<int>(lanes_.size()));
   for (const Lane lane : lanes_) {
@@ -153,6 +160,7 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
     Stream& copies = *copies_[static_cast<std::size_t>(op.op->lane)];
     for (const BoundCopy& copy : op.move().copies) copies.copy_async(copy.to, copy.from, copy.bytes);
     copies.synchronize();
+    run.moved[static_cast<std::size_t>(op.op->lane)] += op.op->bytes;
     return {};
   }
   if (op.op->kind == OpKind::update) wait_until_state_may_change();
@@ -160,9 +168,9 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
 }
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
-  const bool reads = lane == Lane::nvme_read;
-  NvmeLane moves(reads ? around_.readers : around_.writers, around_.extents, reads ? IoDirection::read : IoDirection::write);
-  Bytes& moved = reads ? run.nvme_read_bytes : run.nvme_written_bytes;
+  NvmeLane moves(around_.channels[static_cast<std::size_t>(lane)], around_.extents,
+                 is_upward(lane) ? IoDirection::read : IoDirection::write);
+  Bytes& moved = run.moved[static_cast<std::size_t>(lane)];
   const int count = static_cast<int>(ops.size());
   const auto complete_oldest = [&] {
     const BoundOp& op = ops[static_cast<std::size_t>(moves.oldest() % count)];
@@ -225,7 +233,8 @@ void LaneRunner::wait_until_state_may_change() const {
 
 bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
   // The run of a step that was stopped goes on, and applies what the step before left; those behind it do nothing.
-  return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || is_void(run.number - 1);
+  const bool one_before_was_stopped = stopped_run_.load(std::memory_order_acquire) < run.number;
+  return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || one_before_was_stopped;
 }
 
 void LaneRunner::guard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {

@@ -26,11 +26,10 @@ namespace spillway {
 
 class LaneRunner {
  public:
-  // Channels and extents may be null where no program moves anything, and the committer where no run has a commit; all must
-  // outlive this. `most_operations` is of any program.
+  // Channels, each of a lane to or from a store, and extents may be null where no program has such moves, and the committer where
+  // no run has a commit; all must outlive this. `most_operations` is of any program.
   struct Around {
-    StoreChannel* readers = nullptr;
-    StoreChannel* writers = nullptr;
+    std::array<StoreChannel*, kLanes> channels{};
     const StateExtents* extents = nullptr;
     Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
@@ -69,8 +68,6 @@ class LaneRunner {
   std::string execute(Run& run, int turn, const BoundOp& op);
   void wait_until_state_may_change() const;
   bool skipped(const Run& run, int turn, const BoundOp& op) const;
-  // Whether a run, or one before it, was stopped. What came before the one that stopped is good, however late it is.
-  bool is_void(std::int64_t run) const { return stopped_run_.load(std::memory_order_acquire) <= run; }
   static void guard(const Run& run, const BoundOp& op);
   static void unguard(const Run& run, const BoundOp& op);
   static void note_peak(Run& run, Lane lane, const BoundOp& op);

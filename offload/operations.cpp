@@ -157,7 +157,7 @@ std::string Operations::gradient_not_finite(int block) const {
 }
 
 bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
-  const bool waited = applies_step_before(*bound.op);
+  const bool waited = applies_waiting_step(*bound.op);
   const StepControl& step = run.applied_by(*bound.op);
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
@@ -181,8 +181,8 @@ void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) con
     return;
   }
   const std::span<const std::int32_t> row_tokens = tokens(run.token_set, turn, bound.op->strip);
-  if (run.step_before != nullptr && defers_all(plan_.choices)) {
-    row_ops_.update_rows(bound, row_tokens, settings_of(*run.step_before, factor()));
+  if (run.waiting_step != nullptr && defers_all(plan_.choices)) {
+    row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting_step, factor()));
   } else {
     row_ops_.copy_rows(bound, row_tokens);
   }

@@ -31,17 +31,17 @@ struct Run {
   int token_set = 0;
   std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
   StepControl* step = nullptr;               // of its own forward and backward
-  StepControl* step_before = nullptr;        // of the one that left gradients: it applies them; null: there are none
+  StepControl* waiting_step = nullptr;       // of the one that left gradients: this run applies them; null: there are none
 
   std::atomic<int> lanes_left{0};
   std::vector<Span> spans;  // [shown_turns(turns), operations]
   double submitted_s = 0;   // since the runner was made, as spans are
-  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;      // each written by its lane alone
+  std::array<Bytes, kLanes> moved{};                      // bytes; each written by its lane alone
   std::array<std::array<Bytes, kTiers>, kLanes> peaks{};  // highest byte touched, the same
 
   // Of the step whose gradients an operation applies.
-  const StepControl& applied_by(const Op& op) const { return applies_step_before(op) ? *step_before : *step; }
-  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, step_before != nullptr); }
+  const StepControl& applied_by(const Op& op) const { return applies_waiting_step(op) ? *waiting_step : *step; }
+  TurnSet set_of(int turn) const { return alone != 0 ? alone : turn_set(turn, turns, waiting_step != nullptr); }
   int slot_before_in(int turn) const { return turn <= update_turn ? before.slot : after.slot; }
   int slot_after_in(int turn) const { return turn < update_turn ? before.slot : after.slot; }
 };

@@ -26,7 +26,10 @@ class TierMemory {
     return (tier == Tier::device ? device_view_ : host_.data()) + offset;
   }
   // As the runtime's copies have it.
-  std::byte* handle(Tier tier, Bytes offset) const { return (tier == Tier::device ? device_.data() : host_.data()) + offset; }
+  std::byte* handle(Tier tier, Bytes offset) const {
+    SPILLWAY_CHECK(in_memory(tier), "a handle of NVMe");
+    return (tier == Tier::device ? device_.data() : host_.data()) + offset;
+  }
   std::span<std::byte> device() const { return {device_view_, static_cast<std::size_t>(device_.bytes())}; }
   bool is_beside_nvme(Tier tier) const { return tier == (has_host_ ? Tier::host : Tier::device); }
   // What NVMe's lanes read into and write from.

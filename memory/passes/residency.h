@@ -7,6 +7,15 @@
 //        ◄──save──          ◄──save──
 //
 // A stretch ends before the object changes where the stretch would not see it, so that no two tiers are read that differ.
+//
+// With state on NVMe, and updates that wait for the next forward, a block has on the device
+//
+//   object                   first use to last use            fetched before it in   saved behind its last change in
+//   weight                   update's first piece, forward    kAlways                kWaitingUpdates
+//   a piece of low, m or v   its update                       kWaitingUpdates        kWaitingUpdates
+//   gradient that waits      first backward, gradient_finish  -: it is written       the turns of its changes, as it `lasts`
+//   a piece of it, later     its update                       kWaitingUpdates        -: nothing changes it
+//
 // Not here: the operations that move bytes (moves.h), what tasks there are (task_list.h).
 #pragma once
 

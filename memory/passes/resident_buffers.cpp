@@ -18,7 +18,7 @@ int add_resident(Plan& plan, const BufferName& name, Category category, Tier tie
 void add_state(const ParameterBlock& block, const StateArray& array, Tier tier, Plan& plan) {
   const Bytes bytes = array.each() * elements_at_rest(plan.choices.sharding, block, array.kind);
   plan.blocks.back().state.push_back({array, add_resident(plan, {block.name, suffix_of(array.kind)}, category_of(array.kind),
-                                                          tier, bytes, tier == Tier::nvme ? plan.choices.slots : 1)});
+                                                          tier, bytes, in_memory(tier) ? 1 : plan.choices.slots)});
 }
 
 void add_common_buffers(const UnitGraph& graph, Plan& plan) {

@@ -177,6 +177,7 @@ class Builder {
     const Unit& unit = unit_of(index);
     if (unit.role == ForwardRole::merged_into_backward) return;
     network_.gather_ahead(index, 1);
+    // What is due with the next unit, which is the next phase.
     const auto quota = updates_.quota(to_.phase + 1, static_cast<int>(to_.strips.size()));
     for (const Strip& strip : to_.strips) {
       const bool has_nothing_to_do =

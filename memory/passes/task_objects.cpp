@@ -87,7 +87,7 @@ int TaskObjects::gradient_for_update(int block) {
   return rounded;
 }
 
-int TaskObjects::gradient_of_step_before(int block, std::int64_t begin, std::int64_t elements) {
+int TaskObjects::waiting_gradient(int block, std::int64_t begin, std::int64_t elements) {
   const Bytes each = gradient_bytes_per_element(choices_.form);
   return add({.name = {graph_.blocks[block].name, ".waiting_gradient"},
               .category = Category::gradients,

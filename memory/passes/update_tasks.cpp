@@ -21,19 +21,19 @@ void UpdateTasks::queue_waiting() {
   }
 }
 
-void UpdateTasks::queue_in(UpdateQueue& queue, int block, TurnSet when, int phase) {
+void UpdateTasks::queue_in(UpdateQueue& queue, int block, TurnSet when, int due) {
   queued_[block] = 1;
   const std::int64_t elements = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
   const bool rests_there = to_.choices.optimizer_tier[block] == to_.choices.update_tier;
   const std::int64_t size = rests_there ? elements : to_.choices.update_chunk;
   for (std::int64_t begin = 0; begin < elements; begin += size)
-    queue.push_back({block, begin, std::min(begin + size, elements), when, phase});
+    queue.push_back({block, begin, std::min(begin + size, elements), when, due});
 }
 
-void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int last_phase) {
-  for (; most > 0 && !queue.empty() && queue.front().phase <= last_phase; --most) {
+void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int due_by) {
+  for (; most > 0 && !queue.empty() && queue.front().due <= due_by; --most) {
     if (&queue == &lookups_) {
-      queue.front().phase = to_.phase;  // one that comes early is not held for the unit that it is due with
+      queue.front().due = to_.phase;  // one that comes early is not held for the unit that it is due with
       if (lookups_owed_ > 0) --lookups_owed_;
     }
     update(queue.front());
@@ -54,22 +54,22 @@ void UpdateTasks::issue_looked_up() {
     issue(due_, 1, to_.phase);
 }
 
-UpdateTasks::Quota UpdateTasks::quota(int last_phase, int tasks) const {
-  Quota quota{last_phase, 0, 0};
+UpdateTasks::Quota UpdateTasks::quota(int due_by, int tasks) const {
+  Quota quota{due_by, 0, 0};
   if (!are_dealt_out()) return quota;
-  while (quota.due < due_.size() && due_[quota.due].phase <= last_phase) ++quota.due;
+  while (quota.pieces < due_.size() && due_[quota.pieces].due <= due_by) ++quota.pieces;
   const auto share = [](std::size_t pieces, std::size_t over) { return (pieces + over - 1) / over; };
-  quota.due = share(quota.due, static_cast<std::size_t>(tasks));
+  quota.pieces = share(quota.pieces, static_cast<std::size_t>(tasks));
   // Nothing wants lookups before they are due: they go evenly beside all that comes before.
   if (!lookups_.empty()) {
-    const int phases = std::max(1, lookups_.back().phase - to_.phase);
+    const int phases = std::max(1, lookups_.back().due - to_.phase);
     quota.lookups = share(lookups_.size(), static_cast<std::size_t>(phases) * static_cast<std::size_t>(tasks));
   }
   return quota;
 }
 
 void UpdateTasks::issue(const Quota& quota) {
-  issue(due_, quota.due, quota.last_phase);
+  issue(due_, quota.pieces, quota.due_by);
   // Block after block: between pieces that lie apart the weight, which comes whole, would go and come again.
   lookups_owed_ += quota.lookups;
   while (!lookups_.empty()) {
@@ -140,14 +140,14 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const bool has_gradient = has_dense_gradient(to_.graph, choices, piece.block),
              waited = objects.waits_for_next_step(piece.block);
   const int gradient = !has_gradient ? -1
-                       : waited      ? objects.gradient_of_step_before(piece.block, piece.begin, elements)
+                       : waited      ? objects.waiting_gradient(piece.block, piece.begin, elements)
                                      : objects.gradient_for_update(piece.block);
   const BlockBuffers& buffers = to_.plan.blocks[piece.block];
   std::vector<int> moved;
   for (const RestingArray& array : std::span(buffers.state).subspan(1))
     moved.push_back(objects.state(piece.block, array, piece.begin, elements));
   Task& task = to_.add(OpKind::update, lane_of_updates(choices), choices.update_tier);
-  if (task.op.lane == Lane::update) task.phase = piece.phase;
+  if (task.op.lane == Lane::update) task.phase = piece.due;
   task.op.block = piece.block;
   task.op.when = piece.when;
   task.op.element_begin = piece.begin;
@@ -168,12 +168,12 @@ void UpdateTasks::update(const UpdatePiece& piece) {
     to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
     to_.at_rest(task, Role::touched, Access::read, to_.plan.touched_buffer);
   }
-  read_settled_loss(task);
-  if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.phase);
+  wait_for_verdict(task);
+  if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.due);
 }
 
-// Whether the loss of the step that the gradients are of lets them be applied, and what they are scaled by.
-void UpdateTasks::read_settled_loss(Task& task) {
+// Gradients are applied after the loss is known; whether they are, the step's control block says. The factor is read.
+void UpdateTasks::wait_for_verdict(Task& task) {
   to_.words(task, Role::loss, Access::read, to_.plan.loss_buffer, to_.choices.micro_batches * kMicroBatchWordsBytes,
             sizeof(double));
   // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.

@@ -58,7 +58,8 @@ bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1;
 Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
 
 Tier spill_of(SavedRequest request, Tier spare) {
-  return request == SavedRequest::host ? Tier::host : request == SavedRequest::nvme ? Tier::nvme : spare;
+  const std::optional<Tier> fixed = value_of<Tier>(name_of(request));
+  return fixed && *fixed != Tier::device ? *fixed : spare;
 }
 
 // Blocks with such a share of all elements, as evenly as can be among the others, so that the moves of their state are.
@@ -78,8 +79,12 @@ std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
 
 }  // namespace
 
-Tier Filling::spare_tier() const {
-  return request_.budgets.nvme > 0 ? Tier::nvme : has_host(request_.chain) ? Tier::host : Tier::device;
+std::vector<Tier> Filling::spare_tiers() const {
+  std::vector<Tier> spares;
+  for (const Tier tier : tiers_of(request_.chain).subspan(1)) {
+    if (request_.budgets.of(tier) > 0) spares.push_back(tier);
+  }
+  return spares.empty() ? std::vector{Tier::device} : spares;
 }
 
 Choices Filling::start(const Outline& outline, Tier spare) const {
@@ -283,12 +288,12 @@ double Filling::share_of_whole() const {
   return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->units.size());
 }
 
-// Of what is on NVMe, what is moved most often for its bytes comes first: weights, to and fro in both passes.
-std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
+// Of what is on tiers below, what is moved most often for its bytes comes first: weights, to and fro in both passes.
+std::vector<Filling::Row> Filling::rows_of(Tier between, const Choices& choices) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
-  const auto is_below = [](Tier tier) { return tier == Tier::nvme; };
-  const auto first_of = [is_below](std::vector<Tier>& tiers, int k) {
-    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, Tier::host);
+  const auto is_below = [chain = choices.chain, between](Tier tier) { return depth_of(chain, tier) > depth_of(chain, between); };
+  const auto first_of = [is_below, between](std::vector<Tier>& tiers, int k) {
+    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, between);
   };
   Row weights{{}, [first_of](Choices& c, int k) { first_of(c.weight_tier, k); }};
   Row gradients{{}, [first_of](Choices& c, int k) { first_of(c.gradient_tier, k); }};
@@ -317,10 +322,10 @@ std::vector<Filling::Row> Filling::rows_of_host(const Choices& choices) const {
 
 std::optional<Choices> Filling::fill(const Outline& outline, const Filled* alike) {
   // What the host has room for needs no drive.
-  bool fits = has_host(request_.chain) && request_.budgets.nvme > 0 && fill_from(outline, Tier::host, alike);
-  if (!fits) fits = fill_from(outline, spare_tier(), alike);
-  if (!fits) return std::nullopt;
-  return fitting_;
+  for (const Tier spare : spare_tiers()) {
+    if (fill_from(outline, spare, alike)) return fitting_;
+  }
+  return std::nullopt;
 }
 
 // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
@@ -333,10 +338,10 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
                   .budget = request_.budgets.device - reserved_bytes(outline),
                   .not_worth_a_plan = request_.budgets.device / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
-  const double host_share = spare == Tier::host ? share_of_whole() : 1;
+  const bool spare_is_memory = spare != Tier::device && in_memory(spare);
   limits_ = request_.budgets.by_tier();
   limit_of(Tier::device) = dealing.budget;
-  limit_of(Tier::host) = static_cast<Bytes>(host_share * static_cast<double>(request_.budgets.host));
+  if (spare_is_memory) limit_of(spare) = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets.of(spare)));
   filled_.ahead = outline.ahead;
   const Bytes bare_of_alike = alike == nullptr ? 0 : alike->bare + staged_with(outline.ahead) - staged_with(alike->ahead);
   Bytes dealt = 0;
@@ -345,8 +350,8 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
     dealt = static_cast<Bytes>(alike->worth * static_cast<double>(dealing.budget - bare_of_alike));
   } else {
     if (!try_bare(dealing)) {
-      // What rests on the device is not on the host.
-      if (spare != Tier::host || room_of(Tier::device) <= 0) return false;
+      // What rests on the device is not there.
+      if (!spare_is_memory || room_of(Tier::device) <= 0) return false;
       filled_.bare = dealing.budget - room_of(Tier::device);
       dealing.lacks = {};
       dealt = room_of(Tier::device);
@@ -358,20 +363,23 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
   const Bytes room = limit_of(Tier::device) - filled_.bare;
   filled_.bare += reserved_bytes(outline);
   filled_.worth = room > 0 ? static_cast<double>(dealing.fits.dealt) / static_cast<double>(room) : 1;
-  if (has_host(request_.chain) && spare == Tier::nvme) fill_host();
+  for (const Tier tier : tiers_of(request_.chain)) {
+    if (tier != Tier::device && depth_of(request_.chain, tier) < depth_of(request_.chain, spare)) fill_between(tier);
+  }
   return true;
 }
 
-void Filling::fill_host() {
-  Dealing dealing{.tier = Tier::host,
+void Filling::fill_between(Tier tier) {
+  const Bytes budget = request_.budgets.of(tier);
+  Dealing dealing{.tier = tier,
                   .bare = fitting_,
-                  .rows = rows_of_host(fitting_),
-                  .budget = request_.budgets.host,
-                  .not_worth_a_plan = request_.budgets.host / kRoomNotWorthAPlan,
+                  .rows = rows_of(tier, fitting_),
+                  .budget = budget,
+                  .not_worth_a_plan = budget / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
-  Bytes& limit = limit_of(Tier::host);
-  const Bytes bare = peak_of(fitting_)[static_cast<std::size_t>(Tier::host)];
-  limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets.host - bare));
+  Bytes& limit = limit_of(tier);
+  const Bytes bare = peak_of(fitting_)[static_cast<std::size_t>(tier)];
+  limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(budget - bare));
   dealing.fits = {0, limit - bare, std::vector<int>(dealing.rows.size(), 0)};
   deal(dealing, dealing.fits.room);
 }

@@ -54,8 +54,9 @@ class Filling {
   std::size_t operations_built() const { return operations_built_; }
 
  private:
-  // Where rests what has no better place.
-  Tier spare_tier() const;
+  // Where what has no better place may rest: the tiers below the device that there is room on, nearest first; else the device.
+  std::vector<Tier> spare_tiers() const;
+  Tier spare_tier() const { return spare_tiers().back(); }
   Choices start(const Outline& outline, Tier spare) const;
   using Peak = std::array<Bytes, kTiers>;
   Plan build(const Choices& choices);
@@ -70,7 +71,7 @@ class Filling {
     std::function<void(Choices&, int)> raise_first;
   };
   std::vector<Row> rows_of_device(const Outline& outline, const Choices& choices) const;
-  std::vector<Row> rows_of_host(const Choices& choices) const;
+  std::vector<Row> rows_of(Tier between, const Choices& choices) const;
   // What a block takes of a tier where it rests there.
   struct BlockBytes {
     Bytes weight = 0, gradient = 0, optimizer = 0;
@@ -93,7 +94,8 @@ class Filling {
     std::size_t built_before = 0;
   };
   bool fill_from(const Outline& outline, Tier spare, const Filled* alike);
-  void fill_host();
+  // What rests below, on such a tier.
+  void fill_between(Tier tier);
   bool try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts);
   bool try_bare(Dealing& dealing);
   // The best that is found from so much on; it is `fitting_`.

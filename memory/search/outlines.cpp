@@ -166,7 +166,7 @@ Bytes Outlines::farthest_ahead() const {
 
 std::int64_t Outlines::chunk(Tier tier) const {
   constexpr Bytes in_flight = 5, bytes_per_element = 12;
-  const Bytes budget = tier == Tier::host ? request_.budgets.host : request_.budgets.device;
+  const Bytes budget = request_.budgets.of(tier);
   std::int64_t elements = least_chunk();
   while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= budget / 8) elements *= 2;
   return elements;

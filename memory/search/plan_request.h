@@ -18,6 +18,7 @@ struct Budgets {
     static_assert(kTiers == 3, "a budget for each tier");
     return {device, host, nvme};
   }
+  Bytes of(Tier tier) const { return by_tier()[static_cast<std::size_t>(tier)]; }
 };
 
 // any: the first plan that is found to fit, to know that there is one, without weighing.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "tests/offload/small_training.h"
@@ -29,14 +30,12 @@ inline void expect_evaluation_changes_nothing(const SmallModel& model, const Cho
 inline void expect_bytes_and_peaks_of_plan(SmallTraining& training) {
   training.load_weights();
   training.train(3);
-  Bytes read = 0, written = 0;
+  std::array<Bytes, kLanes> moved{};
   for (const Op& op : training.plan().step.ops) {
-    if (op.lane == Lane::nvme_read) read += op.bytes;
-    if (op.lane == Lane::nvme_write) written += op.bytes;
+    if (op.kind == OpKind::move) moved[static_cast<int>(op.lane)] += op.bytes;
   }
-  EXPECT_GT(std::min(read, written), kMiB);
-  EXPECT_EQ(training.last().nvme_read_bytes, read);
-  EXPECT_EQ(training.last().nvme_written_bytes, written);
+  EXPECT_GT(std::min(moved[static_cast<int>(Lane::nvme_read)], moved[static_cast<int>(Lane::nvme_write)]), kMiB);
+  EXPECT_EQ(training.last().moved, moved);
   EXPECT_EQ(training.last().peak, training.plan().peak);
 }
 

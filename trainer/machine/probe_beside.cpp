@@ -1,5 +1,5 @@
 #include <atomic>
-#include <latch>
+#include <future>
 #include <thread>
 
 #include "trainer/machine/units_alone.h"
@@ -89,11 +89,20 @@ std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk,
     const double half_s = sampling.pass_s / 2;
     Rates both;
     const auto together = [&](double (Loads::*load)(double)) {
-      std::latch begun(1);
-      std::thread other([&] { both.second = (disk.*move)(sampling.pass_s, [&] { begun.count_down(); }); });
-      begun.wait();
+      std::atomic_flag begun;
+      const auto begin = [&] { begun.test_and_set(), begun.notify_one(); };
+      // What the drive throws reaches the caller, and it does not wait for moves that never began.
+      std::future<double> other = std::async(std::launch::async, [&] {
+        try {
+          return (disk.*move)(sampling.pass_s, begin);
+        } catch (...) {
+          begin();
+          throw;
+        }
+      });
+      begun.wait(false);
       both.first = (loads.*load)(0.8 * sampling.pass_s);
-      other.join();
+      both.second = other.get();
     };
     const double layers = loads.layers_for(half_s), moves = (disk.*move)(half_s, {});
     together(&Loads::layers_for);

@@ -3,9 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <initializer_list>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,16 +43,16 @@ Json runs_of(const std::vector<T>& values) {  // [[value, count], ...]
 }
 
 template <typename T>
-std::vector<T> values_in(const JsonPlace& place, std::size_t size, std::initializer_list<int> allowed) {
+std::vector<T> values_in(const JsonPlace& place, std::size_t size, std::span<const T> allowed) {
   std::vector<T> values;
   for (std::size_t i = 0; i < place.size(); ++i) {
     const JsonPlace run = place.at(i);
     if (run.size() != 2) run.refuse(fmt::format("is {}, not a value and how often it comes", shown(run.json())));
-    const auto value = static_cast<int>(run.at(0).integer(0, 255));
+    const auto value = static_cast<T>(run.at(0).integer(0, 255));
     const std::int64_t count = run.at(1).integer(1, static_cast<std::int64_t>(size));
     if (std::ranges::find(allowed, value) == allowed.end() || count > static_cast<std::int64_t>(size - values.size()))
       run.refuse(fmt::format("is {}, which cannot be here", shown(run.json())));
-    values.insert(values.end(), static_cast<std::size_t>(count), static_cast<T>(value));
+    values.insert(values.end(), static_cast<std::size_t>(count), value);
   }
   if (values.size() != size)
     place.refuse(fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
@@ -75,7 +76,7 @@ void add_chain(Json& json, const Choices& choices) {
 // Updates that may have to be taken back leave the state that they begin with as it is.
 void refuse_what_cannot_be_taken_back(const Choices& choices, const JsonPlace& fields) {
   const auto all_on_nvme = [](const std::vector<Tier>& tiers) {
-    return std::ranges::all_of(tiers, [](Tier tier) { return tier == Tier::nvme; });
+    return std::ranges::all_of(tiers, [](Tier tier) { return !in_memory(tier); });
   };
   if (!speculates(choices) || (choices.slots == 2 && all_on_nvme(choices.weight_tier) && all_on_nvme(choices.optimizer_tier)))
     return;
@@ -99,15 +100,14 @@ void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& field
       tiers.refuse(fmt::format("is {}, not {}", shown(tiers.json()), all));
     choices.chain = Chain::device_host_nvme;
   }
-  const bool host = has_host(choices.chain);
-  const std::initializer_list<int> with_host = {0, 1, 2}, without = {0, 2}, below = {1, 2};
-  choices.weight_tier = values_in<Tier>(fields.at("weight_tier"), graph.blocks.size(), host ? with_host : without);
-  choices.optimizer_tier = values_in<Tier>(fields.at("optimizer_tier"), graph.blocks.size(), host ? with_host : without);
-  choices.gradient_tier = values_in<Tier>(fields.at("gradient_tier"), graph.blocks.size(), host ? with_host : without);
-  if (!host) return;
+  const std::span<const Tier> tiers = tiers_of(choices.chain);
+  choices.weight_tier = values_in(fields.at("weight_tier"), graph.blocks.size(), tiers);
+  choices.optimizer_tier = values_in(fields.at("optimizer_tier"), graph.blocks.size(), tiers);
+  choices.gradient_tier = values_in(fields.at("gradient_tier"), graph.blocks.size(), tiers);
+  if (!has_host(choices.chain)) return;
   choices.update_tier = fields.at("update_on").named<Tier>();
   if (!in_memory(choices.update_tier)) fields.at("update_on").refuse("is nvme, where nothing computes");
-  choices.spill = values_in<Tier>(fields.at("spill"), graph.units.size(), below);
+  choices.spill = values_in(fields.at("spill"), graph.units.size(), tiers.subspan(1));
 }
 
 }  // namespace
@@ -169,9 +169,10 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   if (choices.update_chunk % kBlockElements != 0)
     fields.at("update_chunk").refuse(fmt::format("is no multiple of {}", kBlockElements));
   read_tiers(choices, graph, fields);
-  choices.deferred = values_in<Deferred>(fields.at("deferred"), graph.blocks.size(), {0, 1});
-  choices.saved = values_in<Saved>(fields.at("saved"), graph.units.size(), {0, 1, 2});
-  choices.boundary = values_in<Boundary>(fields.at("boundary"), graph.units.size(), {0, 1});
+  choices.deferred = values_in<Deferred>(fields.at("deferred"), graph.blocks.size(), std::array{Deferred::no, Deferred::yes});
+  choices.saved =
+      values_in<Saved>(fields.at("saved"), graph.units.size(), std::array{Saved::keep, Saved::recompute, Saved::spill});
+  choices.boundary = values_in<Boundary>(fields.at("boundary"), graph.units.size(), std::array{Boundary::keep, Boundary::spill});
   choices.sharding = {.ranks = static_cast<int>(fields.at("ranks").integer(1, 1 << 20)),
                       .group = static_cast<int>(fields.at("zero_group_size").integer(1, 1 << 20)),
                       .stage = static_cast<int>(fields.at("zero_stage").integer(0, 3))};

@@ -229,8 +229,8 @@ class TrainingRun {
     record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
     record.device_peak_bytes = outcome.peak[static_cast<int>(Tier::device)];
     record.host_peak_bytes = outcome.peak[static_cast<int>(Tier::host)];
-    record.nvme_read_bytes = outcome.nvme_read_bytes;
-    record.nvme_written_bytes = outcome.nvme_written_bytes;
+    record.nvme_read_bytes = outcome.moved[static_cast<int>(Lane::nvme_read)];
+    record.nvme_written_bytes = outcome.moved[static_cast<int>(Lane::nvme_write)];
     record.bound_s = bound_.seconds;
     record.binding_lane = name_of(bound_.lane());
     record.overlap_efficiency = record.bound_s / record.step_s;
