@@ -16,13 +16,16 @@ namespace spillway {
 // A device whose memory is the host's has no tier between it and a drive.
 enum class Chain : std::uint8_t { device_nvme, device_host_nvme };
 
-inline constexpr std::array<Tier, 2> kDeviceAndNvme = {Tier::device, Tier::nvme};
-inline constexpr std::array<Tier, 3> kDeviceHostAndNvme = {Tier::device, Tier::host, Tier::nvme};
-constexpr std::span<const Tier> tiers_of(Chain chain) {
-  return chain == Chain::device_nvme ? std::span<const Tier>(kDeviceAndNvme) : std::span<const Tier>(kDeviceHostAndNvme);
-}
+inline constexpr std::array kDeviceAndNvme = {Tier::device, Tier::nvme};
+inline constexpr std::array kDeviceHostAndNvme = {Tier::device, Tier::host, Tier::nvme};
+struct NamedChain {
+  Chain chain;
+  std::span<const Tier> tiers;
+};
+inline constexpr NamedChain kChains[] = {{Chain::device_nvme, kDeviceAndNvme}, {Chain::device_host_nvme, kDeviceHostAndNvme}};
+constexpr std::span<const Tier> tiers_of(Chain chain) { return std::ranges::find(kChains, chain, &NamedChain::chain)->tiers; }
 // Whether the device has a memory of its own, and the host's is a tier below it.
-constexpr bool has_host(Chain chain) { return chain == Chain::device_host_nvme; }
+constexpr bool has_host(Chain chain) { return std::ranges::count(tiers_of(chain), Tier::host) > 0; }
 
 // Links between the device and a tier; of one that is not in the chain, as many as there are.
 constexpr int depth_of(Chain chain, Tier tier) {
@@ -58,9 +61,17 @@ inline Lane lane_between(Tier from, Tier to) {
   }
   SPILLWAY_CHECK(false, "no link joins {} and {}", name_of(from), name_of(to));
 }
-// Whether a lane moves bytes towards the device.
+// Whether a lane moves bytes towards the device; between two memories; between a memory and a drive, a few moves at a time.
 constexpr bool is_upward(Lane lane) {
   return std::ranges::any_of(kLinks, [lane](const Link& link) { return link.up == lane; });
+}
+constexpr bool is_copy(Lane lane) {
+  return std::ranges::any_of(
+      kLinks, [lane](const Link& link) { return (link.up == lane || link.down == lane) && in_memory(link.below); });
+}
+constexpr bool is_drive(Lane lane) {
+  return std::ranges::any_of(
+      kLinks, [lane](const Link& link) { return (link.up == lane || link.down == lane) && !in_memory(link.below); });
 }
 
 }  // namespace spillway

@@ -40,7 +40,7 @@ struct BufferName {
 };
 
 // A named reservation on a tier. Resident buffers live as long as the run; others live in one program, from the first to the
-// last operation that touches them (`first_op > last_op`: from first_op to the end of a step, and on to last_op of the next).
+// last operation that touches them.
 struct Buffer {
   BufferName name;
   Category category = Category::staging;
@@ -85,10 +85,12 @@ enum class Index : std::uint8_t { none, rows };
 //
 //   in                           of a step                        a run for itself   for example
 //   kEveryTurn                   each turn                        -                  passes, and moves for them alone
-//   kWaitingUpdates              the first, if gradients wait     flush              their updates, moves of low, m and v
+//   kWaitingTurn                 the first, if gradients wait     -                  state of rows that a lookup takes updated
+//   kWaitingUpdates              the same                         flush              their updates, and moves for them alone
 //   kAlways                      each turn                        flush              what is fetched for both: a weight
 //   kAfterFirst                  all but the first                -                  reads of sums of the turn before
-//   kLastTurn                    the last                         -                  gradient_finish, norm, updates of this step
+//   kLastTurn                    the last of several (of one:     -                  gradient_finish, norm, updates of this step
+//                                kEveryTurn)
 //   kFirstTurn | kCommitAlone    the first                        commit alone       the commit
 using TurnSet = std::uint8_t;
 inline constexpr TurnSet kWaitingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
@@ -137,7 +139,8 @@ enum class Role : std::uint8_t {
 inline constexpr int kRoles = static_cast<int>(Role::looked_up) + 1;
 
 // Which version of state on NVMe an operand means: that before the updates of this program, its own step's or those that waited,
-// or that after them. In which slot each is, the run says (Run::slot_before_in, slot_after_in).
+// or that after them. In which slot each is in a turn, the run says (Run::slot_before_in, slot_after_in): behind the turn that
+// updates, both are in one. Gradients and activations have one version.
 enum class Version : std::uint8_t { before, after };
 
 struct Operand {
@@ -190,8 +193,8 @@ struct Op : OpHead {
   Waits waits{};
 };
 
-// Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate. Whether
-// it has something to do in a run, `when` says.
+// Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate, or moves
+// for that. Whether it has something to do in a run, `when` says. (A lookup that takes its rows updated does so in each run.)
 constexpr bool applies_waiting_step(const OpHead& op) { return op.when == kWaitingUpdates; }
 
 struct Program {
@@ -239,7 +242,7 @@ struct Choices {
   // alone at the end of the step. Updates in the next forward: the lookup takes its rows as the update will leave them,
   // and the blocks follow beside the forward.
   bool fetches_rows = false;
-  std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the optimizer state is on NVMe
+  std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the state rests elsewhere
   std::vector<Tier> weight_tier;        // a block: where its weights rest
   std::vector<Tier> optimizer_tier;     // a block: low, m, v
   std::vector<Tier> gradient_tier;      // a block: where a gradient waits for its update, or for the next micro-batch
@@ -333,8 +336,8 @@ inline double bytes_a_step(const Choices& choices, const OpHead& op) {
 bool makes_durable(const Choices& choices);
 
 // Whether a block's updates also take the sums of squares of its gradient, each stretch right before it is used: where a
-// gradient_finish came before them, memory would be read twice. None do where gradients are rounded, or added up over ranks, or
-// where state is hashed, or where a device of its own makes them.
+// gradient_finish came before them, memory would be read twice. None do where updates do not follow in the backward, or
+// gradients are rounded, or added up over ranks, or where state is hashed, or where a device of its own makes them.
 bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block);
 
 // Whether the gradients of the rows of a block that a step's tokens touch are kept apart from it, and updated apart: it is looked

@@ -27,8 +27,8 @@ class Stream {
 
   // The function runs on a thread of the runtime, may block, and must not throw or call the runtime (CUDA forbids it there).
   virtual void run(void (*function)(void*), void* context) = 0;
-  // Between any two tiers. Both ranges stay valid and untouched until the stream has passed the copy. A source or target on the
-  // host must be of this runtime's making: from other memory CUDA copies while the caller waits.
+  // Between any two memories. Both ranges stay valid and untouched until the stream has passed the copy. A source or target on
+  // the host must be of this runtime's making: from other memory CUDA copies while the caller waits.
   virtual void copy_async(std::byte* target, const std::byte* source, Bytes bytes) = 0;
   virtual void record(Event& event) = 0;
   // This stream, not the caller, waits for what `event` was last recorded for before this call.

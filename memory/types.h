@@ -59,10 +59,6 @@ struct Names<Lane> {
 };
 inline constexpr int kLanes = std::size(Names<Lane>::all);
 
-// Which move bytes from or to a drive, and between a device and its host.
-constexpr bool is_drive(Lane lane) { return lane == Lane::nvme_read || lane == Lane::nvme_write; }
-constexpr bool is_copy(Lane lane) { return lane == Lane::upload || lane == Lane::download; }
-
 constexpr Bytes round_up(Bytes bytes, Bytes multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 
 }  // namespace spillway

@@ -57,7 +57,7 @@ struct BoundPass {
 struct BoundMove {
   std::vector<BoundSegment> segments;  // from and to NVMe
   std::unique_ptr<BoundRows> rows;     // the same of single rows; null where the segments are all
-  std::vector<BoundCopy> copies;       // between device and host
+  std::vector<BoundCopy> copies;       // between two memories
 };
 
 // Of any other operation: its operands by their names.

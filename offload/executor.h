@@ -54,7 +54,7 @@ struct LogitsRequest {
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = 0;
-  std::string stopped;                      // not empty: the loss or a gradient was not finite; nothing of it was applied...
+  std::string stopped;                      // not empty: loss, gradient or norm was not finite; nothing of it was applied...
   bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
   double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
   std::array<Bytes, kLanes> moved{};        // bytes, by the lanes of this step's operations, however steps overlap
@@ -78,14 +78,15 @@ class Executor {
   // below, and nothing has begun.
   void submit(const StepSettings& settings, const FillTokens& fill);
   // Returns when the oldest step under way is complete (its writes, too, are with the device). Throws what a lane threw; then
-  // nothing more runs. Where the plan defers the update, that of this step is in the next one's run, and may not be complete.
+  // nothing more runs. Where the plan defers the update, that of this step is in the next one's run: it may not have begun.
   StepOutcome wait();
 
   // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no
   // update waiting. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the
-  // store holds the state. From then on every interval-th step is made durable by the run of the step after it, once the caller
-  // has come back with submit() or wait() after wait() returned it: it is durable when wait() returns that next step. Not to be
-  // held where steps may be taken back, which takes both slots; without durability only where all state rests on the device.
+  // store holds the state. From then on steps that the interval divides, but not while a hold lives, are made durable by the run
+  // of the step after, once the caller has come back with submit() or wait() after wait() returned them: they are durable when
+  // wait() returns that next step. Not to be held where steps may be taken back, which takes both slots; without durability only
+  // where all state rests on the device.
   StateHold hold_state(std::int64_t step);
 
   // Applies an update that waits for the next forward. Only while no step is under way.

@@ -3,8 +3,8 @@
 // Not here: the slots' bytes (memory/plan.h), making them durable (committer.h).
 //
 //   next(): the present state ──updates──► the next one, which is the present from then on
-//   take_due(): the present state is durable, as far as anybody after this can tell
-//   roll_back(): a run changed nothing; what it began with, or was left by the step before, is the present, for good
+//   take_due(): the present state, where it is its turn, is durable, as far as anybody after this can tell
+//   roll_back(): a step is not applied; what its run began with, or made of the step before, is the present, for good
 //
 // One slot is written over. Of two it is the other, so that a step can be gone back to; but what is not durable is written over
 // in its place where the other one is: steps between durable ones, and those that go on while a state is held.

@@ -96,7 +96,7 @@ class LaneRunner {
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::atomic<std::int64_t> stopped_run_{kNone};  // the oldest that was stopped
 
-  std::array<std::unique_ptr<Stream>, kLanes> copies_;   // of the lanes between device and host
+  std::array<std::unique_ptr<Stream>, kLanes> copies_;   // of the lanes between two memories
   std::array<std::unique_ptr<Stream>, kLanes> streams_;  // last: their threads end before what they use
 };
 

@@ -1,27 +1,22 @@
 #include "offload/tier_memory.h"
 
+#include <string>
+
 #include "memory/arena.h"
-#include "memory/error.h"
+#include "memory/chain.h"
 
 namespace spillway {
-namespace {
-
-Bytes peak_of(const Plan& plan, Tier tier) { return plan.peak[static_cast<std::size_t>(tier)]; }
-
-}  // namespace
 
 TierMemory::TierMemory(const Plan& plan, const ThreadPool& pool)
-    : has_host_(has_host(plan.choices.chain)),
-      runtime_(has_host_ ? Runtime::make_cpu_apart() : Runtime::make_cpu()),
-      device_(runtime_->allocate(Tier::device, peak_of(plan, Tier::device), "device")),
-      host_(runtime_->allocate(Tier::host, peak_of(plan, Tier::host), "host")),
-      device_view_(runtime_->device_pointer(device_.data())) {
-  prefault(pool, device_view_, device_.bytes());
-  prefault(pool, host_.data(), host_.bytes());
-}
-
-std::span<std::byte> TierMemory::beside_nvme() const {
-  return has_host_ ? std::span(host_.data(), static_cast<std::size_t>(host_.bytes())) : device();
+    : runtime_(has_host(plan.choices.chain) ? Runtime::make_cpu_apart() : Runtime::make_cpu()) {
+  for (const Tier tier : tiers_of(plan.choices.chain)) {
+    if (!in_memory(tier)) continue;
+    const auto index = static_cast<std::size_t>(tier);
+    const Allocation& made = memory_[index].emplace(runtime_->allocate(tier, plan.peak[index], std::string(name_of(tier))));
+    view_[index] = tier == Tier::device ? runtime_->device_pointer(made.data()) : made.data();
+    prefault(pool, view_[index], made.bytes());
+    beside_nvme_ = tier;
+  }
 }
 
 void TierMemory::copy_in(Tier tier, Bytes offset, std::span<const std::byte> from) {

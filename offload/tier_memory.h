@@ -3,8 +3,10 @@
 // Not here: what lies where (memory/plan.h), the store (nvme/store.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "memory/error.h"
@@ -22,28 +24,34 @@ class TierMemory {
   Runtime& runtime() { return *runtime_; }
   // As operations that run on the tier have it, and the lanes of NVMe.
   std::byte* at(Tier tier, Bytes offset) const {
-    SPILLWAY_CHECK(in_memory(tier), "an address of NVMe");
-    return (tier == Tier::device ? device_view_ : host_.data()) + offset;
+    return view_[index_of(tier)] + offset;
   }
   // As the runtime's copies have it.
-  std::byte* handle(Tier tier, Bytes offset) const {
-    SPILLWAY_CHECK(in_memory(tier), "a handle of NVMe");
-    return (tier == Tier::device ? device_.data() : host_.data()) + offset;
-  }
-  std::span<std::byte> device() const { return {device_view_, static_cast<std::size_t>(device_.bytes())}; }
-  bool is_beside_nvme(Tier tier) const { return tier == (has_host_ ? Tier::host : Tier::device); }
-  // What NVMe's lanes read into and write from.
-  std::span<std::byte> beside_nvme() const;
+  std::byte* handle(Tier tier, Bytes offset) const { return memory_[index_of(tier)]->data() + offset; }
+  std::span<std::byte> device() const { return all_of(Tier::device); }
+  // What NVMe's lanes read into and write from: the last memory of the chain.
+  bool is_beside_nvme(Tier tier) const { return tier == beside_nvme_; }
+  std::span<std::byte> beside_nvme() const { return all_of(beside_nvme_); }
 
   // From and to anybody's memory. Complete on return; not while operations touch these bytes.
   void copy_in(Tier tier, Bytes offset, std::span<const std::byte> from);
   void copy_out(Tier tier, Bytes offset, std::span<std::byte> to);
 
  private:
-  const bool has_host_;
+  std::size_t index_of(Tier tier) const {
+    const auto index = static_cast<std::size_t>(tier);
+    SPILLWAY_CHECK(memory_[index].has_value(), "{} is no memory here", name_of(tier));
+    return index;
+  }
+  std::span<std::byte> all_of(Tier tier) const {
+    const std::size_t index = index_of(tier);
+    return {view_[index], static_cast<std::size_t>(memory_[index]->bytes())};
+  }
+
   const std::unique_ptr<Runtime> runtime_;
-  const Allocation device_, host_;
-  std::byte* const device_view_;
+  std::array<std::optional<Allocation>, kTiers> memory_;  // of the chain's tiers that are memory
+  std::array<std::byte*, kTiers> view_{};                 // of each, as operations have it
+  Tier beside_nvme_ = Tier::device;
 };
 
 }  // namespace spillway

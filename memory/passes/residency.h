@@ -1,20 +1,24 @@
 // The pass that says where each object of a task list is, and when: it rests at its home, and is held on the tiers where tasks
 // use it for stretches of the program. Each stretch has a buffer; before it the object is fetched from the next tier towards its
-// home, and after it, where it was changed, saved there. What is fetched or saved is itself a use of the object on that tier, and
-// so on, link by link, to the home.
+// home, and behind its last change saved there. What is fetched or saved is itself a use of the object on that tier, and so on,
+// link by link, to the home.
 //
 //   home ──fetch──► staging ──fetch──► where it is used
 //        ◄──save──          ◄──save──
 //
-// A stretch ends before the object changes where the stretch would not see it, so that no two tiers are read that differ.
+// A stretch ends before the object changes where the stretch would not see it, or is read there after this one changed it: no two
+// tiers are read that differ.
 //
-// With state on NVMe, and updates that wait for the next forward, a block has on the device
+// With state and waiting gradients on NVMe, and steps of one turn that update in the next forward, a block has on the device
 //
 //   object                   first use to last use            fetched before it in   saved behind its last change in
 //   weight                   update's first piece, forward    kAlways                kWaitingUpdates
+//   weight, again            backward                         kEveryTurn             -: nothing changes it
 //   a piece of low, m or v   its update                       kWaitingUpdates        kWaitingUpdates
-//   gradient that waits      first backward, gradient_finish  -: it is written       the turns of its changes, as it `lasts`
-//   a piece of it, later     its update                       kWaitingUpdates        -: nothing changes it
+//   sum, exact form          first backward, gradient_finish  -: it is written       kEveryTurn, as it `lasts`
+//   sum, compact form        the same                         -                      -: nobody wants it later
+//   its rounding, compact    gradient_finish                  -                      kEveryTurn, as it `lasts`
+//   a piece of what waited   its update, in the next run      kWaitingUpdates        -
 //
 // Not here: the operations that move bytes (moves.h), what tasks there are (task_list.h).
 #pragma once

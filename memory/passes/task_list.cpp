@@ -28,11 +28,11 @@ class Builder {
       backward(unit);
       after_backward(unit);
     }
-    updates_.issue_all();
+    updates_.issue_all_but_lookups();
     updates_.norm();
     if (to_.choices.update == UpdateTime::after) {
       for (int block = 0; block < to_.blocks(); ++block) updates_.queue(block, to_.last_turn, to_.phase);
-      updates_.issue_all();
+      updates_.issue_all_but_lookups();
     }
     return to_.take_list();
   }
@@ -214,7 +214,7 @@ class Builder {
       if (to_.choices.update == UpdateTime::in_backward && !defers(to_.choices, block))
         updates_.queue(block, to_.last_turn, to_.phase);
     }
-    if (!updates_.are_dealt_out()) updates_.issue_all();
+    if (!updates_.are_dealt_out()) updates_.issue_all_but_lookups();
   }
 
   // The loss of the step is known once its last micro-batch has it; no update comes before.

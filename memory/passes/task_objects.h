@@ -1,4 +1,4 @@
-// The objects of a program's tasks: each is made when it is first asked for, and rests where the plan's choices have it.
+// The objects of a program's tasks: made when they are first asked for, pieces anew each time; each rests where the plan has it.
 // Not here: which tasks there are and in which order (task_list.h).
 #pragma once
 
@@ -23,9 +23,10 @@ class TaskObjects {
 
   // A block's gradient on its way to its update. With one rank and one use of the block, these are so many objects:
   //
-  //   form       gradient = reduced    for_update               what waits for the next run is   there, its pieces are
-  //   exact      fp32 sum              the same                 the sum                          waiting_gradient()
-  //   compact    fp32 sum              bf16, of its own         its rounding                     the same
+  //   form          gradient = reduced   for_update           what waits for the next run   there, its pieces are
+  //   exact, fp32   fp32 sum             the same             the sum                       waiting_gradient()
+  //   compact       fp32 sum             bf16, of its own     its rounding                  the same
+
   // The sum that the use-th user of the block's gradient accumulates, in the order of the backward.
   int gradient(int block, int use);
   // The sum over ranks: this rank's part of it where gradients are sharded.

@@ -46,7 +46,7 @@ void UpdateTasks::issue_due() {
   issue(lookups_, lookups_.size(), to_.phase);
 }
 
-void UpdateTasks::issue_all() { issue(due_, due_.size(), kAnyPhase); }
+void UpdateTasks::issue_all_but_lookups() { issue(due_, due_.size(), kAnyPhase); }
 
 void UpdateTasks::issue_looked_up() {
   issue(lookups_, lookups_.size(), kAnyPhase);

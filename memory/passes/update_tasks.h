@@ -14,8 +14,9 @@
 
 namespace spillway {
 
-// A piece of a block's update. It is due in the phase of the unit whose use of the block it goes with; it may be run among the
-// tasks of the units before.
+// A piece of a block's update. It is due in the phase of the unit whose use of the block it goes with. Of a gradient that waited
+// that is its first forward, and it is run behind the tasks of the unit before; in the backward that is its last backward, and it
+// is run behind the tasks of the unit after.
 struct UpdatePiece {
   int block;
   std::int64_t begin, end;
@@ -31,14 +32,14 @@ class UpdateTasks {
       : to_(to), network_(network), norm_words_(norm_words(to.graph, to.choices)), queued_(to.graph.blocks.size(), 0) {}
 
   // Of the step before. Forward units run in order, one phase each: each block's update is due with the first unit that uses it.
-  // Where a lookup has its rows without the block, that is the head that shares it, or at last the end of the forward.
+  // Where a lookup has its rows without the block, that is the head that shares it, or at last the last unit.
   void queue_waiting();
   // All pieces of a block's update. queue_lookup: of one that is only looked up, whose rows do not wait for it.
   void queue(int block, TurnSet when, int due) { queue_in(due_, block, when, due); }
   void queue_lookup(int block, TurnSet when, int due) { queue_in(lookups_, block, when, due); }
   // What is due by now.
   void issue_due();
-  void issue_all();
+  void issue_all_but_lookups();
   // All lookups, and so much of the rest that no block that is looked up is left.
   void issue_looked_up();
 

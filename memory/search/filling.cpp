@@ -58,7 +58,7 @@ bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1;
 Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
 
 Tier spill_of(SavedRequest request, Tier spare) {
-  const std::optional<Tier> fixed = value_of<Tier>(name_of(request));
+  const std::optional<Tier> fixed = tier_of(request);
   return fixed && *fixed != Tier::device ? *fixed : spare;
 }
 

@@ -11,7 +11,7 @@ constexpr int kPassesOfATurn = 1 << 13, kLeastStrips = 2;
 }  // namespace
 
 std::string Outlines::refusal() const {
-  if (!has_disk() && forced_to_nvme())
+  if (!has_disk() && forced_to(Tier::nvme))
     return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
   if (request_.update && speculates(*request_.update, request_.clip) && has_host(request_.chain)) {
     return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back, "
@@ -26,18 +26,9 @@ std::string Outlines::refusal() const {
 }
 
 std::vector<Outlines::Spare> Outlines::spares() const {
-  switch (request_.activations) {
-    case SavedRequest::device:
-      return {{Saved::keep, Boundary::keep}};
-    case SavedRequest::recompute:
-      return {{Saved::recompute, Boundary::keep}};
-    case SavedRequest::host:
-    case SavedRequest::nvme:
-      return {{Saved::spill, Boundary::spill}};
-    case SavedRequest::automatic:
-      break;
-  }
-  if (!has_below()) return {{Saved::recompute, Boundary::keep}};
+  if (spills_all()) return {{Saved::spill, Boundary::spill}};
+  if (request_.activations == SavedRequest::device) return {{Saved::keep, Boundary::keep}};
+  if (request_.activations == SavedRequest::recompute || !has_below()) return {{Saved::recompute, Boundary::keep}};
   return {{Saved::recompute, Boundary::keep},
           {Saved::spill, Boundary::keep},
           {Saved::recompute, Boundary::spill},

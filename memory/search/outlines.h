@@ -34,8 +34,11 @@ class Outlines {
   Spare first_spare() const { return spares().front(); }
   // Whether there is a tier below the device.
   bool has_below() const { return has_disk() || has_host(request_.chain); }
-  bool spills_all() const { return request_.activations == SavedRequest::nvme || request_.activations == SavedRequest::host; }
-  bool forced_off_device() const { return forced_to_nvme() || forced_to(Tier::host, SavedRequest::host); }
+  bool spills_all() const { return tier_of(request_.activations).value_or(Tier::device) != Tier::device; }
+  bool forced_off_device() const {
+    return spills_all() || request_.parameter_tier.value_or(Tier::device) != Tier::device ||
+           request_.optimizer_tier.value_or(Tier::device) != Tier::device;
+  }
   bool may_defer(UpdateTime update) const { return has_below() && may_defer_blocks(update, request_.clip, slots()); }
   // Elements that one update takes, so that the pieces in flight take an eighth of the tier that they are updated on: larger ones
   // would crowd out what the backward needs, smaller ones only make more operations.
@@ -45,10 +48,9 @@ class Outlines {
 
  private:
   bool has_disk() const { return request_.budgets.nvme > 0; }
-  bool forced_to(Tier tier, SavedRequest activations) const {
-    return request_.parameter_tier == tier || request_.optimizer_tier == tier || request_.activations == activations;
+  bool forced_to(Tier tier) const {
+    return request_.parameter_tier == tier || request_.optimizer_tier == tier || tier_of(request_.activations) == tier;
   }
-  bool forced_to_nvme() const { return forced_to(Tier::nvme, SavedRequest::nvme); }
   bool may_take_back() const {
     return has_disk() && !has_host(request_.chain) && slots() == 2 && request_.parameter_tier != Tier::device &&
            request_.optimizer_tier != Tier::device;

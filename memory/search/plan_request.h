@@ -27,6 +27,9 @@ enum class Goal : std::uint8_t { fastest, any };
 // Far more than anybody trains with; their tokens and losses are in memory, all of a step at once.
 inline constexpr std::int64_t kMostMicroBatches = 1 << 20;
 
+// Where activations are asked to rest, if a tier was named.
+inline std::optional<Tier> tier_of(SavedRequest activations) { return value_of<Tier>(name_of(activations)); }
+
 // What the user fixed; the rest is searched.
 struct PlanRequest {
   Budgets budgets;

@@ -78,7 +78,7 @@ class Search {
  private:
   // --- weighing ---
 
-  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to NVMe, or with rows
+  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to a tier below, or with rows
   // that are fetched, may fit without.
   std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
     std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));

@@ -43,9 +43,10 @@ class Lanes {
     }
     first_wait_.push_back(static_cast<int>(waits_.size()));
     for (int id = 0; id < count_; ++id) lane_of(program.ops[id].lane).operations.push_back(id);
-    for (const Lane lane : {Lane::nvme_read, Lane::nvme_write}) {
+    for (const auto& [_, lane] : Names<Lane>::all) {
+      if (!is_drive(lane)) continue;
       lane_of(lane).room = kMovesUnderWay;
-      lane_of(lane).in_flight_s = kBytesInFlight / (lane == Lane::nvme_read ? machine.nvme_read_bytes : machine.nvme_write_bytes);
+      lane_of(lane).in_flight_s = kBytesInFlight / (is_upward(lane) ? machine.nvme_read_bytes : machine.nvme_write_bytes);
     }
   }
 

@@ -82,7 +82,7 @@ class SymbolicRun {
     slot_after_ = two_slots_ && updates ? 1 - slot_ : slot_;
     for (const Op& op : program.ops) {
       if ((op.when & turn) == 0) continue;
-      if (op.lane == Lane::nvme_read || op.lane == Lane::nvme_write || op.lane == Lane::upload || op.lane == Lane::download) {
+      if (op.kind == OpKind::move) {
         move(program, op);
       } else {
         compute(program, op);

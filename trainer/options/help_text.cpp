@@ -49,7 +49,7 @@ std::string words_of_plans() {
       {"update",
        "after: when the backward is over; in-backward: as soon as a gradient is complete; in-next-forward: just "
        "before the weights are used again, when the norm that clipping needs is known"},
-      {"kept", "activations are kept from forward to backward, recomputed there, or spilled to nvme"},
+      {"kept", "activations are kept from forward to backward, recomputed there, or spilled to a tier below"},
   };
   std::string text = "Words of a plan (none of these choices changes the result by a bit)\n";
   for (const auto& [word, meaning] : kWords) text += fmt::format("  {:<10}{}\n", word, wrapped(meaning, 12, kHelpColumns));

@@ -65,7 +65,7 @@ Json names_of(std::span<const Tier> tiers) {
   return names;
 }
 
-// Of a device of its own: the tiers, and what follows from there being three.
+// Of a device of its own: the tiers, and what follows from there being a host.
 void add_chain(Json& json, const Choices& choices) {
   if (!has_host(choices.chain)) return;
   json["tiers"] = names_of(tiers_of(choices.chain));
@@ -96,9 +96,10 @@ void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, con
 void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
   if (fields.has("tiers")) {
     const JsonPlace tiers = fields.at("tiers");
-    if (const std::string all = names_of(tiers_of(Chain::device_host_nvme)).dump(); tiers.json().dump() != all)
-      tiers.refuse(fmt::format("is {}, not {}", shown(tiers.json()), all));
-    choices.chain = Chain::device_host_nvme;
+    const auto is_it = [names = tiers.json().dump()](const NamedChain& chain) { return names_of(chain.tiers).dump() == names; };
+    const NamedChain* const found = std::ranges::find_if(kChains, is_it);
+    if (found == std::end(kChains)) tiers.refuse(fmt::format("is {}, which is no chain of tiers", shown(tiers.json())));
+    choices.chain = found->chain;
   }
   const std::span<const Tier> tiers = tiers_of(choices.chain);
   choices.weight_tier = values_in(fields.at("weight_tier"), graph.blocks.size(), tiers);

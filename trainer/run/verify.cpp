@@ -18,6 +18,7 @@
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/prepared_run.h"
 #include "trainer/run/step_loop.h"
+#include "trainer/words/place.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {
@@ -227,11 +228,14 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   note("blocks updated in the next forward instead", count_of(a.deferred, Deferred::yes), count_of(b.deferred, Deferred::yes));
   note("rows fetched ahead", a.fetches_rows, b.fetches_rows);
   note("head", head_of(a), head_of(b));
-  note("weights on the host", count_of(a.weight_tier, Tier::host), count_of(b.weight_tier, Tier::host));
-  note("optimizer states on the host", count_of(a.optimizer_tier, Tier::host), count_of(b.optimizer_tier, Tier::host));
-  note("weights on nvme", count_of(a.weight_tier, Tier::nvme), count_of(b.weight_tier, Tier::nvme));
-  note("optimizer states on nvme", count_of(a.optimizer_tier, Tier::nvme), count_of(b.optimizer_tier, Tier::nvme));
-  note("gradients on nvme", count_of(a.gradient_tier, Tier::nvme), count_of(b.gradient_tier, Tier::nvme));
+  for (const Tier tier : tiers_of(a.chain).subspan(1)) {
+    const auto note_on = [&](std::string_view what, const std::vector<Tier>& x, const std::vector<Tier>& y) {
+      note(fmt::format("{} on {}", what, in_words(tier)), count_of(x, tier), count_of(y, tier));
+    };
+    note_on("weights", a.weight_tier, b.weight_tier);
+    note_on("optimizer states", a.optimizer_tier, b.optimizer_tier);
+    note_on("gradients", a.gradient_tier, b.gradient_tier);
+  }
   note("units recomputed", count_of(a.saved, Saved::recompute), count_of(b.saved, Saved::recompute));
   note("units spilled", count_of(a.saved, Saved::spill), count_of(b.saved, Saved::spill));
   note("boundaries spilled", count_of(a.boundary, Boundary::spill), count_of(b.boundary, Boundary::spill));

@@ -12,6 +12,7 @@
 #include "trainer/plan/plan_figures.h"
 #include "trainer/plan/plan_flags.h"
 #include "trainer/plan/would_fit.h"
+#include "trainer/words/place.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {
@@ -23,15 +24,20 @@ std::ptrdiff_t count_of(const std::vector<T>& values, T value) {
 }
 
 std::string where(const std::vector<Tier>& tiers) {
-  const auto device = count_of(tiers, Tier::device), host = count_of(tiers, Tier::host), nvme = count_of(tiers, Tier::nvme);
-  for (const Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
-    if (count_of(tiers, tier) == std::ssize(tiers)) return std::string(name_of(tier));
+  std::ptrdiff_t told = 0;
+  std::string text;
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    const std::ptrdiff_t blocks = count_of(tiers, tier);
+    if (blocks == std::ssize(tiers)) return std::string(name);
+    if (blocks == 0) continue;
+    told += blocks;
+    if (text.empty()) {
+      text = fmt::format("{} of {} on {}", blocks, counted(std::ssize(tiers), "block"), in_words(tier));
+    } else {
+      text += fmt::format(", {} on {}", told == std::ssize(tiers) ? "the rest" : std::to_string(blocks), in_words(tier));
+    }
   }
-  const std::string blocks = counted(std::ssize(tiers), "block");
-  if (host == 0) return fmt::format("{} of {} on the device, the rest on nvme", device, blocks);
-  if (nvme == 0) return fmt::format("{} of {} on the device, the rest on the host", device, blocks);
-  if (device == 0) return fmt::format("{} of {} on the host, the rest on nvme", host, blocks);
-  return fmt::format("{} of {} on the device, {} on the host, the rest on nvme", device, blocks, host);
+  return text;
 }
 
 std::string activations(const Choices& choices) {
@@ -178,7 +184,8 @@ std::string tier_lines(const PlannedRun& run) {
   const Plan& plan = *run.outcome.plan;
   const auto budget = run.request.budgets.by_tier();
   std::string lines = fmt::format("{:<{}}{:>11}{:>11}{:>7}  {}\n", "tier", kNames, "budget", "peak", "used", "of the peak");
-  for (int t = 0; t < kTiers; ++t) {
+  for (const Tier tier : tiers_of(plan.choices.chain)) {
+    const auto t = static_cast<std::size_t>(tier);
     if (plan.peak[t] == 0) continue;
     std::string parts;
     for (int c = 0; c < kCategories; ++c) {
@@ -186,7 +193,7 @@ std::string tier_lines(const PlannedRun& run) {
       if (bytes > 0)
         parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(static_cast<Category>(c)), rounded_size(bytes));
     }
-    lines += fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(static_cast<Tier>(t)), kNames, rounded_size(budget[t]),
+    lines += fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(tier), kNames, rounded_size(budget[t]),
                          rounded_size(plan.peak[t]), 100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]),
                          wrapped(parts, kNames + 31, kColumns));
   }
