@@ -92,6 +92,7 @@ class Apart(CommandTest):
     def test_refusals(self):
         small = run("train", *arguments(self.apart(host_memory="64KiB", optimizer_tier="host")))
         self.check_refusal(small, 3, "the host tier needs")
+        self.assertIn("Each of these fits:", small.err, "this machine has as much")
         self.check_refusal(run("train", *arguments(self.apart(profile="rtx-4090-desktop"))), 2, "--profile")
         self.check_refusal(run("train", *arguments(self.apart(device="apart"))), 2, "--device")
         self.check_refusal(run("train", *arguments(self.apart(host_memory="0"))), 2, "--host-memory: found 0")

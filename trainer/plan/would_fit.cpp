@@ -76,7 +76,11 @@ class Offers {
     const Bytes needed = run_.outcome.needed * run_.request.sharding.ranks;
     const std::optional<Offer> offer = grown({options_, {}}, needed, give_host_memory, run_.machine);
     if (!offer) return;
-    add(offer->flags, *offer->options.memory.host_memory <= run_.machine.host_memory_bytes ? Where::here : Where::anywhere);
+    // A device on the CPU has its memory out of the host's.
+    const Bytes there = run_.machine.host_memory_bytes > 0
+                            ? run_.machine.host_memory_bytes
+                            : available_memory() - run_.request.budgets.device * run_.request.sharding.ranks;
+    add(offer->flags, *offer->options.memory.host_memory <= there ? Where::here : Where::anywhere);
   }
 
   // With as much of the device's memory as it takes where all else rests on the disk.
