@@ -18,12 +18,8 @@ enum class Chain : std::uint8_t { device_nvme, device_host_nvme };
 
 inline constexpr std::array kDeviceAndNvme = {Tier::device, Tier::nvme};
 inline constexpr std::array kDeviceHostAndNvme = {Tier::device, Tier::host, Tier::nvme};
-struct NamedChain {
-  Chain chain;
-  std::span<const Tier> tiers;
-};
-inline constexpr NamedChain kChains[] = {{Chain::device_nvme, kDeviceAndNvme}, {Chain::device_host_nvme, kDeviceHostAndNvme}};
-constexpr std::span<const Tier> tiers_of(Chain chain) { return std::ranges::find(kChains, chain, &NamedChain::chain)->tiers; }
+inline constexpr std::span<const Tier> kChains[] = {kDeviceAndNvme, kDeviceHostAndNvme};  // by Chain
+constexpr std::span<const Tier> tiers_of(Chain chain) { return kChains[static_cast<std::size_t>(chain)]; }
 // Whether the device has a memory of its own, and the host's is a tier below it.
 constexpr bool has_host(Chain chain) { return std::ranges::count(tiers_of(chain), Tier::host) > 0; }
 
@@ -61,17 +57,16 @@ inline Lane lane_between(Tier from, Tier to) {
   }
   SPILLWAY_CHECK(false, "no link joins {} and {}", name_of(from), name_of(to));
 }
+// The first of the links that a lane moves across, which are alike; null where it moves nothing.
+constexpr const Link* link_of(Lane lane) {
+  for (const Link& link : kLinks) {
+    if (link.up == lane || link.down == lane) return &link;
+  }
+  return nullptr;
+}
 // Whether a lane moves bytes towards the device; between two memories; between a memory and a drive, a few moves at a time.
-constexpr bool is_upward(Lane lane) {
-  return std::ranges::any_of(kLinks, [lane](const Link& link) { return link.up == lane; });
-}
-constexpr bool is_copy(Lane lane) {
-  return std::ranges::any_of(
-      kLinks, [lane](const Link& link) { return (link.up == lane || link.down == lane) && in_memory(link.below); });
-}
-constexpr bool is_drive(Lane lane) {
-  return std::ranges::any_of(
-      kLinks, [lane](const Link& link) { return (link.up == lane || link.down == lane) && !in_memory(link.below); });
-}
+constexpr bool is_upward(Lane lane) { return link_of(lane) != nullptr && link_of(lane)->up == lane; }
+constexpr bool is_copy(Lane lane) { return link_of(lane) != nullptr && in_memory(link_of(lane)->below); }
+constexpr bool is_drive(Lane lane) { return link_of(lane) != nullptr && !in_memory(link_of(lane)->below); }
 
 }  // namespace spillway

@@ -23,9 +23,7 @@ class TierMemory {
 
   Runtime& runtime() { return *runtime_; }
   // As operations that run on the tier have it, and the lanes of NVMe.
-  std::byte* at(Tier tier, Bytes offset) const {
-    return view_[index_of(tier)] + offset;
-  }
+  std::byte* at(Tier tier, Bytes offset) const { return view_[index_of(tier)] + offset; }
   // As the runtime's copies have it.
   std::byte* handle(Tier tier, Bytes offset) const { return memory_[index_of(tier)]->data() + offset; }
   std::span<std::byte> device() const { return all_of(Tier::device); }

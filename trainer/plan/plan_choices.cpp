@@ -96,10 +96,10 @@ void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, con
 void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
   if (fields.has("tiers")) {
     const JsonPlace tiers = fields.at("tiers");
-    const auto is_it = [names = tiers.json().dump()](const NamedChain& chain) { return names_of(chain.tiers).dump() == names; };
-    const NamedChain* const found = std::ranges::find_if(kChains, is_it);
+    const auto is_it = [names = tiers.json().dump()](std::span<const Tier> chain) { return names_of(chain).dump() == names; };
+    const auto* const found = std::ranges::find_if(kChains, is_it);
     if (found == std::end(kChains)) tiers.refuse(fmt::format("is {}, which is no chain of tiers", shown(tiers.json())));
-    choices.chain = found->chain;
+    choices.chain = static_cast<Chain>(found - std::begin(kChains));
   }
   const std::span<const Tier> tiers = tiers_of(choices.chain);
   choices.weight_tier = values_in(fields.at("weight_tier"), graph.blocks.size(), tiers);
