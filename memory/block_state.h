@@ -21,7 +21,7 @@ constexpr std::string_view suffix_of(StateKind kind) {
   constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
   return names[static_cast<int>(kind)];
 }
-// The name that a block's array has in a checkpoint and in a commit record: "layer.3.mlp/low".
+// The name that a block's array has in a checkpoint and in a commit record: "layer 3 mlp/low".
 inline std::string state_array_name(const ParameterBlock& block, StateKind kind) {
   return std::string(block.name).append("/").append(suffix_of(kind).substr(1));
 }

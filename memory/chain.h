@@ -18,10 +18,14 @@ enum class Chain : std::uint8_t { device_nvme, device_host_nvme };
 
 inline constexpr std::array kDeviceAndNvme = {Tier::device, Tier::nvme};
 inline constexpr std::array kDeviceHostAndNvme = {Tier::device, Tier::host, Tier::nvme};
-inline constexpr std::span<const Tier> kChains[] = {kDeviceAndNvme, kDeviceHostAndNvme};  // by Chain
+inline constexpr std::span<const Tier> kChains[] = {kDeviceAndNvme, kDeviceHostAndNvme};  // by Chain, longer ones later
 constexpr std::span<const Tier> tiers_of(Chain chain) { return kChains[static_cast<std::size_t>(chain)]; }
-// Whether the device has a memory of its own, and the host's is a tier below it.
-constexpr bool has_host(Chain chain) { return std::ranges::count(tiers_of(chain), Tier::host) > 0; }
+constexpr bool is_in(Chain chain, Tier tier) { return std::ranges::count(tiers_of(chain), tier) > 0; }
+// Whether the device has a memory of its own, and the host's is a tier below it: it makes and adds up gradients itself.
+constexpr bool has_host(Chain chain) { return is_in(chain, Tier::host); }
+// Whether the next tier below the device is memory, so that no drive's lanes reach the device, and a unit has a choice of tiers
+// that it may spill to.
+constexpr bool has_memory_below(Chain chain) { return in_memory(tiers_of(chain)[1]); }
 
 // Links between the device and a tier; of one that is not in the chain, as many as there are.
 constexpr int depth_of(Chain chain, Tier tier) {

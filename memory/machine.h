@@ -55,13 +55,67 @@ struct MachineProfile {
   double compute_beside_read = 1, compute_beside_write = 1, update_beside_read = 1, update_beside_write = 1;
   double read_beside_compute = 1, write_beside_compute = 1;
   double compute_beside_copy = 1;  // the same of compute beside copies between the device and the host
+  // The same of updates on the host and copies beside each other, which share its memory. 0: not known; then updates lose what
+  // the copies' bytes are of their own, and copies nothing.
+  double update_beside_upload = 0, update_beside_download = 0, upload_beside_update = 0, download_beside_update = 0;
   double copy_bytes = 0;           // copied from one part of memory to another by one thread; 0: not known
   // Of machines with devices of their own; 0 where a profile does not say.
   double upload_bytes = 0, download_bytes = 0;                // copies to the device and from it
+  double mixed_upload_bytes = 0, mixed_download_bytes = 0;    // when both run at once; 0: not known, and taken to be as alone
   double network_bytes = 0;                                   // that collectives move into a device and out of it
-  Bytes device_memory_bytes = 0, host_memory_bytes = 0;       // of one device; that it has a share of the host's
+  By<Tier, Bytes> tier_bytes;                                 // of tiers in memory: of one device, and that it has a share of
   int devices = 0;
 };
+
+// What a lane that moves bytes is measured by, a row each; null: of a lane that has no such figure.
+struct LaneRate {
+  Lane lane;
+  double MachineProfile::*bytes;                     // a second, alone
+  double MachineProfile::*mixed_bytes = nullptr;     // beside the other way of its link
+  double MachineProfile::*small_requests = nullptr;  // of a drive, which moves in requests
+  // Speeds of others beside it, as shares of their own, and of it beside them.
+  double MachineProfile::*compute_beside = nullptr, MachineProfile::*beside_compute = nullptr;
+  double MachineProfile::*update_beside = nullptr, MachineProfile::*beside_update = nullptr;
+};
+inline constexpr LaneRate kLaneRates[] = {{.lane = Lane::upload,
+                                           .bytes = &MachineProfile::upload_bytes,
+                                           .mixed_bytes = &MachineProfile::mixed_upload_bytes,
+                                           .compute_beside = &MachineProfile::compute_beside_copy,
+                                           .update_beside = &MachineProfile::update_beside_upload,
+                                           .beside_update = &MachineProfile::upload_beside_update},
+                                          {.lane = Lane::download,
+                                           .bytes = &MachineProfile::download_bytes,
+                                           .mixed_bytes = &MachineProfile::mixed_download_bytes,
+                                           .compute_beside = &MachineProfile::compute_beside_copy,
+                                           .update_beside = &MachineProfile::update_beside_download,
+                                           .beside_update = &MachineProfile::download_beside_update},
+                                          {.lane = Lane::nvme_read,
+                                           .bytes = &MachineProfile::nvme_read_bytes,
+                                           .mixed_bytes = &MachineProfile::nvme_mixed_read_bytes,
+                                           .small_requests = &MachineProfile::nvme_read_requests,
+                                           .compute_beside = &MachineProfile::compute_beside_read,
+                                           .beside_compute = &MachineProfile::read_beside_compute,
+                                           .update_beside = &MachineProfile::update_beside_read},
+                                          {.lane = Lane::nvme_write,
+                                           .bytes = &MachineProfile::nvme_write_bytes,
+                                           .mixed_bytes = &MachineProfile::nvme_mixed_write_bytes,
+                                           .small_requests = &MachineProfile::nvme_write_requests,
+                                           .compute_beside = &MachineProfile::compute_beside_write,
+                                           .beside_compute = &MachineProfile::write_beside_compute,
+                                           .update_beside = &MachineProfile::update_beside_write},
+                                          {.lane = Lane::network, .bytes = &MachineProfile::network_bytes}};
+// Null: the lane computes.
+constexpr const LaneRate* rate_of(Lane lane) {
+  for (const LaneRate& rate : kLaneRates) {
+    if (rate.lane == lane) return &rate;
+  }
+  return nullptr;
+}
+// Bytes a second beside the other way of its link.
+constexpr double mixed_rate(const MachineProfile& machine, const LaneRate& rate) {
+  const double mixed = rate.mixed_bytes != nullptr ? machine.*rate.mixed_bytes : 0;
+  return mixed > 0 ? mixed : machine.*rate.bytes;
+}
 
 // Seconds that work of a unit takes alone (search/lane_speeds.cpp).
 double seconds_of(const MachineProfile& machine, const struct UnitGraph& graph, const struct Work& work);

@@ -83,7 +83,7 @@ int first_sharing_unit(const UnitGraph& graph) {
 }
 
 bool may_fetch_rows(const UnitGraph& graph, const Choices& choices) {
-  if (choices.sharding.ranks > 1 || has_host(choices.chain) || turns_of(choices) > 1) return false;
+  if (choices.sharding.ranks > 1 || has_memory_below(choices.chain) || turns_of(choices) > 1) return false;
   const bool rows_last = choices.update == UpdateTime::in_backward && !choices.clip && choices.slots == 1;
   if (!rows_last && !defers_all(choices)) return false;
   bool any = false;

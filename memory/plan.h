@@ -11,7 +11,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -252,7 +251,7 @@ struct Choices {
   std::vector<Deferred> deferred;       // empty: none
   std::vector<Saved> saved;             // a unit
   std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
-  std::vector<Tier> spill;              // a unit: where what it spills goes; empty, as in a chain without a host: nvme
+  std::vector<Tier> spill;              // a unit: where what it spills goes; empty, where no memory is below the device: nvme
 
   bool operator==(const Choices&) const = default;
 };
@@ -286,7 +285,7 @@ inline Tier spill_tier(const Choices& choices, int unit) {
   return choices.spill.empty() ? Tier::nvme : choices.spill[static_cast<std::size_t>(unit)];
 }
 
-// Gradients are added up, squared and rounded where they are made: by a device of its own between passes, where it updates, too;
+// Gradients are added up, squared and rounded where they are made: by a device of its own between passes, whoever updates;
 // on the CPU by the update lane, beside them.
 constexpr Lane lane_of_gradients(Chain chain) { return has_host(chain) ? Lane::compute : Lane::update; }
 inline Lane lane_of_updates(const Choices& choices) {
@@ -374,7 +373,9 @@ struct RestingArray : StateArray {
 struct BlockBuffers {
   std::vector<RestingArray> state;  // all of the block's list; in a plan that only evaluates, the weight
   int waiting_gradient = -1;        // -1: it lives within a step
-  std::vector<int> sums;            // of each of its users' gradient, from turn to turn; none where a step is one
+  // Of each of its users' gradient, from turn to turn; none where a step is one turn. In exact form with one rank the first is
+  // the waiting gradient itself, where there is one.
+  std::vector<int> sums;
 
   const RestingArray& weight() const { return state.front(); }
   // Null where there is none.
@@ -389,7 +390,7 @@ struct Plan {
   std::vector<Buffer> resident;
   std::vector<BlockBuffers> blocks;
   // Buffers of control words, resident on the device tier.
-  int loss_buffer = -1;                 // MicroBatchWords [micro_batches]; double: the step's loss
+  int loss_buffer = -1;                 // MicroBatchWords [micro_batches]; double: that there is a loss (control_words.h)
   int norm_buffer = -1;                 // double: sums of squares, as norm_words() says
   int factor_buffer = -1;               // double [2]: global norm, clip factor
   // Where rows are fetched. The first two where updates wait for the next step, which takes them.
@@ -402,8 +403,8 @@ struct Plan {
   std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
   Program step;                         // one turn of a training step
   Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head
-  std::array<Bytes, kTiers> peak{};     // exact bytes of each tier's arena or store
-  std::array<std::array<Bytes, kCategories>, kTiers> at_rest{};  // of `peak`, by category at the moment of the peak
+  By<Tier, Bytes> peak;                 // exact bytes of each tier's arena or store
+  By<Tier, By<Category, Bytes>> at_rest;  // of `peak`, by category at the moment of the peak
 };
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index);

@@ -233,7 +233,14 @@ class CpuRuntime final : public Runtime {
 
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
     SPILLWAY_CHECK(in_memory(tier), "{}: {} bytes of NVMe asked of the device runtime", name, bytes);
-    if (tier == Tier::device && device_memory_ == DeviceMemory::apart) return allocate_apart(bytes, name);
+    switch (tier) {  // a further tier has memory of its own kind
+      case Tier::device:
+        if (device_memory_ == DeviceMemory::apart) return allocate_apart(bytes, name);
+        break;
+      case Tier::host:
+      case Tier::nvme:
+        break;
+    }
     auto arena = std::make_unique<Arena>(bytes, name);
     std::byte* data = arena->data();
     return {Allocation::Owner(arena.release(), [](void* owned) { delete static_cast<Arena*>(owned); }), data, bytes, name};

@@ -183,22 +183,16 @@ class CudaRuntime final : public Runtime {
     SPILLWAY_CHECK(in_memory(tier) && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes,
                    name_of(tier));
     select_device(device_);
-    if (tier == Tier::host) {
-      auto pinned = std::make_unique<PinnedMemory>(bytes, name);
-      std::byte* data = pinned->data();
-      return {Allocation::Owner(pinned.release(), [](void* owned) { delete static_cast<PinnedMemory*>(owned); }), data, bytes,
-              name};
+    switch (tier) {  // a further tier is memory of its own kind
+      case Tier::device:
+        return allocate_on_device(bytes, name);
+      case Tier::host:
+      case Tier::nvme:
+        break;
     }
-    void* data = nullptr;
-    const cudaError_t error = bytes == 0 ? cudaSuccess : cudaMalloc(&data, static_cast<std::size_t>(bytes));
-    if (error != cudaSuccess) {
-      cudaGetLastError();
-      const MemoryInfo info = memory_info();
-      throw BudgetError(fmt::format("{}: cudaMalloc of {} bytes failed with {} of {} bytes free: {}", name, bytes, info.free,
-                                    info.total, reason(error)),
-                        "Give a smaller --device-memory, or end what else uses the device.");
-    }
-    return {Allocation::Owner(data, [](void* owned) { log(cudaFree(owned), "cudaFree"); }), static_cast<std::byte*>(data), bytes,
+    auto pinned = std::make_unique<PinnedMemory>(bytes, name);
+    std::byte* data = pinned->data();
+    return {Allocation::Owner(pinned.release(), [](void* owned) { delete static_cast<PinnedMemory*>(owned); }), data, bytes,
             name};
   }
   std::byte* device_pointer(std::byte* address) const override { return address; }
@@ -221,6 +215,20 @@ class CudaRuntime final : public Runtime {
   }
 
  private:
+  Allocation allocate_on_device(Bytes bytes, const std::string& name) {
+    void* data = nullptr;
+    const cudaError_t error = bytes == 0 ? cudaSuccess : cudaMalloc(&data, static_cast<std::size_t>(bytes));
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      const MemoryInfo info = memory_info();
+      throw BudgetError(fmt::format("{}: cudaMalloc of {} bytes failed with {} of {} bytes free: {}", name, bytes, info.free,
+                                    info.total, reason(error)),
+                        "Give a smaller --device-memory, or end what else uses the device.");
+    }
+    return {Allocation::Owner(data, [](void* owned) { log(cudaFree(owned), "cudaFree"); }), static_cast<std::byte*>(data), bytes,
+            name};
+  }
+
   int device_;
   std::string name_;
   int major_ = 0, minor_ = 0;

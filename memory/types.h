@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 
 #include "memory/names.h"
@@ -32,10 +31,11 @@ template <>
 struct Names<Tier> {
   static constexpr Named<Tier> all[] = {{"device", Tier::device}, {"host", Tier::host}, {"nvme", Tier::nvme}};
 };
-inline constexpr int kTiers = std::size(Names<Tier>::all);
 
 // Whether bytes there have an address.
 constexpr bool in_memory(Tier tier) { return tier != Tier::nvme; }
+// Whether an optimizer may run there.
+constexpr bool computes(Tier tier) { return tier == Tier::device || tier == Tier::host; }
 
 // What bytes are for.
 enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
@@ -47,9 +47,8 @@ struct Names<Category> {
                                                        {"activations", Category::activations},
                                                        {"staging", Category::staging}};
 };
-inline constexpr int kCategories = std::size(Names<Category>::all);
 
-// A resource that runs one operation at a time, in the order of the plan.
+// A resource that runs one operation at a time, or starts several moves of a drive, in the order of the plan.
 enum class Lane : std::uint8_t { compute, upload, download, nvme_read, nvme_write, update, network, commit };
 template <>
 struct Names<Lane> {
@@ -57,7 +56,6 @@ struct Names<Lane> {
       {"compute", Lane::compute},       {"upload", Lane::upload}, {"download", Lane::download}, {"nvme_read", Lane::nvme_read},
       {"nvme_write", Lane::nvme_write}, {"update", Lane::update}, {"network", Lane::network},   {"commit", Lane::commit}};
 };
-inline constexpr int kLanes = std::size(Names<Lane>::all);
 
 constexpr Bytes round_up(Bytes bytes, Bytes multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 

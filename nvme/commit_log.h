@@ -19,7 +19,7 @@ class CommitLog {
   // The newest record of the store; nothing where none was ever written. IoError where there are only damaged ones.
   std::optional<CommitRecord> newest();
 
-  // Array contents that rest elsewhere, written on behalf of a record to come; with the device on return.
+  // Array contents that rest elsewhere, written on behalf of a record to come; with the drive on return.
   void write(std::span<const IoSegment> segments) { channel_.write(segments); }
   void read(std::span<const IoSegment> segments) { channel_.read(segments); }
 

@@ -16,7 +16,7 @@
 namespace spillway {
 
 struct DurableArray {
-  std::string name;              // "layers.3.mlp/v"
+  std::string name;              // "layer 3 mlp/v"
   Bytes bytes = 0;               // of one slot
   std::array<Bytes, 2> begin{};  // logical offset of each slot
   int slot = 0;                  // the one that holds the state

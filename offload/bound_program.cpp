@@ -65,7 +65,7 @@ void note_ends(const Plan& plan, const Program& program, BoundOp& bound) {
   for (const Operand& operand : bound.op->operands) {
     if (operand.buffer < 0) continue;
     const Buffer& buffer = buffer_of(plan, program, operand.buffer);
-    Bytes& end = bound.end[static_cast<std::size_t>(buffer.tier)];
+    Bytes& end = bound.end[buffer.tier];
     end = std::max(end, buffer.offset + buffer.slots * buffer.bytes);
   }
 }
@@ -144,11 +144,11 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
   std::vector<std::uint32_t> place(program.ops.size());
-  std::array<std::uint32_t, kLanes> count{};
-  for (std::size_t id = 0; id < program.ops.size(); ++id) place[id] = ++count[static_cast<int>(program.ops[id].lane)];
+  By<Lane, std::uint32_t> count;
+  for (std::size_t id = 0; id < program.ops.size(); ++id) place[id] = ++count[program.ops[id].lane];
   for (std::size_t id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
-    BoundOp& made = bound.lanes[static_cast<int>(op.lane)].emplace_back();
+    BoundOp& made = bound.lanes[op.lane].emplace_back();
     made.op = &op;
     made.id = static_cast<int>(id);
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.turn < 0});

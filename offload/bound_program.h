@@ -78,7 +78,7 @@ struct BoundOp {
   int id = 0;
   std::vector<BoundWait> waits;
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
-  std::array<Bytes, kTiers> end{};
+  By<Tier, Bytes> end;
   std::variant<BoundOperands, BoundPass, BoundMove> touches;
 
   const BoundPass& pass() const { return std::get<BoundPass>(touches); }
@@ -87,7 +87,7 @@ struct BoundOp {
 };
 
 struct BoundProgram {
-  std::array<std::vector<BoundOp>, kLanes> lanes;
+  By<Lane, std::vector<BoundOp>> lanes;
   int operations = 0;
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };

@@ -1,7 +1,7 @@
 // Holds operations to their buffers: bytes of the device that belong to no buffer in use are poisoned under
 // AddressSanitizer, and hold NaNs in debug builds. A kernel or a transfer that touches them ends the program, or its result.
 // Other builds have nothing of this.
-// Not here: whether a plan's buffers and waits are right (validate in memory/plan.h).
+// Not here: whether a plan's buffers and waits are right (memory/passes/validate.h).
 #pragma once
 
 #include <atomic>

@@ -57,7 +57,7 @@ DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
 
 DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph) {
   DurableLayout layout{.state = durable_arrays(plan, graph)};
-  Bytes end = round_up(plan.peak[static_cast<int>(Tier::nvme)], kExtentAlignment);
+  Bytes end = round_up(plan.peak[Tier::nvme], kExtentAlignment);
   CommitRecord record;
   std::int64_t extents = 0;
   for (std::size_t i = 0; i < layout.state.arrays.size(); ++i) {

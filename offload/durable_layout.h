@@ -23,7 +23,7 @@ struct DurableArrays {
 
 struct DurableLayout {
   DurableArrays state;       // with the places of copies filled in
-  Bytes copied_bytes = 0;    // of state on the device, once
+  Bytes copied_bytes = 0;    // of state in memory, once
   Bytes records_begin = 0;
   Bytes place_bytes = 0;     // of a record
   Bytes store_bytes = 0;

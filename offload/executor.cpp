@@ -65,10 +65,10 @@ struct Executor::Impl {
                              plan.evaluate.ops.size()}));
   }
 
-  std::array<StoreChannel*, kLanes> channels() {
-    std::array<StoreChannel*, kLanes> of{};
-    if (readers) of[static_cast<std::size_t>(Lane::nvme_read)] = &*readers;
-    if (writers) of[static_cast<std::size_t>(Lane::nvme_write)] = &*writers;
+  By<Lane, StoreChannel*> channels() {
+    By<Lane, StoreChannel*> of;
+    if (readers) of[Lane::nvme_read] = &*readers;
+    if (writers) of[Lane::nvme_write] = &*writers;
     return of;
   }
 
@@ -263,7 +263,7 @@ StepOutcome Executor::wait() {
   const double ended_s = impl.end_of(*run);
   outcome.seconds = ended_s - std::max(impl.last_end_s, run->submitted_s);
   impl.last_end_s = ended_s;
-  for (int lane = 0; lane < kLanes; ++lane) outcome.moved[lane] += run->moved[lane];
+  for (const Lane lane : kAll<Lane>) outcome.moved[lane] += run->moved[lane];
   outcome.peak = impl.runner->peak();
   outcome.timeline = impl.timeline_of(*run);
   return outcome;

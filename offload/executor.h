@@ -3,7 +3,6 @@
 // Not here: what to train on and when to stop (trainer/).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -57,8 +56,8 @@ struct StepOutcome {
   std::string stopped;                      // not empty: loss, gradient or norm was not finite; nothing of it was applied...
   bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
   double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
-  std::array<Bytes, kLanes> moved{};        // bytes, by the lanes of this step's operations, however steps overlap
-  std::array<Bytes, kTiers> peak{};         // highest byte touched on each tier so far
+  By<Lane, Bytes> moved;                    // bytes, by the lanes of this step's operations, however steps overlap
+  By<Tier, Bytes> peak;                     // highest byte touched on each tier so far
   Timeline timeline;
 };
 
@@ -77,8 +76,9 @@ class Executor {
   // Starts a step and returns once its tokens are filled; up to two steps may be under way. What `fill` throws comes out, here as
   // below, and nothing has begun.
   void submit(const StepSettings& settings, const FillTokens& fill);
-  // Returns when the oldest step under way is complete (its writes, too, are with the device). Throws what a lane threw; then
-  // nothing more runs. Where the plan defers the update, that of this step is in the next one's run: it may not have begun.
+  // Returns when the oldest step under way is complete (its writes, too, are with the drive). Throws what a lane threw; then
+  // nothing more runs. Where the plan defers the update, that of this step is in the next one's run: it may not have begun. Of a
+  // step that was submitted before an earlier one was found to have stopped, nothing that it returns means anything.
   StepOutcome wait();
 
   // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no

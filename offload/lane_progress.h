@@ -2,7 +2,6 @@
 // Not here: which operation waits for which (the plan).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -23,8 +22,8 @@ class LaneProgress {
     }
   }
   void complete(Lane lane) noexcept {
-    counters_[static_cast<int>(lane)].completed.fetch_add(1, std::memory_order_acq_rel);
-    counters_[static_cast<int>(lane)].completed.notify_all();
+    counters_[lane].completed.fetch_add(1, std::memory_order_acq_rel);
+    counters_[lane].completed.notify_all();
   }
   void reset() noexcept {
     for (Counter& counter : counters_) counter.completed.store(0, std::memory_order_release);
@@ -38,8 +37,8 @@ class LaneProgress {
   struct alignas(64) Counter {
     std::atomic<std::uint32_t> completed{0};
   };
-  const std::atomic<std::uint32_t>& at(Lane lane) const noexcept { return counters_[static_cast<int>(lane)].completed; }
-  std::array<Counter, kLanes> counters_;
+  const std::atomic<std::uint32_t>& at(Lane lane) const noexcept { return counters_[lane].completed; }
+  By<Lane, Counter> counters_;
 };
 
 }  // namespace spillway

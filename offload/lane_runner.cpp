@@ -29,9 +29,8 @@ std::vector<Lane> lanes_of(Chain chain) {
 bool applies(const Run& run, int turn, const BoundWait& wait) { return !wait.turn_before || turn > 0 || run.follows; }
 
 std::uint32_t target(const Run& run, int turn, const BoundWait& wait) {
-  const int lane = static_cast<int>(wait.lane);
-  const auto length = static_cast<std::uint32_t>(run.program->lanes[lane].size());
-  return run.base[lane] + static_cast<std::uint32_t>(turn) * length + wait.place - (wait.turn_before ? length : 0);
+  const auto length = static_cast<std::uint32_t>(run.program->lanes[wait.lane].size());
+  return run.base[wait.lane] + static_cast<std::uint32_t>(turn) * length + wait.place - (wait.turn_before ? length : 0);
 }
 
 // Where an operation's span goes; the times of other turns go nowhere.
@@ -51,8 +50,8 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     run.spans.resize(most_operations);  // of all shown turns
   }
   for (const Lane lane : lanes_) {
-    if (is_copy(lane)) copies_[static_cast<std::size_t>(lane)] = around.runtime->make_stream();
-    auto& stream = streams_[static_cast<int>(lane)] = runtime_->make_stream();
+    if (is_copy(lane)) copies_[lane] = around.runtime->make_stream();
+    auto& stream = streams_[lane] = runtime_->make_stream();
     // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
     if (is_drive(lane)) stream->run([](void*) { make_thread_prompt(); }, nullptr);
   }
@@ -78,15 +77,15 @@ void LaneRunner::begin(Run& run, const BoundProgram& program) {
   run.follows = last_program_ == &program;
   last_program_ = &program;
   run.base = total_;
-  for (int lane = 0; lane < kLanes; ++lane)
+  for (const Lane lane : kAll<Lane>)
     total_[lane] += static_cast<std::uint32_t>(program.lanes[lane].size() * static_cast<std::size_t>(run.turns));
   run.moved = {};
   run.submitted_s = seconds_now();
   run.lanes_left.store(static_cast<int>(lanes_.size()));
   for (const Lane lane : lanes_) {
-    LaneArgument& argument = lane_arguments_[static_cast<int>(lane)][run.index];
+    LaneArgument& argument = lane_arguments_[lane][run.index];
     argument = {this, &run, lane};
-    streams_[static_cast<int>(lane)]->run(&LaneRunner::run_lane_of, &argument);
+    streams_[lane]->run(&LaneRunner::run_lane_of, &argument);
   }
 }
 
@@ -98,7 +97,7 @@ Run& LaneRunner::wait_for_oldest() {
     run.lanes_left.wait(left, std::memory_order_acquire);
   }
   for (const auto& of_lane : run.peaks) {
-    for (int tier = 0; tier < kTiers; ++tier) peak_[tier] = std::max(peak_[tier], of_lane[tier]);
+    for (const Tier tier : kAll<Tier>) peak_[tier] = std::max(peak_[tier], of_lane[tier]);
   }
   throw_if_failed();
   return run;
@@ -118,7 +117,7 @@ void LaneRunner::run_lane_of(void* argument) {
 }
 
 void LaneRunner::run_lane(Run& run, Lane lane) {
-  const auto& ops = run.program->lanes[static_cast<int>(lane)];
+  const auto& ops = run.program->lanes[lane];
   if (is_drive(lane)) {
     run_moves(run, lane, ops);
   } else {
@@ -157,10 +156,10 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
     return {};
   }
   if (op.op->kind == OpKind::move) {
-    Stream& copies = *copies_[static_cast<std::size_t>(op.op->lane)];
+    Stream& copies = *copies_[op.op->lane];
     for (const BoundCopy& copy : op.move().copies) copies.copy_async(copy.to, copy.from, copy.bytes);
     copies.synchronize();
-    run.moved[static_cast<std::size_t>(op.op->lane)] += op.op->bytes;
+    run.moved[op.op->lane] += op.op->bytes;
     return {};
   }
   if (op.op->kind == OpKind::update) wait_until_state_may_change();
@@ -168,9 +167,8 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
 }
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
-  NvmeLane moves(around_.channels[static_cast<std::size_t>(lane)], around_.extents,
-                 is_upward(lane) ? IoDirection::read : IoDirection::write);
-  Bytes& moved = run.moved[static_cast<std::size_t>(lane)];
+  NvmeLane moves(around_.channels[lane], around_.extents, is_upward(lane) ? IoDirection::read : IoDirection::write);
+  Bytes& moved = run.moved[lane];
   const int count = static_cast<int>(ops.size());
   const auto complete_oldest = [&] {
     const BoundOp& op = ops[static_cast<std::size_t>(moves.oldest() % count)];
@@ -246,8 +244,8 @@ void LaneRunner::unguard([[maybe_unused]] const Run& run, [[maybe_unused]] const
 }
 
 void LaneRunner::note_peak(Run& run, Lane lane, const BoundOp& op) {
-  auto& mine = run.peaks[static_cast<int>(lane)];
-  for (int tier = 0; tier < kTiers; ++tier) mine[tier] = std::max(mine[tier], op.end[tier]);
+  auto& mine = run.peaks[lane];
+  for (const Tier tier : kAll<Tier>) mine[tier] = std::max(mine[tier], op.end[tier]);
 }
 
 void LaneRunner::fail(std::exception_ptr error) {

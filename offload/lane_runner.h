@@ -29,7 +29,7 @@ class LaneRunner {
   // Channels, each of a lane to or from a store, and extents may be null where no program has such moves, and the committer where
   // no run has a commit; all must outlive this. `most_operations` is of any program.
   struct Around {
-    std::array<StoreChannel*, kLanes> channels{};
+    By<Lane, StoreChannel*> channels;
     const StateExtents* extents = nullptr;
     Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
@@ -48,7 +48,7 @@ class LaneRunner {
   // then nothing more runs.
   Run& wait_for_oldest();
   void check_idle(const char* what) const;
-  std::array<Bytes, kTiers> peak() const { return peak_; }  // highest byte touched on each tier by the runs waited for so far
+  By<Tier, Bytes> peak() const { return peak_; }  // highest byte touched on each tier by the runs waited for so far
 
  private:
   static constexpr int kRunsUnderWay = 2;
@@ -82,12 +82,12 @@ class LaneRunner {
   std::unique_ptr<Runtime> runtime_;
 
   LaneProgress progress_;
-  std::array<std::uint32_t, kLanes> total_{};  // operations of all runs begun so far
+  By<Lane, std::uint32_t> total_;  // operations of all runs begun so far
   const BoundProgram* last_program_ = nullptr;
   std::array<Run, kRunsUnderWay> runs_;
-  std::array<std::array<LaneArgument, kRunsUnderWay>, kLanes> lane_arguments_{};
+  By<Lane, std::array<LaneArgument, kRunsUnderWay>> lane_arguments_;
   std::int64_t submitted_ = 0, waited_ = 0;
-  std::array<Bytes, kTiers> peak_{};
+  By<Tier, Bytes> peak_;
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
 
   std::mutex end_mutex_;
@@ -96,8 +96,8 @@ class LaneRunner {
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::atomic<std::int64_t> stopped_run_{kNone};  // the oldest that was stopped
 
-  std::array<std::unique_ptr<Stream>, kLanes> copies_;   // of the lanes between two memories
-  std::array<std::unique_ptr<Stream>, kLanes> streams_;  // last: their threads end before what they use
+  By<Lane, std::unique_ptr<Stream>> copies_;   // of the lanes between two memories
+  By<Lane, std::unique_ptr<Stream>> streams_;  // last: their threads end before what they use
 };
 
 }  // namespace spillway

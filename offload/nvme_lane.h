@@ -1,5 +1,5 @@
-// An NVMe lane's operations under way: a few at once, so that the device is busy across their borders, completed in order.
-// What they read of the state is checked beside the device's work, but where an update checks it (update_hashes.h), which
+// An NVMe lane's operations under way: a few at once, so that the drive is busy across their borders, completed in order.
+// What they read of the state is checked beside the work of the drive, but where an update checks it (update_hashes.h), which
 // also has noted what they write.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once

@@ -1,4 +1,5 @@
-// The operations of the update lane: gradients are finished, their norm is taken, state is updated.
+// Gradients are finished, their norm is taken, state is updated: on the update lane or the device's (memory/plan.h:
+// lane_of_gradients, lane_of_updates).
 // Not here: AdamW's arithmetic (host_adamw.h), squares (block_squares.h), when they run (executor.h).
 //
 // Memory beside the plan: 8 bytes for each 64 Ki elements of the largest block. Of Llama 3.1 405B that is an attention block of
@@ -61,7 +62,7 @@ class OptimizerOps {
   const UnitGraph& graph_;
   const FetchedRows rows_;
   const StateForm form_;
-  // The lane's own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
+  // Of its own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;
   std::vector<double> node_sums_;  // what the tasks of an operation have squared
   SquareTree tree_;                // of the block whose squares are being summed

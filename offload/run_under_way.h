@@ -2,7 +2,6 @@
 // Not here: what a step is told and finds out (step_control.h), how lanes go through a run (lane_runner.h).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -29,15 +28,15 @@ struct Run {
   int update_turn = 0;                  // that goes from the one to the other
   std::optional<Generation> commit;     // that it makes durable
   int token_set = 0;
-  std::array<std::uint32_t, kLanes> base{};  // operations each lane had completed when this run began
+  By<Lane, std::uint32_t> base;              // operations each lane had completed when this run began
   StepControl* step = nullptr;               // of its own forward and backward
   StepControl* waiting_step = nullptr;       // of the one that left gradients: this run applies them; null: there are none
 
   std::atomic<int> lanes_left{0};
   std::vector<Span> spans;  // [shown_turns(turns), operations]
   double submitted_s = 0;   // since the runner was made, as spans are
-  std::array<Bytes, kLanes> moved{};                      // bytes; each written by its lane alone
-  std::array<std::array<Bytes, kTiers>, kLanes> peaks{};  // highest byte touched, the same
+  By<Lane, Bytes> moved;    // bytes; each written by its lane alone
+  By<Lane, By<Tier, Bytes>> peaks;  // highest byte touched, the same
 
   // Of the step whose gradients an operation applies.
   const StepControl& applied_by(const Op& op) const { return applies_waiting_step(op) ? *waiting_step : *step; }

@@ -11,10 +11,9 @@ TierMemory::TierMemory(const Plan& plan, const ThreadPool& pool)
     : runtime_(has_host(plan.choices.chain) ? Runtime::make_cpu_apart() : Runtime::make_cpu()) {
   for (const Tier tier : tiers_of(plan.choices.chain)) {
     if (!in_memory(tier)) continue;
-    const auto index = static_cast<std::size_t>(tier);
-    const Allocation& made = memory_[index].emplace(runtime_->allocate(tier, plan.peak[index], std::string(name_of(tier))));
-    view_[index] = tier == Tier::device ? runtime_->device_pointer(made.data()) : made.data();
-    prefault(pool, view_[index], made.bytes());
+    const Allocation& made = memory_[tier].emplace(runtime_->allocate(tier, plan.peak[tier], std::string(name_of(tier))));
+    view_[tier] = tier == Tier::device ? runtime_->device_pointer(made.data()) : made.data();
+    prefault(pool, view_[tier], made.bytes());
     beside_nvme_ = tier;
   }
 }

@@ -3,7 +3,6 @@
 // Not here: what lies where (memory/plan.h), the store (nvme/store.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -23,9 +22,9 @@ class TierMemory {
 
   Runtime& runtime() { return *runtime_; }
   // As operations that run on the tier have it, and the lanes of NVMe.
-  std::byte* at(Tier tier, Bytes offset) const { return view_[index_of(tier)] + offset; }
+  std::byte* at(Tier tier, Bytes offset) const { return view_[known(tier)] + offset; }
   // As the runtime's copies have it.
-  std::byte* handle(Tier tier, Bytes offset) const { return memory_[index_of(tier)]->data() + offset; }
+  std::byte* handle(Tier tier, Bytes offset) const { return memory_[known(tier)]->data() + offset; }
   std::span<std::byte> device() const { return all_of(Tier::device); }
   // What NVMe's lanes read into and write from: the last memory of the chain.
   bool is_beside_nvme(Tier tier) const { return tier == beside_nvme_; }
@@ -36,19 +35,15 @@ class TierMemory {
   void copy_out(Tier tier, Bytes offset, std::span<std::byte> to);
 
  private:
-  std::size_t index_of(Tier tier) const {
-    const auto index = static_cast<std::size_t>(tier);
-    SPILLWAY_CHECK(memory_[index].has_value(), "{} is no memory here", name_of(tier));
-    return index;
+  Tier known(Tier tier) const {
+    SPILLWAY_CHECK(memory_[tier].has_value(), "{} is no memory here", name_of(tier));
+    return tier;
   }
-  std::span<std::byte> all_of(Tier tier) const {
-    const std::size_t index = index_of(tier);
-    return {view_[index], static_cast<std::size_t>(memory_[index]->bytes())};
-  }
+  std::span<std::byte> all_of(Tier tier) const { return {view_[known(tier)], static_cast<std::size_t>(memory_[tier]->bytes())}; }
 
   const std::unique_ptr<Runtime> runtime_;
-  std::array<std::optional<Allocation>, kTiers> memory_;  // of the chain's tiers that are memory
-  std::array<std::byte*, kTiers> view_{};                 // of each, as operations have it
+  By<Tier, std::optional<Allocation>> memory_;  // of the chain's tiers that are memory
+  By<Tier, std::byte*> view_;                   // of each, as operations have it
   Tier beside_nvme_ = Tier::device;
 };
 

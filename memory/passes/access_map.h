@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <iterator>
 #include <map>
@@ -16,7 +15,7 @@ namespace spillway {
 struct Touched {
   Bytes end = 0;
   int writer = -1;
-  std::array<int, kLanes> readers{};  // operation + 1; 0: none
+  By<Lane, int> readers;  // operation + 1; 0: none
 };
 
 // A range of bytes, cut where accesses cut it.
@@ -24,7 +23,7 @@ class AccessMap {
  public:
   // Calls conflict(op) for every operation that must come before an access of [begin, end), then records it.
   template <typename Conflict>
-  void access(Bytes begin, Bytes end, bool writes, int op, int lane, Conflict&& conflict) {
+  void access(Bytes begin, Bytes end, bool writes, int op, Lane lane, Conflict&& conflict) {
     if (begin >= end) return;
     auto at = ranges_.lower_bound(begin);
     // Most accesses are of what was accessed before, as a whole.
@@ -54,7 +53,7 @@ class AccessMap {
 
  private:
   template <typename Conflict>
-  static void touch(Touched& touched, bool writes, int op, int lane, Conflict& conflict) {
+  static void touch(Touched& touched, bool writes, int op, Lane lane, Conflict& conflict) {
     if (touched.writer >= 0) conflict(touched.writer);
     if (writes) {
       for (const int reader : touched.readers) {
@@ -63,10 +62,10 @@ class AccessMap {
     }
     record(touched, writes, op, lane);
   }
-  static void record(Touched& touched, bool writes, int op, int lane) {
+  static void record(Touched& touched, bool writes, int op, Lane lane) {
     if (writes) {
       touched.writer = op;
-      touched.readers.fill(0);
+      touched.readers = {};
     } else {
       touched.readers[lane] = op + 1;
     }
@@ -85,7 +84,7 @@ class AccessMap {
     auto first = ranges_.find(begin);
     first->second.end = end;
     first->second.writer = op;
-    first->second.readers.fill(0);
+    first->second.readers = {};
     ranges_.erase(std::next(first), ranges_.lower_bound(end));
   }
   std::map<Bytes, Touched> ranges_;
@@ -94,24 +93,24 @@ class AccessMap {
 // All bytes of a plan. What is resident shares its bytes with nothing: it has a small map of its own, where the look-up is short.
 class AccessBook {
  public:
-  AccessBook(const Plan& plan, const Program& program) : plan_(plan), program_(program), maps_(plan.resident.size() + kTiers) {}
+  AccessBook(const Plan& plan, const Program& program) : plan_(plan), program_(program), maps_(plan.resident.size()) {}
 
   // Calls conflict(op) for every operation that must come before the operand's access, then records it.
   template <typename Conflict>
-  void access(const Operand& operand, int op, int lane, Conflict&& conflict) {
+  void access(const Operand& operand, int op, Lane lane, Conflict&& conflict) {
     const bool resident = operand.buffer < static_cast<int>(plan_.resident.size());
     const Buffer& buffer = buffer_of(plan_, program_, operand.buffer);
-    const std::size_t map =
-        resident ? static_cast<std::size_t>(operand.buffer) : plan_.resident.size() + static_cast<std::size_t>(buffer.tier);
+    AccessMap& map = resident ? maps_[static_cast<std::size_t>(operand.buffer)] : others_[buffer.tier];
     // Two slots count as one: what is read from the one is older than what is written to the other.
     const Bytes begin = buffer.offset + operand.begin;
-    maps_[map].access(begin, begin + operand.bytes, operand.access != Access::read, op, lane, conflict);
+    map.access(begin, begin + operand.bytes, operand.access != Access::read, op, lane, conflict);
   }
 
  private:
   const Plan& plan_;
   const Program& program_;
-  std::vector<AccessMap> maps_;  // of each resident buffer, then of what else each tier has
+  std::vector<AccessMap> maps_;  // of each resident buffer
+  By<Tier, AccessMap> others_;
 };
 
 }  // namespace spillway

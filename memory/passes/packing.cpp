@@ -152,10 +152,10 @@ Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
 }
 
 // What the bytes of the peak are, at the operation where the most bytes are alive.
-std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
-  std::array<Bytes, kCategories> bytes{};
+By<Category, Bytes> categories_at_peak(const Plan& plan, Tier tier) {
+  By<Category, Bytes> bytes;
   for (const Buffer& buffer : plan.resident) {
-    if (buffer.tier == tier) bytes[static_cast<int>(buffer.category)] += span_of(buffer);
+    if (buffer.tier == tier) bytes[buffer.category] += span_of(buffer);
   }
   const auto for_each_live = [&](const auto& act) {
     for (const Buffer& buffer : plan.step.buffers) {
@@ -170,7 +170,7 @@ std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
   std::partial_sum(change.begin(), change.end(), change.begin());
   const auto peak = static_cast<int>(std::max_element(change.begin(), change.end()) - change.begin());
   for_each_live([&](const Buffer& buffer) {
-    if (buffer.first_op <= peak && peak <= buffer.last_op) bytes[static_cast<int>(buffer.category)] += span_of(buffer);
+    if (buffer.first_op <= peak && peak <= buffer.last_op) bytes[buffer.category] += span_of(buffer);
   });
   return bytes;
 }
@@ -180,8 +180,7 @@ std::array<Bytes, kCategories> categories_at_peak(const Plan& plan, Tier tier) {
 void pack(Plan& plan) {
   std::vector<std::pair<Program*, Uses>> programs;
   for (Program* program : {&plan.step, &plan.evaluate}) programs.emplace_back(program, *program);
-  for (int t = 0; t < kTiers; ++t) {
-    const Tier tier = static_cast<Tier>(t);
+  for (const Tier tier : kAll<Tier>) {
     Bytes base = 0;
     for (Buffer& buffer : plan.resident) {
       if (buffer.tier != tier) continue;
@@ -189,9 +188,10 @@ void pack(Plan& plan) {
       buffer.offset = base;
       base += span_of(buffer);
     }
-    plan.peak[t] = base;
-    for (const auto& [program, uses] : programs) plan.peak[t] = std::max(plan.peak[t], pack_program(*program, uses, tier, base));
-    plan.at_rest[t] = categories_at_peak(plan, tier);
+    plan.peak[tier] = base;
+    for (const auto& [program, uses] : programs)
+      plan.peak[tier] = std::max(plan.peak[tier], pack_program(*program, uses, tier, base));
+    plan.at_rest[tier] = categories_at_peak(plan, tier);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "memory/passes/residency.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "memory/error.h"
@@ -83,7 +82,7 @@ class Finder {
       tier = operand.at;
       is_first = false;
     }
-    std::vector<Use>& uses = uses_[static_cast<std::size_t>(tier)];
+    std::vector<Use>& uses = uses_[tier];
     if (uses.empty()) ++tiers_used_;
     uses.push_back(use);
     by_tasks_.push_back({use, tier});
@@ -91,7 +90,7 @@ class Finder {
   }
 
   void add_on(Tier tier) {
-    const std::vector<Use>& uses = uses_[static_cast<std::size_t>(tier)];
+    const std::vector<Use>& uses = uses_[tier];
     const bool is_home = tier == object_->home;
     if (uses.empty() || (is_home && object_->home_buffer >= 0)) return;
     unseen_.clear();
@@ -179,7 +178,7 @@ class Finder {
   // object has no place of its own for all of the run, and tasks use it.
   void use_next(Tier tier, std::span<const Residency> residencies) {
     const Tier next = next_towards(choices_.chain, tier, object_->home);
-    std::vector<Use>& uses = uses_[static_cast<std::size_t>(next)];
+    std::vector<Use>& uses = uses_[next];
     if (next == object_->home && (object_->home_buffer >= 0 || uses.empty())) return;
     for (const Residency& residency : residencies) {
       using enum Moment::Side;
@@ -201,7 +200,7 @@ class Finder {
   int index_ = -1;
   const Object* object_ = nullptr;
   bool of_micro_batch_ = false;
-  std::array<std::vector<Use>, kTiers> uses_;
+  By<Tier, std::vector<Use>> uses_;
   std::vector<TaskUse> by_tasks_;
   int tiers_used_ = 0;
   bool takes_contents_ = false;  // the residency that was begun last: what it does not write comes from elsewhere

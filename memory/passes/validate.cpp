@@ -1,7 +1,6 @@
 #include "memory/passes/validate.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 
@@ -17,12 +16,11 @@ namespace {
 
 void check_buffers(const Plan& plan, const Program& program) {
   const auto check = [&](const Buffer& buffer) {
-    const int tier = static_cast<int>(buffer.tier);
     const Bytes bytes = buffer.bytes * buffer.slots;
     if (buffer.bytes < 0 || buffer.slots < 1 || buffer.slots > 2 || buffer.offset < 0 || buffer.offset % kExtentAlignment != 0 ||
-        buffer.bytes % kExtentAlignment != 0 || bytes > plan.peak[tier] - buffer.offset) {
+        buffer.bytes % kExtentAlignment != 0 || bytes > plan.peak[buffer.tier] - buffer.offset) {
       refuse(fmt::format("buffer {} has offset {} and {} x {} bytes in a {} tier of {}", buffer.name.text(), buffer.offset,
-                         buffer.slots, buffer.bytes, name_of(buffer.tier), plan.peak[tier]));
+                         buffer.slots, buffer.bytes, name_of(buffer.tier), plan.peak[buffer.tier]));
     }
   };
   for (const Buffer& buffer : plan.resident) check(buffer);
@@ -47,9 +45,9 @@ void check_disjoint(const Plan& plan, const Program& program) {
   }
   std::stable_sort(edges.begin(), edges.end(),
                    [](const Edge& a, const Edge& b) { return a.op != b.op ? a.op < b.op : a.begins < b.begins; });
-  std::array<std::map<Bytes, const Buffer*>, kTiers> live;
+  By<Tier, std::map<Bytes, const Buffer*>> live;
   for (const Edge& edge : edges) {
-    auto& tier = live[static_cast<int>(edge.buffer->tier)];
+    auto& tier = live[edge.buffer->tier];
     const Buffer& buffer = *edge.buffer;
     if (buffer.bytes == 0) continue;
     if (!edge.begins) {
@@ -105,23 +103,23 @@ void check_operands(const Plan& plan, const Program& program, const UnitGraph& g
 void check_waits(const Plan& plan, const Program& program, bool repeats) {
   const int count = static_cast<int>(program.ops.size());
   const int rounds = repeats ? 2 : 1;
-  using Known = std::array<int, kLanes>;
+  using Known = By<Lane, int>;
   std::vector<Known> known(static_cast<std::size_t>(count) * rounds);
   Known lane_tail;
-  lane_tail.fill(-1);
+  std::ranges::fill(lane_tail, -1);
   AccessBook book(plan, program);
   for (int id = 0; id < count * rounds; ++id) {
     const Op& op = program.ops[id % count];
     Known& mine = known[id];
-    mine.fill(-1);
+    std::ranges::fill(mine, -1);
     const auto absorb = [&](int other, bool complete) {
-      for (int lane = 0; lane < kLanes; ++lane) mine[lane] = std::max(mine[lane], known[other][lane]);
+      for (const Lane lane : kAll<Lane>) mine[lane] = std::max(mine[lane], known[other][lane]);
       if (complete) {
-        int& last = mine[static_cast<int>(program.ops[other % count].lane)];
+        int& last = mine[program.ops[other % count].lane];
         last = std::max(last, other);
       }
     };
-    const int before = lane_tail[static_cast<int>(op.lane)];
+    const int before = lane_tail[op.lane];
     // Requests of an NVMe lane overlap: what came before it on the lane has started, with its waits
     // met, but need not be complete.
     if (before >= 0) absorb(before, !is_drive(op.lane));
@@ -129,11 +127,11 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
       const int other = (id / count + wait.turn) * count + wait.op;
       if (other >= 0) absorb(other, true);
     }
-    lane_tail[static_cast<int>(op.lane)] = id;
+    lane_tail[op.lane] = id;
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0) continue;
-      book.access(operand, id, static_cast<int>(op.lane), [&](int other) {
-        if (other == id || mine[static_cast<int>(program.ops[other % count].lane)] >= other) return;
+      book.access(operand, id, op.lane, [&](int other) {
+        if (other == id || mine[program.ops[other % count].lane] >= other) return;
         refuse(fmt::format("operation {} ({}) touches {} and does not wait for operation {} ({}), which touches the same bytes",
                            id % count, name_of(op), buffer_of(plan, program, operand.buffer).name.text(), other % count,
                            name_of(program.ops[other % count])));

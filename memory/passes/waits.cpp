@@ -1,7 +1,6 @@
 #include "memory/passes/waits.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <vector>
 
@@ -11,7 +10,7 @@ namespace spillway {
 namespace {
 
 // Of each lane, the last operation (over two rounds) that is complete when another starts; -1: none.
-using Known = std::array<int, kLanes>;
+using Known = By<Lane, int>;
 
 void derive(const Plan& plan, Program& program, bool repeats) {
   const int count = static_cast<int>(program.ops.size());
@@ -19,7 +18,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
   AccessBook book(plan, program);
   std::vector<Known> known(static_cast<std::size_t>(count) * rounds);
   Known tail;  // the last operation issued on each lane
-  tail.fill(-1);
+  std::ranges::fill(tail, -1);
   std::vector<int> conflicts;
   std::vector<Wait> waits;
   std::vector<Lane> lanes;  // of each operation: close together, they are asked for often
@@ -29,23 +28,22 @@ void derive(const Plan& plan, Program& program, bool repeats) {
   for (int id = 0; id < count * rounds; ++id) {
     const int round = id < count ? 0 : 1;
     Op& op = program.ops[id - round * count];
-    const int lane = static_cast<int>(op.lane);
-    const auto lane_of = [&](int other) { return static_cast<int>(lanes[other < count ? other : other - count]); };
+    const auto lane_of = [&](int other) { return lanes[other < count ? other : other - count]; };
     Known& mine = known[id];
-    mine.fill(-1);
+    std::ranges::fill(mine, -1);
     const auto absorb = [&](int other) {
-      for (int l = 0; l < kLanes; ++l) mine[l] = std::max(mine[l], known[other][l]);
+      for (const Lane lane : kAll<Lane>) mine[lane] = std::max(mine[lane], known[other][lane]);
     };
-    if (tail[lane] >= 0) {
-      absorb(tail[lane]);
+    if (tail[op.lane] >= 0) {
+      absorb(tail[op.lane]);
       // On an NVMe lane what came before has started, but need not be complete.
-      if (!is_drive(op.lane)) mine[lane] = std::max(mine[lane], tail[lane]);
+      if (!is_drive(op.lane)) mine[op.lane] = std::max(mine[op.lane], tail[op.lane]);
     }
-    tail[lane] = id;
+    tail[op.lane] = id;
     conflicts.clear();
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0) continue;
-      book.access(operand, id, lane, [&](int other) {
+      book.access(operand, id, op.lane, [&](int other) {
         if (other != id && mine[lane_of(other)] < other) conflicts.push_back(other);
       });
     }

@@ -34,7 +34,7 @@ std::vector<Limit> limits_of(const LaneSpeeds& speeds) {
     for (int i = 0; i < kSlowingLanes; ++i) running |= (subset >> i & 1) ? set_of(kSlowing[i]) : 0;
     Limit limit{.most = 1};
     for (int i = 0; i < kSlowingLanes; ++i) {
-      if (subset >> i & 1) limit.factor[i] = speeds.while_running(running)[static_cast<int>(kSlowing[i])];
+      if (subset >> i & 1) limit.factor[i] = speeds.while_running(running)[kSlowing[i]];
     }
     limits.push_back(limit);
   }
@@ -122,12 +122,12 @@ std::vector<Weights> corners_of(const std::vector<Limit>& limits) {
 // speeds alone is higher: linear programs are as good as their duals).
 LaneBounds::LaneBounds(const MachineProfile& machine) {
   for (const Weights& corner : corners_of(limits_of(LaneSpeeds(machine)))) {
-    PerLane weights{};
-    for (int i = 0; i < kSlowingLanes; ++i) weights[static_cast<int>(kSlowing[i])] = corner[i];
+    PerLane weights;
+    for (int i = 0; i < kSlowingLanes; ++i) weights[kSlowing[i]] = corner[i];
     weights_.push_back(weights);
   }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    PerLane alone{};
+  for (const Lane lane : kAll<Lane>) {
+    PerLane alone;
     alone[lane] = 1;
     weights_.push_back(alone);  // also where it is below another: of one lane is said more simply
   }
@@ -138,16 +138,16 @@ LanesBound LaneBounds::of(const PerLane& busy_s) const {
   const auto take = [&](const PerLane& weights, double seconds) {
     bound = {.seconds = seconds};
     double most = 0;
-    for (int lane = 0; lane < kLanes; ++lane) {
+    for (const Lane lane : kAll<Lane>) {
       const double part = weights[lane] * busy_s[lane];
-      if (part > 0.001 * seconds) bound.lanes |= set_of(static_cast<Lane>(lane));
-      if (part > most) most = part, bound.lane = static_cast<Lane>(lane);
+      if (part > 0.001 * seconds) bound.lanes |= set_of(lane);
+      if (part > most) most = part, bound.lane = lane;
     }
   };
   // The last ones are lanes alone, which win where others say no more.
   for (const PerLane& weights : weights_) {
     double seconds = 0;
-    for (int lane = 0; lane < kLanes; ++lane) seconds += weights[lane] * busy_s[lane];
+    for (const Lane lane : kAll<Lane>) seconds += weights[lane] * busy_s[lane];
     constexpr double no_less = 1 - 1e-9;
     if (seconds > 0 && seconds >= no_less * bound.seconds) take(weights, seconds);
   }
@@ -185,7 +185,7 @@ class Places {
         seconds_(std::move(seconds)),
         turns_(turns_of(plan.choices)),
         places_(ops_.size() * static_cast<std::size_t>(shown_turns(turns_))) {
-    room_ = plan.peak[static_cast<int>(Tier::device)];
+    room_ = plan.peak[Tier::device];
     for (const Buffer& buffer : plan.resident) room_ -= buffer.tier == Tier::device ? buffer.bytes * buffer.slots : 0;
     room_ = std::max<Bytes>(0, room_);
     place_compute();
@@ -387,14 +387,14 @@ class Places {
       Bytes& left = move.lane == Lane::nvme_read ? before : after;
       const Bytes held = std::min(left, move.bytes);
       left -= held;
-      part.held_s[static_cast<int>(move.lane)] += move.seconds * static_cast<double>(held) / static_cast<double>(move.bytes);
+      part.held_s[move.lane] += move.seconds * static_cast<double>(held) / static_cast<double>(move.bytes);
     }
     return part;
   }
 
   static void add(StepPart& part, const Placed& placed) {
-    part.all_s[static_cast<int>(placed.lane)] += placed.seconds;
-    if (placed.repeats) part.repeated_s[static_cast<int>(placed.lane)] += placed.seconds;
+    part.all_s[placed.lane] += placed.seconds;
+    if (placed.repeats) part.repeated_s[placed.lane] += placed.seconds;
   }
 
   const Plan& plan_;
@@ -411,7 +411,7 @@ class Places {
 
 PerLane grown(const StepPart& part, double factor) {
   PerLane seconds;
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (const Lane lane : kAll<Lane>) {
     seconds[lane] = std::max(0.0, part.all_s[lane] + (factor - 1) * part.repeated_s[lane] - part.held_s[lane]);
   }
   return seconds;
@@ -440,7 +440,7 @@ Bound StepBound::with_micro_batches(double count) const {
              .seconds = within.seconds + rest.seconds,
              .within = within,
              .rest = rest,
-             .compute_within_s = within_s[static_cast<int>(Lane::compute)],
+             .compute_within_s = within_s[Lane::compute],
              .held_bytes = held_bytes_};
   }
   return bound;

@@ -82,7 +82,7 @@ std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
 std::vector<Tier> Filling::spare_tiers() const {
   std::vector<Tier> spares;
   for (const Tier tier : tiers_of(request_.chain).subspan(1)) {
-    if (request_.budgets.of(tier) > 0) spares.push_back(tier);
+    if (request_.budgets[tier] > 0) spares.push_back(tier);
   }
   return spares.empty() ? std::vector{Tier::device} : spares;
 }
@@ -115,7 +115,7 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   }
   for (const Unit& unit : graph.units) choices.saved.push_back(spare_of(unit, outline));
   choices.boundary.assign(graph.units.size(), outline.spare_boundary);
-  if (has_host(choices.chain)) choices.spill.assign(graph.units.size(), spill_of(request_.activations, spare));
+  if (has_memory_below(choices.chain)) choices.spill.assign(graph.units.size(), spill_of(request_.activations, spare));
   return choices;
 }
 
@@ -135,8 +135,8 @@ Plan Filling::plan_of(const Choices& choices) {
   return build(choices);
 }
 
-Filling::Peak Filling::peak_of(const Choices& choices) {
-  const auto known = std::ranges::find(peaks_, choices, &std::pair<Choices, Peak>::first);
+By<Tier, Bytes> Filling::peak_of(const Choices& choices) {
+  const auto known = std::ranges::find(peaks_, choices, &std::pair<Choices, By<Tier, Bytes>>::first);
   if (known != peaks_.end()) return known->second;
   last_ = {};
   last_ = build(choices);
@@ -144,15 +144,14 @@ Filling::Peak Filling::peak_of(const Choices& choices) {
 }
 
 bool Filling::accept(const Choices& choices) {
-  const Peak peak = peak_of(choices);
+  const By<Tier, Bytes> peak = peak_of(choices);
   std::optional<Lack> lack;
   Bytes total = 0;
   for (const Tier tier : tiers_of(request_.chain)) {
-    const auto t = static_cast<std::size_t>(tier);
-    room_[t] = limits_[t] - peak[t];
-    if (room_[t] >= 0) continue;
-    if (!lack) lack = Lack{tier, peak[t], limits_[t]};
-    total -= room_[t];
+    room_[tier] = limits_[tier] - peak[tier];
+    if (room_[tier] >= 0) continue;
+    if (!lack) lack = Lack{tier, peak[tier], limits_[tier]};
+    total -= room_[tier];
   }
   if (!lack) {
     fitting_ = choices;
@@ -171,7 +170,7 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
   const UnitGraph& graph = graph_of(graphs_, choices);
   Bytes resident = 0;
   for (const ParameterBlock& block : graph.blocks) resident += bytes_at_rest(request_.sharding, block, request_.form);
-  if (resident > request_.budgets.device) return std::nullopt;
+  if (resident > request_.budgets[Tier::device]) return std::nullopt;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     std::fill(tiers->begin(), tiers->end(), Tier::device);
   choices.fetches_rows = false;
@@ -179,7 +178,7 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
   }
-  limits_ = request_.budgets.by_tier();
+  limits_ = request_.budgets;
   if (!accept(choices)) return std::nullopt;
   return fitting_;
 }
@@ -335,13 +334,13 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
   Dealing dealing{.tier = Tier::device,
                   .bare = bare,
                   .rows = rows_of_device(outline, bare),
-                  .budget = request_.budgets.device - reserved_bytes(outline),
-                  .not_worth_a_plan = request_.budgets.device / kRoomNotWorthAPlan,
+                  .budget = request_.budgets[Tier::device] - reserved_bytes(outline),
+                  .not_worth_a_plan = request_.budgets[Tier::device] / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
   const bool spare_is_memory = spare != Tier::device && in_memory(spare);
-  limits_ = request_.budgets.by_tier();
-  limit_of(Tier::device) = dealing.budget;
-  if (spare_is_memory) limit_of(spare) = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets.of(spare)));
+  limits_ = request_.budgets;
+  limits_[Tier::device] = dealing.budget;
+  if (spare_is_memory) limits_[spare] = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets[spare]));
   filled_.ahead = outline.ahead;
   const Bytes bare_of_alike = alike == nullptr ? 0 : alike->bare + staged_with(outline.ahead) - staged_with(alike->ahead);
   Bytes dealt = 0;
@@ -351,16 +350,16 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
   } else {
     if (!try_bare(dealing)) {
       // What rests on the device is not there.
-      if (!spare_is_memory || room_of(Tier::device) <= 0) return false;
-      filled_.bare = dealing.budget - room_of(Tier::device);
+      if (!spare_is_memory || room_[Tier::device] <= 0) return false;
+      filled_.bare = dealing.budget - room_[Tier::device];
       dealing.lacks = {};
-      dealt = room_of(Tier::device);
+      dealt = room_[Tier::device];
     } else {
       dealt = alike == nullptr ? dealing.fits.room : static_cast<Bytes>(alike->worth * static_cast<double>(dealing.fits.room));
     }
   }
   if (!deal(dealing, dealt)) return false;
-  const Bytes room = limit_of(Tier::device) - filled_.bare;
+  const Bytes room = limits_[Tier::device] - filled_.bare;
   filled_.bare += reserved_bytes(outline);
   filled_.worth = room > 0 ? static_cast<double>(dealing.fits.dealt) / static_cast<double>(room) : 1;
   for (const Tier tier : tiers_of(request_.chain)) {
@@ -370,15 +369,15 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
 }
 
 void Filling::fill_between(Tier tier) {
-  const Bytes budget = request_.budgets.of(tier);
+  const Bytes budget = request_.budgets[tier];
   Dealing dealing{.tier = tier,
                   .bare = fitting_,
                   .rows = rows_of(tier, fitting_),
                   .budget = budget,
                   .not_worth_a_plan = budget / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
-  Bytes& limit = limit_of(tier);
-  const Bytes bare = peak_of(fitting_)[static_cast<std::size_t>(tier)];
+  Bytes& limit = limits_[tier];
+  const Bytes bare = peak_of(fitting_)[tier];
   limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(budget - bare));
   dealing.fits = {0, limit - bare, std::vector<int>(dealing.rows.size(), 0)};
   deal(dealing, dealing.fits.room);
@@ -389,15 +388,15 @@ bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts)
   for (std::size_t row = 0; row < dealing.rows.size(); ++row) dealing.rows[row].raise_first(trial, counts[row]);
   ++dealing.plans;
   const bool fitted = accept(trial);
-  (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_of(dealing.tier), std::move(counts)};
+  (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_[dealing.tier], std::move(counts)};
   return fitted;
 }
 
 bool Filling::try_bare(Dealing& dealing) {
   if (!try_counts(dealing, 0, std::vector<int>(dealing.rows.size(), 0))) return false;
   filled_.bare = dealing.budget - dealing.fits.room;
-  limit_of(dealing.tier) = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(dealing.fits.room));
-  dealing.fits.room = limit_of(dealing.tier) - filled_.bare;
+  limits_[dealing.tier] = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(dealing.fits.room));
+  dealing.fits.room = limits_[dealing.tier] - filled_.bare;
   return true;
 }
 
@@ -448,8 +447,6 @@ std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
   return dealt > fits.dealt ? std::optional(dealt) : std::nullopt;
 }
 
-Bytes Filling::least_device(const Outline& outline) {
-  return build(start(outline, spare_tier())).peak[static_cast<int>(Tier::device)];
-}
+Bytes Filling::least_device(const Outline& outline) { return build(start(outline, spare_tier())).peak[Tier::device]; }
 
 }  // namespace spillway

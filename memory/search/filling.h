@@ -2,7 +2,6 @@
 // Not here: which outlines there are and which is fastest (planner.h), how a plan is built (schedule.h, packing.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,10 +57,9 @@ class Filling {
   std::vector<Tier> spare_tiers() const;
   Tier spare_tier() const { return spare_tiers().back(); }
   Choices start(const Outline& outline, Tier spare) const;
-  using Peak = std::array<Bytes, kTiers>;
   Plan build(const Choices& choices);
   // Fillings in another order, or of outlines that differ in what is not used, come to choices whose plan was built before.
-  Peak peak_of(const Choices& choices);
+  By<Tier, Bytes> peak_of(const Choices& choices);
   // Whether the plan of the choices fits in limits_; then they are `fitting_`.
   bool accept(const Choices& choices);
   // Items of one kind that may rest on a tier: the bytes of each, in the order in which they are put there, and how the first so
@@ -107,18 +105,16 @@ class Filling {
   // Of the device, what the whole takes beyond the sample.
   Bytes reserved_bytes(const Outline& outline) const;
   double share_of_whole() const;
-  Bytes& limit_of(Tier tier) { return limits_[static_cast<std::size_t>(tier)]; }
-  Bytes room_of(Tier tier) const { return room_[static_cast<std::size_t>(tier)]; }
 
   const GraphCandidates& graphs_;
   const PlanRequest& request_;
   const UnitGraph* const whole_;
   Plan last_;  // that was built, unless it was given away
-  std::vector<std::pair<Choices, Peak>> peaks_;
+  std::vector<std::pair<Choices, By<Tier, Bytes>>> peaks_;
   Choices fitting_;
   Filled filled_;
-  Peak limits_{};
-  Peak room_{};  // that the plan weighed last leaves of them; below 0: lacks
+  By<Tier, Bytes> limits_;
+  By<Tier, Bytes> room_;  // that the plan weighed last leaves of them; below 0: lacks
   std::optional<Lack> least_lack_;
   Bytes least_total_ = 0;  // over all tiers
   int plans_built_ = 0;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "memory/chain.h"
+#include "memory/error.h"
+
 namespace spillway {
 
 double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const Work& work) {
@@ -24,8 +27,11 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
 
 namespace {
 
-// Seconds of a move: each request takes a while besides its bytes, as large and small requests show.
-double move_s(const Op& op, double bytes_a_second, double small_requests_a_second) {
+// Seconds of a move. Where it goes in requests, each takes a while besides its bytes, as large and small ones show.
+double move_s(const Op& op, const MachineProfile& machine, const LaneRate& rate) {
+  const double bytes_a_second = machine.*rate.bytes;
+  if (rate.small_requests == nullptr) return static_cast<double>(op.bytes) / bytes_a_second;
+  const double small_requests_a_second = machine.*rate.small_requests;
   const double large_s = static_cast<double>(kRequestBytes) / bytes_a_second;
   const double small_s = small_requests_a_second > 0 ? std::min(1 / small_requests_a_second, large_s) : 0;
   const double byte_s =
@@ -58,26 +64,12 @@ double commit_s(const Op& op, const MachineProfile& machine, const Choices& choi
 
 // Seconds of the operation's work at its lane's own rate.
 double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph, const Choices& choices) {
-  switch (op.lane) {
-    case Lane::nvme_read:
-      return move_s(op, machine.nvme_read_bytes, machine.nvme_read_requests);
-    case Lane::nvme_write:
-      return move_s(op, machine.nvme_write_bytes, machine.nvme_write_requests);
-    case Lane::update:
-      return op.work.bytes / machine.update_bytes * time_by_update_rate(op) *
-             (choices.slots == 2 && updates_block(op) ? machine.hashed_update : 1);
-    case Lane::network:
-      return static_cast<double>(op.bytes) / machine.network_bytes;
-    case Lane::upload:
-      return static_cast<double>(op.bytes) / machine.upload_bytes;
-    case Lane::download:
-      return static_cast<double>(op.bytes) / machine.download_bytes;
-    case Lane::commit:
-      return commit_s(op, machine, choices);
-    case Lane::compute:
-      break;
-  }
-  return seconds_of(machine, graph, op.work);
+  if (const LaneRate* rate = rate_of(op.lane)) return move_s(op, machine, *rate);
+  if (op.lane == Lane::commit) return commit_s(op, machine, choices);
+  if (op.lane == Lane::compute) return seconds_of(machine, graph, op.work);
+  SPILLWAY_CHECK(op.lane == Lane::update, "nothing says how fast the lane {} is", name_of(op.lane));
+  return op.work.bytes / machine.update_bytes * time_by_update_rate(op) *
+         (choices.slots == 2 && updates_block(op) ? machine.hashed_update : 1);
 }
 
 struct Pair {
@@ -88,27 +80,37 @@ struct Pair {
 // A machine without NVMe has no rates for it, and a plan for it no such operations.
 double share_of(double mixed, double alone, double otherwise = 1) { return alone > 0 ? mixed / alone : otherwise; }
 
-// What reads and writes leave each other of the drive. It is apart from the other pairs, as these depend on it.
-Pair drive_of(const MachineProfile& machine) {
-  return {Lane::nvme_read, Lane::nvme_write, share_of(machine.nvme_mixed_read_bytes, machine.nvme_read_bytes),
-          share_of(machine.nvme_mixed_write_bytes, machine.nvme_write_bytes)};
+// What the two ways of a link leave each other. They are apart from the other pairs, as these depend on them.
+std::vector<Pair> links_of(const MachineProfile& machine) {
+  const auto left = [&](Lane lane) { return share_of(mixed_rate(machine, *rate_of(lane)), machine.*rate_of(lane)->bytes); };
+  std::vector<Pair> pairs;
+  for (const Link& link : kLinks) {
+    if (std::ranges::count(pairs, link.up, &Pair::first) == 0)
+      pairs.push_back({link.up, link.down, left(link.up), left(link.down)});
+  }
+  return pairs;
 }
 
-// What other lanes lose beside each other and beside a drive that moves at its whole rate, and it beside them.
-std::array<Pair, 9> pairs_of(const MachineProfile& machine) {
-  // Copies take their bytes of the host's memory, which the optimizer alone would keep busy.
-  const auto left_beside = [&](double copied_bytes) {
-    return std::max(0.1, 1 - share_of(copied_bytes, machine.update_bytes, 0));
+// What other lanes lose beside each other and beside links that move at their whole rates, and these beside them.
+std::vector<Pair> pairs_of(const MachineProfile& machine) {
+  std::vector<Pair> pairs;
+  const auto add = [&](const LaneRate& rate) {
+    const auto share = [&](double MachineProfile::*of, double otherwise) {
+      return of != nullptr && machine.*of > 0 ? machine.*of : otherwise;
+    };
+    // Copies take their bytes of the host's memory, which the optimizer alone would keep busy.
+    const double by_bytes = std::max(0.1, 1 - share_of(machine.*rate.bytes, machine.update_bytes, 0));
+    pairs.push_back({Lane::update, rate.lane, share(rate.update_beside, by_bytes), share(rate.beside_update, 1)});
+    pairs.push_back({Lane::compute, rate.lane, share(rate.compute_beside, 1), share(rate.beside_compute, 1)});
   };
-  return {{{Lane::update, Lane::upload, left_beside(machine.upload_bytes), 1},
-           {Lane::update, Lane::download, left_beside(machine.download_bytes), 1},
-           {Lane::compute, Lane::upload, machine.compute_beside_copy, 1},
-           {Lane::compute, Lane::download, machine.compute_beside_copy, 1},
-           {Lane::compute, Lane::update, machine.shared_compute, machine.shared_update},
-           {Lane::compute, Lane::nvme_read, machine.compute_beside_read, machine.read_beside_compute},
-           {Lane::compute, Lane::nvme_write, machine.compute_beside_write, machine.write_beside_compute},
-           {Lane::update, Lane::nvme_read, machine.update_beside_read, 1},
-           {Lane::update, Lane::nvme_write, machine.update_beside_write, 1}}};
+  for (const LaneRate& rate : kLaneRates) {
+    if (is_copy(rate.lane)) add(rate);
+  }
+  pairs.push_back({Lane::compute, Lane::update, machine.shared_compute, machine.shared_update});
+  for (const LaneRate& rate : kLaneRates) {
+    if (is_drive(rate.lane)) add(rate);
+  }
+  return pairs;
 }
 
 }  // namespace
@@ -124,21 +126,22 @@ std::vector<double> seconds_alone(const Plan& plan, const UnitGraph& graph, cons
 }
 
 LaneSpeeds::LaneSpeeds(const MachineProfile& machine) {
-  const Pair drive = drive_of(machine);
+  const std::vector<Pair> links = links_of(machine);
   const auto pairs = pairs_of(machine);
   for (LaneSet running = 0; running < speeds_.size(); ++running) {
     const auto run_both = [&](const Pair& pair) { return (running & set_of(pair.first)) && (running & set_of(pair.second)); };
-    PerLane moves;  // of what a lane does alone: less where the drive goes both ways
-    moves.fill(1);
-    if (run_both(drive)) {
-      moves[static_cast<int>(drive.first)] = drive.first_speed;
-      moves[static_cast<int>(drive.second)] = drive.second_speed;
+    PerLane moves;  // of what a lane does alone: less where its link goes both ways
+    std::ranges::fill(moves, 1);
+    for (const Pair& link : links) {
+      if (!run_both(link)) continue;
+      moves[link.first] = link.first_speed;
+      moves[link.second] = link.second_speed;
     }
     PerLane& speed = speeds_[running] = moves;
     for (const Pair& pair : pairs) {
       if (!run_both(pair)) continue;
-      speed[static_cast<int>(pair.first)] *= 1 - (1 - pair.first_speed) * moves[static_cast<int>(pair.second)];
-      speed[static_cast<int>(pair.second)] *= pair.second_speed;
+      speed[pair.first] *= 1 - (1 - pair.first_speed) * moves[pair.second];
+      speed[pair.second] *= pair.second_speed;
     }
   }
 }

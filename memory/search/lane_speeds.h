@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-using PerLane = std::array<double, kLanes>;
+using PerLane = By<Lane, double>;
 
 // A set of lanes, a bit each.
 using LaneSet = unsigned;
@@ -28,7 +28,7 @@ class LaneSpeeds {
   const PerLane& while_running(LaneSet running) const { return speeds_[running]; }
 
  private:
-  std::array<PerLane, 1U << kLanes> speeds_;
+  std::array<PerLane, 1U << kAll<Lane>.size()> speeds_;
 };
 
 }  // namespace spillway

@@ -1,5 +1,7 @@
 #include "memory/search/outlines.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace spillway {
@@ -11,9 +13,13 @@ constexpr int kPassesOfATurn = 1 << 13, kLeastStrips = 2;
 }  // namespace
 
 std::string Outlines::refusal() const {
-  if (!has_disk() && forced_to(Tier::nvme))
-    return "a tier is forced to nvme, but there is no --nvme directory with room for a block";
-  if (request_.update && speculates(*request_.update, request_.clip) && has_host(request_.chain)) {
+  for (const Tier tier : kAll<Tier>) {
+    if (tier == Tier::device || !forced_to(tier)) continue;
+    if (is_in(request_.chain, tier) && request_.budgets[tier] > 0) continue;
+    return fmt::format("a tier is forced to {}, but there is {}", name_of(tier),
+                       in_memory(tier) ? "no such memory" : "no --nvme directory with room for a block");
+  }
+  if (request_.update && speculates(*request_.update, request_.clip) && has_memory_below(request_.chain)) {
     return "--update in-backward with --clip-grad runs the update before the norm is known and must be able to take it back, "
            "which this version cannot with a device of its own: use --clip-grad 0, or another --update";
   }
@@ -39,9 +45,9 @@ std::vector<Outlines::Spare> Outlines::spares() const {
 Saved Outlines::spare_pieces() const {
   if (spills_all()) return Saved::spill;
   if (request_.activations != SavedRequest::automatic || !has_below()) return Saved::recompute;
-  const bool by_host = has_host(request_.chain);
-  const double read_bytes = by_host ? machine_.upload_bytes : machine_.nvme_mixed_read_bytes,
-               written_bytes = by_host ? machine_.download_bytes : machine_.nvme_mixed_write_bytes;
+  const Tier below = tiers_of(request_.chain)[1];
+  const auto rate = [&](Tier from, Tier to) { return mixed_rate(machine_, *rate_of(lane_between(from, to))); };
+  const double read_bytes = rate(below, Tier::device), written_bytes = rate(Tier::device, below);
   double made_s = 0, moved_s = 0;
   for (const Unit& unit : graphs_.tiled->units) {
     if (unit.saved_piece == 0) continue;
@@ -137,7 +143,7 @@ bool Outlines::has_room_for_lookups() const {
   for (const ParameterBlock& block : graphs_.tiled->blocks) {
     if (block.looked_up) state += bytes_at_rest(request_.sharding, block, request_.form);
   }
-  return has_disk() && 2 * state <= request_.budgets.device;
+  return has_disk() && 2 * state <= request_.budgets[Tier::device];
 }
 
 // The weights of two units: those of the one that comes next are there when it begins.
@@ -147,17 +153,17 @@ Bytes Outlines::first_ahead() const {
 
 // What is forced off the device would never leave it if all of it were on its way back.
 Bytes Outlines::farthest_ahead() const {
-  if (!spills_all()) return request_.budgets.device / 2;
+  if (!spills_all()) return request_.budgets[Tier::device] / 2;
   Bytes spilled = 0;
   for (const Unit& unit : graphs_.tiled->units) {
     for (const int value : unit.saved) spilled += graphs_.tiled->values[static_cast<std::size_t>(value)].bytes;
   }
-  return std::min(request_.budgets.device / 2, spilled / 4);
+  return std::min(request_.budgets[Tier::device] / 2, spilled / 4);
 }
 
 std::int64_t Outlines::chunk(Tier tier) const {
   constexpr Bytes in_flight = 5, bytes_per_element = 12;
-  const Bytes budget = request_.budgets.of(tier);
+  const Bytes budget = request_.budgets[tier];
   std::int64_t elements = least_chunk();
   while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= budget / 8) elements *= 2;
   return elements;
@@ -180,7 +186,7 @@ int Outlines::slots() const {
     state += bytes_at_rest(request_.sharding, block, request_.form);
     state += gradient_bytes_per_element(request_.form) * waiting_elements(request_.sharding, block) / 2;
   }
-  return 2 * state <= request_.budgets.nvme ? 2 : 1;
+  return 2 * state <= request_.budgets[Tier::nvme] ? 2 : 1;
 }
 
 }  // namespace spillway

@@ -33,7 +33,7 @@ class Outlines {
   };
   Spare first_spare() const { return spares().front(); }
   // Whether there is a tier below the device.
-  bool has_below() const { return has_disk() || has_host(request_.chain); }
+  bool has_below() const { return has_disk() || has_memory_below(request_.chain); }
   bool spills_all() const { return tier_of(request_.activations).value_or(Tier::device) != Tier::device; }
   bool forced_off_device() const {
     return spills_all() || request_.parameter_tier.value_or(Tier::device) != Tier::device ||
@@ -47,12 +47,12 @@ class Outlines {
   Bytes farthest_ahead() const;
 
  private:
-  bool has_disk() const { return request_.budgets.nvme > 0; }
+  bool has_disk() const { return request_.budgets[Tier::nvme] > 0; }
   bool forced_to(Tier tier) const {
     return request_.parameter_tier == tier || request_.optimizer_tier == tier || tier_of(request_.activations) == tier;
   }
   bool may_take_back() const {
-    return has_disk() && !has_host(request_.chain) && slots() == 2 && request_.parameter_tier != Tier::device &&
+    return has_disk() && !has_memory_below(request_.chain) && slots() == 2 && request_.parameter_tier != Tier::device &&
            request_.optimizer_tier != Tier::device;
   }
   std::vector<Spare> spares() const;

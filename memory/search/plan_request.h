@@ -2,7 +2,6 @@
 // Not here: the search (planner.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -10,16 +9,15 @@
 
 namespace spillway {
 
-struct Budgets {
-  Bytes device = 0, host = 0;
-  Bytes nvme = 0;  // 0: no directory was given
+using Budgets = By<Tier, Bytes>;  // 0: there is no such tier, of NVMe no directory
 
-  std::array<Bytes, kTiers> by_tier() const {
-    static_assert(kTiers == 3, "a budget for each tier");
-    return {device, host, nvme};
+// The first tier from the device on that has less than a plan takes of it; nothing: it fits.
+inline std::optional<Tier> short_tier(const By<Tier, Bytes>& peak, const Budgets& budgets) {
+  for (const Tier tier : kAll<Tier>) {
+    if (peak[tier] > budgets[tier]) return tier;
   }
-  Bytes of(Tier tier) const { return by_tier()[static_cast<std::size_t>(tier)]; }
-};
+  return std::nullopt;
+}
 
 // any: the first plan that is found to fit, to know that there is one, without weighing.
 enum class Goal : std::uint8_t { fastest, any };

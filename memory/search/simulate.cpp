@@ -42,11 +42,11 @@ class Lanes {
       waits_.insert(waits_.end(), op.waits.begin(), op.waits.end());
     }
     first_wait_.push_back(static_cast<int>(waits_.size()));
-    for (int id = 0; id < count_; ++id) lane_of(program.ops[id].lane).operations.push_back(id);
-    for (const auto& [_, lane] : Names<Lane>::all) {
+    for (int id = 0; id < count_; ++id) lanes_[program.ops[id].lane].operations.push_back(id);
+    for (const Lane lane : kAll<Lane>) {
       if (!is_drive(lane)) continue;
-      lane_of(lane).room = kMovesUnderWay;
-      lane_of(lane).in_flight_s = kBytesInFlight / (is_upward(lane) ? machine.nvme_read_bytes : machine.nvme_write_bytes);
+      lanes_[lane].room = kMovesUnderWay;
+      lanes_[lane].in_flight_s = kBytesInFlight / (machine.*rate_of(lane)->bytes);
     }
   }
 
@@ -54,8 +54,8 @@ class Lanes {
     do {
       for (State& lane : lanes_) start(lane);
     } while (advance());
-    for (int lane = 0; lane < kLanes; ++lane)
-      SPILLWAY_CHECK(is_through(lanes_[lane]), "the plan's waits form a circle at lane {}", lane);
+    for (const Lane lane : kAll<Lane>)
+      SPILLWAY_CHECK(is_through(lanes_[lane]), "the plan's waits form a circle at lane {}", name_of(lane));
   }
 
   double end_s(int round) const { return rounds_[static_cast<std::size_t>(round)].end_s; }
@@ -79,8 +79,6 @@ class Lanes {
     int served = 0;       // of those under way, the oldest, whose requests are in flight
     double shared_s = 0;  // work of these, but for those at their end
   };
-  State& lane_of(Lane lane) { return lanes_[static_cast<int>(lane)]; }
-
   bool is_through(const State& lane) const { return lane.operations.empty() || lane.round == std::ssize(rounds_); }
   Round& round(int index) { return rounds_[static_cast<std::size_t>(index)]; }
   Span& span(int shown, int id) { return spans_[static_cast<std::size_t>(shown * count_ + id)]; }
@@ -123,10 +121,10 @@ class Lanes {
   bool advance() {
     LaneSet running = 0;
     bool any_is_through = false;
-    for (int l = 0; l < kLanes; ++l) {
-      if (lanes_[l].count == 0) continue;
-      running |= set_of(static_cast<Lane>(l));
-      any_is_through |= lanes_[l].under_way[0].left <= 0;
+    for (const Lane lane : kAll<Lane>) {
+      if (lanes_[lane].count == 0) continue;
+      running |= set_of(lane);
+      any_is_through |= lanes_[lane].under_way[0].left <= 0;
     }
     if (any_is_through) {  // what is skipped takes no time
       for (State& lane : lanes_) complete(lane);
@@ -134,16 +132,16 @@ class Lanes {
     }
     const PerLane& speed = speeds_.while_running(running);
     double step_s = std::numeric_limits<double>::infinity();
-    for (int l = 0; l < kLanes; ++l) {
-      const State& lane = lanes_[l];
-      for (int i = 0; i < lane.served; ++i) {
-        if (lane.under_way[i].left > 0) step_s = std::min(step_s, lane.under_way[i].left * lane.shared_s / speed[l]);
+    for (const Lane lane : kAll<Lane>) {
+      const State& of = lanes_[lane];
+      for (int i = 0; i < of.served; ++i) {
+        if (of.under_way[i].left > 0) step_s = std::min(step_s, of.under_way[i].left * of.shared_s / speed[lane]);
       }
     }
     if (step_s == std::numeric_limits<double>::infinity()) return false;
     now_s_ += step_s;
-    for (int l = 0; l < kLanes; ++l) {
-      if (lanes_[l].count > 0) progress(lanes_[l], step_s * speed[l]);
+    for (const Lane lane : kAll<Lane>) {
+      if (lanes_[lane].count > 0) progress(lanes_[lane], step_s * speed[lane]);
     }
     return true;
   }
@@ -185,7 +183,7 @@ class Lanes {
   std::vector<Wait> waits_;      // operation after operation: they are looked at in every round
   std::vector<int> first_wait_;  // an operation: its first; and the end of the last one's
   std::vector<TurnSet> when_;    // an operation
-  std::array<State, kLanes> lanes_;
+  By<Lane, State> lanes_;
   std::vector<char> done_;       // round after round
   int completed_ = 0;
   std::vector<Span> spans_;  // an operation of each round that is shown
@@ -205,8 +203,7 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
             rounds = std::min(turns, kTurnsGoneThrough);
   Prediction prediction;
   const std::vector<double> work = seconds_alone(plan, graph, machine);
-  for (int id = 0; id < count; ++id)
-    prediction.busy_s[static_cast<int>(program.ops[id].lane)] += times_in(program.ops[id].when, turns) * work[id];
+  for (int id = 0; id < count; ++id) prediction.busy_s[program.ops[id].lane] += times_in(program.ops[id].when, turns) * work[id];
   std::vector<Round> script;
   for (int step = 0; step < kSteps; ++step) {
     for (int round = 0; round < rounds; ++round) {

@@ -99,7 +99,7 @@ class Apart(CommandTest):
         saved = self.fresh("plan")
         self.assertEqual(run("plan", *arguments(self.apart(format="json", out=saved))).code, 0)
         self.check_refusal(run("train", *arguments(self.flags(nvme=self.nvme, plan=saved))), 2,
-                           "a device with memory of its own")
+                           "the tiers device, host, nvme; the flags say one with device, nvme")
         again = self.train(self.apart(plan=saved))
         self.assertEqual(again.choices()["tiers"], list(TIERS))
         self.check_refusal(run("train", *arguments(self.apart(update="in-backward"))), 2, "--clip-grad 0")

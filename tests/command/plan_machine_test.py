@@ -89,7 +89,8 @@ class PlanMachines(PlanTest):
         machine = json.loads((pathlib.Path(__file__).parents[2]
                               / "trainer/machine/profiles/rtx-4090-desktop.json").read_text())
         slow = self.fresh("slow")
-        slow.write_text(json.dumps({**machine, "upload_bytes": machine["upload_bytes"] / 2}))
+        halved = {key: machine[key] / 2 for key in ("upload_bytes", "mixed_upload_bytes")}
+        slow.write_text(json.dumps({**machine, **halved}))
         slower, _ = self.plan(self.desktop(profile=slow, parameter_tier="host", optimizer_tier="host", update_on="host",
                                            activation_tier="host"))
         self.assertGreaterEqual(slower["predicted"]["step_s"], forced["predicted"]["step_s"])

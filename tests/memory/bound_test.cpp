@@ -32,8 +32,8 @@ MachineProfile machine(double drive = 1, double shared = 0.5) {
 
 PerLane busy(double compute, double read, double write, double update) {
   PerLane seconds{};
-  seconds[static_cast<int>(Lane::compute)] = compute, seconds[static_cast<int>(Lane::update)] = update;
-  seconds[static_cast<int>(Lane::nvme_read)] = read, seconds[static_cast<int>(Lane::nvme_write)] = write;
+  seconds[Lane::compute] = compute, seconds[Lane::update] = update;
+  seconds[Lane::nvme_read] = read, seconds[Lane::nvme_write] = write;
   return seconds;
 }
 

@@ -6,7 +6,6 @@
 // so many are under way there at a time is not counted on.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -85,16 +84,15 @@ class ByteOrder {
   std::size_t total() const { return program_.ops.size() * static_cast<std::size_t>(rounds_); }
 
   // Of each tier: whatever slot of two-slot state is meant, both count.
-  std::array<std::vector<Touch>, kTiers> touches() const {
-    std::array<std::vector<Touch>, kTiers> touches;
+  By<Tier, std::vector<Touch>> touches() const {
+    By<Tier, std::vector<Touch>> touches;
     for (std::size_t id = 0; id < total(); ++id) {
       for (const Operand& operand : program_.ops[id % program_.ops.size()].operands) {
         if (operand.buffer < 0) continue;
         const Buffer& buffer = buffer_of(plan_, program_, operand.buffer);
         for (int slot = 0; slot < buffer.slots; ++slot) {
           const Bytes begin = buffer.offset + slot * buffer.bytes + operand.begin;
-          touches[static_cast<std::size_t>(buffer.tier)].push_back(
-              {id, begin, begin + operand.bytes, operand.access != Access::read});
+          touches[buffer.tier].push_back({id, begin, begin + operand.bytes, operand.access != Access::read});
         }
       }
     }
@@ -123,7 +121,7 @@ class ByteOrder {
   // Of each operation, those that are complete when it starts.
   std::vector<OperationSet> complete_at_start(const std::vector<Op>& ops) const {
     std::vector<OperationSet> at_start(total(), OperationSet(total())), at_end = at_start;
-    std::array<std::optional<std::size_t>, kLanes> last;
+    By<Lane, std::optional<std::size_t>> last;
     for (std::size_t id = 0; id < total(); ++id) {
       const std::size_t round = id / ops.size();
       const Op& op = ops[id % ops.size()];
@@ -131,7 +129,7 @@ class ByteOrder {
         if (wait.turn < 0 && round == 0) continue;  // what was before the first round is not looked at
         at_start[id].add(at_end[(wait.turn < 0 ? round - 1 : round) * ops.size() + static_cast<std::size_t>(wait.op)]);
       }
-      auto& before = last[static_cast<std::size_t>(op.lane)];
+      auto& before = last[op.lane];
       const bool overlaps = op.lane == Lane::nvme_read || op.lane == Lane::nvme_write;
       if (before) at_start[id].add(overlaps ? at_start[*before] : at_end[*before]);
       at_end[id] = at_start[id];

@@ -4,8 +4,6 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <array>
-
 #include "memory/passes/residency.h"
 #include "memory/passes/validate.h"
 #include "tests/memory/byte_order.h"
@@ -93,7 +91,7 @@ std::vector<std::vector<std::uint8_t>> state_after(const UnitGraph& graph, const
 }
 
 TEST(Chain, EveryOperationFindsWhatTheLastOneWrote) {
-  std::array<int, kLanes> moved{};
+  By<Lane, int> moved;
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
     ToyShape shape = kSmall;
     shape.tied = seed % 2 == 0;
@@ -104,10 +102,10 @@ TEST(Chain, EveryOperationFindsWhatTheLastOneWrote) {
     const Plan plan = compiled(graph, choices), reference = compiled(graph, in_core(choices));
     ASSERT_NO_THROW(validate(plan, graph));
     ASSERT_EQ(state_after(graph, plan, 3), state_after(graph, reference, 3));
-    for (const Op& op : plan.step.ops) ++moved[static_cast<std::size_t>(op.lane)];
+    for (const Op& op : plan.step.ops) ++moved[op.lane];
   }
   for (const Lane lane : {Lane::upload, Lane::download, Lane::nvme_read, Lane::nvme_write})
-    EXPECT_GT(moved[static_cast<std::size_t>(lane)], 4000) << name_of(lane);
+    EXPECT_GT(moved[lane], 4000) << name_of(lane);
 }
 
 // The same where NVMe is the device's neighbour, in the combinations that have been there before.
@@ -165,7 +163,7 @@ TEST(Chain, NothingCrossesMoreLinksThanItMust) {
   EXPECT_EQ(downloaded, gradients);  // each once
   EXPECT_GE(uploaded, weights);
   EXPECT_LE(uploaded, 2 * weights);  // for the forward, and for the backward where they were not kept
-  EXPECT_EQ(plan.peak[static_cast<int>(Tier::nvme)], 0);
+  EXPECT_EQ(plan.peak[Tier::nvme], 0);
 }
 
 }  // namespace

@@ -26,20 +26,20 @@ struct Graphs {
 
 TEST(Planner, TakesAllOfItInCoreWhereThereIsRoom) {
   const Graphs graphs;
-  const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), {.budgets = {.device = kGiB, .nvme = kGiB}});
+  const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), {.budgets = {{Tier::device, kGiB}, {Tier::nvme, kGiB}}});
   ASSERT_TRUE(outcome.plan);
-  EXPECT_EQ(outcome.plan->peak[static_cast<int>(Tier::nvme)], 0);
+  EXPECT_EQ(outcome.plan->peak[Tier::nvme], 0);
   EXPECT_GT(outcome.prediction.step_s, 0);
   EXPECT_LE(outcome.prediction.bound.of_step().seconds, outcome.prediction.step_s * (1 + 1e-9));
 }
 
 TEST(Planner, StaysWithinEveryBudgetThatItAccepts) {
   const Graphs graphs;
-  const Bytes in_core = make_plan(graphs.candidates(), machine(), {.budgets = {.device = kGiB}}).plan->peak[0];
+  const Bytes in_core = make_plan(graphs.candidates(), machine(), {.budgets = {{Tier::device, kGiB}}}).plan->peak[Tier::device];
   int fitted = 0;
   double slowest = 0;
   for (Bytes budget = in_core; budget > 1 * kMiB; budget = budget * 3 / 4) {
-    PlanRequest request{.budgets = {.device = budget, .nvme = kGiB}};
+    PlanRequest request{.budgets = {{Tier::device, budget}, {Tier::nvme, kGiB}}};
     const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
     if (!outcome.plan) {
       EXPECT_GT(outcome.needed, outcome.budget);
@@ -47,8 +47,8 @@ TEST(Planner, StaysWithinEveryBudgetThatItAccepts) {
       break;
     }
     ++fitted;
-    EXPECT_LE(outcome.plan->peak[0], budget);
-    EXPECT_LE(outcome.plan->peak[2], kGiB);
+    EXPECT_LE(outcome.plan->peak[Tier::device], budget);
+    EXPECT_LE(outcome.plan->peak[Tier::nvme], kGiB);
     validate(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices));
     slowest = std::max(slowest, outcome.prediction.step_s);
   }
@@ -60,7 +60,7 @@ TEST(Planner, KeepsToWhatIsForced) {
   const Graphs graphs;
   for (const int group : {1, 2}) {
     for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_next_forward}) {
-      PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB}, .micro_batches = 2};
+      PlanRequest request{.budgets = {{Tier::device, kGiB}, {Tier::nvme, kGiB}}, .micro_batches = 2};
       request.group = group;
       request.update = update;
       request.optimizer_tier = Tier::nvme;
@@ -77,7 +77,7 @@ TEST(Planner, KeepsToWhatIsForced) {
 
 TEST(Planner, RefusesWhatCannotBeExact) {
   const Graphs graphs;
-  PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB}};
+  PlanRequest request{.budgets = {{Tier::device, kGiB}, {Tier::nvme, kGiB}}};
   request.update = UpdateTime::in_backward;
   request.optimizer_tier = Tier::device;
   EXPECT_NE(make_plan(graphs.candidates(), machine(), request).refusal, "");
@@ -93,7 +93,8 @@ TEST(Planner, RefusesWhatCannotBeExact) {
 // Where clipping is rare and a step can be taken back, updates are weighed before the norm is known.
 TEST(Planner, SpeculatesWhereClippingIsRare) {
   const Graphs graphs;
-  PlanRequest request{.budgets = {.device = 8 * kMiB, .nvme = kGiB}, .parameter_tier = Tier::nvme, .optimizer_tier = Tier::nvme};
+  PlanRequest request{
+      .budgets = {{Tier::device, 8 * kMiB}, {Tier::nvme, kGiB}}, .parameter_tier = Tier::nvme, .optimizer_tier = Tier::nvme};
   MachineProfile slow_disk = machine();
   for (double MachineProfile::*rate : {&MachineProfile::nvme_read_bytes, &MachineProfile::nvme_write_bytes,
                                        &MachineProfile::nvme_mixed_read_bytes, &MachineProfile::nvme_mixed_write_bytes}) {
@@ -115,16 +116,16 @@ TEST(Planner, SpeculatesWhereClippingIsRare) {
 
 TEST(Planner, WhatItSaysIsNeededFits) {
   const Graphs graphs;
-  PlanRequest request{.budgets = {.device = kMiB / 2, .nvme = kGiB}, .micro_batches = 2};
+  PlanRequest request{.budgets = {{Tier::device, kMiB / 2}, {Tier::nvme, kGiB}}, .micro_batches = 2};
   const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
   ASSERT_FALSE(outcome.plan);
   ASSERT_EQ(outcome.short_tier, Tier::device);
-  request.budgets.device = outcome.needed;
+  request.budgets[Tier::device] = outcome.needed;
   const PlanOutcome fastest = make_plan(graphs.candidates(), machine(), request);
   request.goal = Goal::any;
   const PlanOutcome any = make_plan(graphs.candidates(), machine(), request);
   ASSERT_TRUE(fastest.plan && any.plan);
-  EXPECT_LE(any.plan->peak[static_cast<int>(Tier::device)], outcome.needed);
+  EXPECT_LE(any.plan->peak[Tier::device], outcome.needed);
   EXPECT_LE(fastest.prediction.step_s, any.prediction.step_s * (1 + 1e-9));
   EXPECT_LT(any.plans_built, fastest.plans_built);
 }
@@ -135,12 +136,12 @@ TEST(Planner, WeighsOnFewLayersWhatItThenFillsOnAll) {
   const UnitGraph thin_tiled = toy_graph({.layers = 6}), thin_fused = toy_graph({.layers = 6, .fused = true});
   for (const int micro_batches : {1, 2, 4}) {
     for (const Bytes budget : {6 * kMiB, 12 * kMiB, 24 * kMiB}) {
-      const PlanRequest request{.budgets = {.device = budget, .nvme = kGiB}, .micro_batches = micro_batches};
+      const PlanRequest request{.budgets = {{Tier::device, budget}, {Tier::nvme, kGiB}}, .micro_batches = micro_batches};
       const PlanOutcome whole = make_plan({&tiled, &fused}, machine(), request);
       const PlanOutcome weighed = make_plan({&tiled, &fused, &thin_tiled, &thin_fused}, machine(), request);
       ASSERT_TRUE(whole.plan && weighed.plan) << budget;
       EXPECT_LE(weighed.prediction.step_s, whole.prediction.step_s * 1.05) << budget << " " << micro_batches;
-      EXPECT_LE(weighed.plan->peak[static_cast<int>(Tier::device)], budget);
+      EXPECT_LE(weighed.plan->peak[Tier::device], budget);
     }
   }
 }
@@ -149,7 +150,7 @@ TEST(Planner, WeighsOnFewLayersWhatItThenFillsOnAll) {
 TEST(Planner, PredictsThePlanThatItGives) {
   const Graphs graphs;
   for (const Bytes budget : {6 * kMiB, 12 * kMiB, kGiB}) {
-    const PlanRequest request{.budgets = {.device = budget, .nvme = kGiB}, .micro_batches = 2};
+    const PlanRequest request{.budgets = {{Tier::device, budget}, {Tier::nvme, kGiB}}, .micro_batches = 2};
     const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
     ASSERT_TRUE(outcome.plan);
     const Prediction again = simulate(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices), machine());
@@ -162,7 +163,7 @@ TEST(Planner, PredictsThePlanThatItGives) {
 
 TEST(Planner, IsDeterministic) {
   const Graphs graphs;
-  const PlanRequest request{.budgets = {.device = 6 * kMiB, .nvme = kGiB}, .micro_batches = 2};
+  const PlanRequest request{.budgets = {{Tier::device, 6 * kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 2};
   const PlanOutcome a = make_plan(graphs.candidates(), machine(), request),
                     b = make_plan(graphs.candidates(), machine(), request);
   ASSERT_TRUE(a.plan && b.plan);

@@ -131,7 +131,7 @@ TEST(Schedule, OffloadNeedsLessMemory) {
     choices.saved.assign(graph.units.size(), saved);
     choices.ahead = 256 * kKiB;
     choices.update_chunk = 16 * 1024;
-    return compiled(graph, choices).peak[0];
+    return compiled(graph, choices).peak[Tier::device];
   };
   EXPECT_LT(peak(Tier::nvme, Saved::keep), peak(Tier::device, Saved::keep) / 2);
   EXPECT_LT(peak(Tier::nvme, Saved::recompute), peak(Tier::nvme, Saved::keep) / 2);
@@ -177,7 +177,7 @@ TEST(Validate, RefusesWhatTheExecutorCouldNotRun) {
     spoil(bad);
     EXPECT_THROW(validate(bad, graph), Error);
   };
-  refused([](Plan& plan) { plan.resident.front().offset = plan.peak[0]; });
+  refused([](Plan& plan) { plan.resident.front().offset = plan.peak[Tier::device]; });
   refused([](Plan& plan) { plan.step.buffers.front().offset += 64; });
   refused([](Plan& plan) { plan.step.ops.back().waits.push_back({static_cast<int>(plan.step.ops.size()) - 1, 0}); });
   refused([](Plan& plan) {
@@ -216,7 +216,7 @@ TEST(Validate, RefusesTheSameOfAnEvaluation) {
   refused([](Plan&, Program& bad) { bad.ops.back().waits.push_back({static_cast<int>(bad.ops.size()) - 1, 0}); });
   refused([](Plan&, Program& bad) { bad.ops.front().operands.front().bytes += kGiB; });
   refused([](Plan&, Program& bad) { bad.buffers.front().offset += 64; });
-  refused([](Plan& plan, Program& bad) { bad.buffers.front().offset = plan.peak[static_cast<int>(Tier::device)]; });
+  refused([](Plan& plan, Program& bad) { bad.buffers.front().offset = plan.peak[Tier::device]; });
   refused([](Plan&, Program& bad) {
     const auto moved = std::find_if(bad.buffers.begin(), bad.buffers.end(), [&](const Buffer& buffer) {
       return &buffer != &bad.buffers.front() && buffer.tier == bad.buffers.front().tier && buffer.bytes > 0 &&

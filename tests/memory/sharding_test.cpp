@@ -109,13 +109,13 @@ TEST(Sharding, LetsTheSearchFitWhatOneRankCannot) {
   MachineProfile machine;
   machine.gemm_bf16_flops = machine.gemm_fp32_flops = machine.attention_bf16_flops = machine.attention_fp32_flops = 700e9;
   machine.memory_bytes = machine.update_bytes = machine.network_bytes = 30e9;
-  PlanRequest request{.budgets = {.device = 10 * kMiB}};
+  PlanRequest request{.budgets = {{Tier::device, 10 * kMiB}}};
   EXPECT_FALSE(make_plan({&tiled, &fused}, machine, request).plan);
   request.sharding = {.ranks = 8, .group = 8, .stage = 3};
   const PlanOutcome outcome = make_plan({&tiled, &fused}, machine, request);
   ASSERT_TRUE(outcome.plan) << outcome.needed;
   validate(*outcome.plan, graph_of({&tiled, &fused}, outcome.plan->choices));
-  EXPECT_GT(outcome.prediction.busy_s[static_cast<int>(Lane::network)], 0);
+  EXPECT_GT(outcome.prediction.busy_s[Lane::network], 0);
 }
 
 }  // namespace

@@ -107,8 +107,7 @@ TEST(Simulate, RequestsOfADriveTakeAWhileBesideTheirBytes) {
 TEST(Simulate, AUnitIsSlowerThanItsParts) {
   MachineProfile profile = machine();
   profile.layers_bf16 = 0.8;
-  EXPECT_NEAR(predict({op(Lane::compute, 2), op(Lane::update, 1)}, profile).busy_s[static_cast<int>(Lane::compute)], 2.5e-3,
-              kNear);
+  EXPECT_NEAR(predict({op(Lane::compute, 2), op(Lane::update, 1)}, profile).busy_s[Lane::compute], 2.5e-3, kNear);
   EXPECT_NEAR(predict({op(Lane::update, 1)}, profile).step_s, 1e-3, kNear);
 }
 
@@ -151,6 +150,32 @@ TEST(Simulate, LanesSlowEachOther) {
   // No schedule is faster than the bound says.
   EXPECT_LE(beside_reads.bound.of_step().seconds, beside_reads.step_s + kNear);
   EXPECT_LE(all.bound.of_step().seconds, all.step_s + kNear);
+}
+
+TEST(Simulate, TheTwoWaysOfALinkLeaveEachOtherWhatTheyDo) {
+  MachineProfile profile = machine();
+  profile.upload_bytes = 2e9, profile.download_bytes = 1e9;
+  const auto both = [&] { return predict({op(Lane::upload, 2), op(Lane::download, 4)}, profile).timeline.spans; };
+  EXPECT_NEAR(both()[0].end_s, 1e-3, kNear) << "where nobody measured it, nothing";
+  EXPECT_NEAR(both()[1].end_s, 4e-3, kNear);
+  profile.mixed_upload_bytes = 1e9, profile.mixed_download_bytes = 0.5e9;
+  EXPECT_NEAR(both()[0].end_s, 2e-3, kNear);
+  EXPECT_NEAR(both()[1].end_s, 5e-3, kNear) << "2 ms beside the upload, for a quarter of it";
+}
+
+TEST(Simulate, CopiesAndUpdatesShareTheHostsMemory) {
+  MachineProfile profile = machine();
+  profile.upload_bytes = profile.download_bytes = 0.25e9;
+  const auto ends_s = [&](Lane lane, double ms) { return predict({op(lane, ms), op(Lane::update, 3)}, profile).timeline.spans; };
+  for (const Lane lane : {Lane::upload, Lane::download}) {
+    EXPECT_NEAR(ends_s(lane, 100)[1].end_s, 4e-3, kNear) << "the copy's bytes are a quarter of the update's";
+    EXPECT_NEAR(ends_s(lane, 1)[0].end_s, 4e-3, kNear) << "and lose nothing";
+  }
+  profile.update_beside_upload = 0.8, profile.update_beside_download = 0.6, profile.upload_beside_update = 0.5;
+  EXPECT_NEAR(ends_s(Lane::upload, 100)[1].end_s, 3e-3 / 0.8, kNear);
+  EXPECT_NEAR(ends_s(Lane::download, 100)[1].end_s, 3e-3 / 0.6, kNear);
+  EXPECT_NEAR(ends_s(Lane::upload, 0.25)[0].end_s, 2e-3, kNear);
+  EXPECT_NEAR(ends_s(Lane::download, 0.25)[0].end_s, 1e-3, kNear);
 }
 
 TEST(Simulate, WaitsThatFormACircleAreNoPlan) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -17,8 +16,7 @@ namespace spillway {
 class SymbolicRun {
  public:
   SymbolicRun(const Plan& plan, const UnitGraph& graph) : plan_(plan), graph_(graph) {
-    for (int tier = 0; tier < kTiers; ++tier)
-      bytes_[static_cast<std::size_t>(tier)].assign(static_cast<std::size_t>(plan.peak[static_cast<std::size_t>(tier)]), 0xA5);
+    for (const Tier tier : kAll<Tier>) bytes_[tier].assign(static_cast<std::size_t>(plan.peak[tier]), 0xA5);
     for (const Buffer& buffer : plan.resident) two_slots_ |= buffer.slots == 2;
     for (int block = 0; block < std::ssize(graph.blocks); ++block) {
       for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(block)].state) {
@@ -70,7 +68,7 @@ class SymbolicRun {
   }
 
   std::uint8_t* at(const Buffer& buffer, int slot, Bytes begin) {
-    return bytes_[static_cast<std::size_t>(buffer.tier)].data() + buffer.offset + slot * buffer.bytes + begin;
+    return bytes_[buffer.tier].data() + buffer.offset + slot * buffer.bytes + begin;
   }
   std::uint8_t* at(const Program& program, const Operand& operand) {
     const Buffer& buffer = buffer_of(plan_, program, operand.buffer);
@@ -129,7 +127,7 @@ class SymbolicRun {
 
   const Plan& plan_;
   const UnitGraph& graph_;
-  std::array<std::vector<std::uint8_t>, kTiers> bytes_;
+  By<Tier, std::vector<std::uint8_t>> bytes_;
   bool two_slots_ = false, waits_ = false;
   int slot_ = 0, slot_after_ = 0, turn_ = 0;
 };

@@ -124,7 +124,7 @@ TEST(Turns, EachFurtherOneTakesAsLong) {
       const auto last = std::ranges::max_element(many.timeline.spans, {}, &Span::end_s);
       EXPECT_GT(last->end_s, 0.95 * many.step_s);
       EXPECT_LE(many.bound.of_step().seconds, many.step_s * (1 + 1e-6));
-      for (int lane = 0; lane < kLanes; ++lane) EXPECT_LE(many.busy_s[lane], many.step_s * (1 + 1e-6)) << lane;
+      for (const auto& [name, lane] : Names<Lane>::all) EXPECT_LE(many.busy_s[lane], many.step_s * (1 + 1e-6)) << name;
     }
   }
 }

@@ -124,7 +124,8 @@ TEST(Waits, OrderAllThatSharesAByteInPlansThatAreFound) {
   int programs = 0;
   for (const Bytes budget : {5 * kMiB / 2, 4 * kMiB, 6 * kMiB, kGiB}) {
     for (const bool clip : {false, true}) {
-      const PlanRequest request{.budgets = {.device = budget, .nvme = kGiB}, .micro_batches = 2, .clip = clip, .evaluates = true};
+      const PlanRequest request{
+          .budgets = {{Tier::device, budget}, {Tier::nvme, kGiB}}, .micro_batches = 2, .clip = clip, .evaluates = true};
       const PlanOutcome outcome = make_plan({&tiled, &fused}, machine, request);
       ASSERT_TRUE(outcome.plan) << budget << " of " << outcome.needed;
       validate(*outcome.plan, graph_of({&tiled, &fused}, outcome.plan->choices));
@@ -171,7 +172,7 @@ struct ToyProgram {
   ToyProgram() {
     plan.resident.push_back({.name = {"a page"}, .bytes = kExtentAlignment, .resident = true});
     plan.resident.push_back({.name = {"another"}, .bytes = kExtentAlignment, .offset = kExtentAlignment, .resident = true});
-    plan.peak[static_cast<int>(Tier::device)] = 2 * kExtentAlignment;
+    plan.peak[Tier::device] = 2 * kExtentAlignment;
   }
   // Touches bytes of a page, or, without any, nothing.
   int add(Lane lane, Access access, int buffer = 0, Bytes begin = 0, Bytes bytes = kExtentAlignment) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "tests/offload/small_training.h"
@@ -30,11 +29,11 @@ inline void expect_evaluation_changes_nothing(const SmallModel& model, const Cho
 inline void expect_bytes_and_peaks_of_plan(SmallTraining& training) {
   training.load_weights();
   training.train(3);
-  std::array<Bytes, kLanes> moved{};
+  By<Lane, Bytes> moved;
   for (const Op& op : training.plan().step.ops) {
-    if (op.kind == OpKind::move) moved[static_cast<int>(op.lane)] += op.bytes;
+    if (op.kind == OpKind::move) moved[op.lane] += op.bytes;
   }
-  EXPECT_GT(std::min(moved[static_cast<int>(Lane::nvme_read)], moved[static_cast<int>(Lane::nvme_write)]), kMiB);
+  EXPECT_GT(std::min(moved[Lane::nvme_read], moved[Lane::nvme_write]), kMiB);
   EXPECT_EQ(training.last().moved, moved);
   EXPECT_EQ(training.last().peak, training.plan().peak);
 }

@@ -36,7 +36,7 @@ Plan two_buffers() {
   plan.step.ops[0].operands = {{.access = Access::write, .buffer = 2, .begin = 0, .bytes = 2 * page}};
   plan.step.ops[1].operands = {{.buffer = 2, .begin = page, .bytes = page}, {.access = Access::write, .buffer = 3, .bytes = 100}};
   plan.step.ops[2].operands = {{.buffer = 2, .begin = 0, .bytes = 2 * page}, {.buffer = 0, .bytes = page}};
-  plan.peak[static_cast<int>(Tier::device)] = 5 * page;
+  plan.peak[Tier::device] = 5 * page;
   return plan;
 }
 
@@ -165,7 +165,7 @@ TEST_F(BufferGuardDeathTest, AKernelThatWritesBehindItsBufferIsCaught) {
       if (operand.role != Role::workspace || operand.buffer < 0) continue;
       const Buffer& workspace = buffer_of(plan, plan.step, operand.buffer);
       const Bytes behind = workspace.offset + workspace.bytes;
-      if (behind >= plan.peak[static_cast<int>(Tier::device)] || in_use(plan, id, behind)) continue;
+      if (behind >= plan.peak[Tier::device] || in_use(plan, id, behind)) continue;
       // One float behind its workspace.
       const CallList& list = (*model.tiled.code[static_cast<std::size_t>(op.unit)])[Pass::forward];
       model.around = std::make_unique<TellingBackend>(model.backend, list, [&](const PassMemory& memory) {

@@ -260,7 +260,7 @@ class Durability : public ::testing::Test {
   std::map<std::string, std::vector<SimulatedDisk::Target>> requests_of_a_whole_run(const Case& of) {
     const Plan plan = plan_for(of);
     const DurableLayout layout = durable_layout(plan, model_.of(plan).graph);
-    const Bytes copies_begin = round_up(plan.peak[static_cast<int>(Tier::nvme)], kExtentAlignment);
+    const Bytes copies_begin = round_up(plan.peak[Tier::nvme], kExtentAlignment);
     std::map<std::pair<std::string, Bytes>, Bytes> where;
     where_ = &where;
     SimulatedDisk disk(files());

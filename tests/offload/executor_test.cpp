@@ -146,7 +146,7 @@ TEST_F(ExecutorTest, TheTimelineFollowsThePlan) {
     const std::vector<Op>& ops = small.plan().step.ops;
     const std::vector<Span>& spans = small.last().timeline.spans;
     ASSERT_EQ(spans.size(), ops.size());
-    std::array<double, kLanes> lane_end{};
+    By<Lane, double> lane_end;
     double last = 0;
     for (std::size_t id = 0; id < ops.size(); ++id) {
       EXPECT_LE(spans[id].begin_s, spans[id].end_s);
@@ -154,7 +154,7 @@ TEST_F(ExecutorTest, TheTimelineFollowsThePlan) {
         if (wait.turn < 0) continue;
         EXPECT_GE(spans[id].begin_s, spans[wait.op].end_s) << "operation " << id << " waits for " << wait.op;
       }
-      double& end = lane_end[static_cast<int>(ops[id].lane)];
+      double& end = lane_end[ops[id].lane];
       EXPECT_GE(spans[id].end_s, end) << "operation " << id << " is complete before its lane's last one";
       end = spans[id].end_s;
       last = std::max(last, end);

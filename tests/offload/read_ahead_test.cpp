@@ -47,9 +47,9 @@ double operations_ahead(const Plan& plan) {
 TEST_P(ReadAhead, ComesEarlierAndTakesNoMoreThanWasKeptForIt) {
   const Plan near = plan_of(model_, choices(Tier::nvme, kNear)), far = plan_of(model_, choices(Tier::nvme));
   EXPECT_GT(operations_ahead(far), 2 * operations_ahead(near));
-  EXPECT_GT(far.peak[0], near.peak[0]);
+  EXPECT_GT(far.peak[Tier::device], near.peak[Tier::device]);
   // Besides it there is what comes next itself, a quarter behind, and gaps between buffers.
-  EXPECT_LE(far.peak[0], near.peak[0] + 2 * kFar);
+  EXPECT_LE(far.peak[Tier::device], near.peak[Tier::device] + 2 * kFar);
 }
 
 TEST_P(ReadAhead, EvaluationBetweenStepsChangesNothing) {

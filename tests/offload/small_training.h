@@ -110,7 +110,7 @@ class SmallTraining {
   SmallTraining(const SmallModel& model, Plan plan, const std::string& directory, const StoreOptions& store = {})
       : model_(model), plan_(std::move(plan)), data_{graph().rows, model.resolved.config.vocab, plan_.choices.micro_batches} {
     validate(plan_, graph());
-    if (const Bytes bytes = plan_.peak[static_cast<int>(Tier::nvme)]; bytes > 0) {
+    if (const Bytes bytes = plan_.peak[Tier::nvme]; bytes > 0) {
       StoreOptions options = store;
       options.directories = {{directory, 0}};
       options.bytes = bytes;

@@ -43,7 +43,7 @@ class StoppedRuns : public ::testing::Test {
     choices.durable_every = 1;
     choices.optimizer_tier.assign(choices.optimizer_tier.size(), Tier::nvme);
     Plan plan = plan_of(model_, choices);
-    Bytes& end = plan.peak[static_cast<int>(Tier::device)];
+    Bytes& end = plan.peak[Tier::device];
     for (Buffer& buffer : plan.step.buffers) {
       if (buffer.tier == Tier::device && buffer.first_op >= 0) buffer.offset = std::exchange(end, end + buffer.bytes);
     }

@@ -26,14 +26,15 @@ namespace {
 constexpr int kMeasuredBy = 16;
 
 // Beside the rates.
-constexpr std::string_view kOtherKeys[] = {
-    "name",    "threads", "instructions", "measured_by",         "probed_at",         "seen",
-    "samples", "sources", "assumptions",  "device_memory_bytes", "host_memory_bytes", "devices"};
+constexpr std::string_view kOtherKeys[] = {"name", "threads", "instructions", "measured_by", "probed_at",
+                                           "seen", "samples", "sources",      "assumptions", "devices"};
 
 constexpr std::string_view kHelp = "A profile is what `spillway probe --format json` writes.";
 
 bool is_key(const std::string& key) {
-  return rate_named(key) != nullptr || std::ranges::find(kOtherKeys, key) != std::end(kOtherKeys);
+  const auto names_memory = [&](Tier tier) { return in_memory(tier) && key == memory_key(tier); };
+  return rate_named(key) != nullptr || std::ranges::find(kOtherKeys, key) != std::end(kOtherKeys) ||
+         std::ranges::any_of(kAll<Tier>, names_memory);
 }
 
 double rate_from(const JsonPlace& place, const MachineRate& rate) {
@@ -43,7 +44,7 @@ double rate_from(const JsonPlace& place, const MachineRate& rate) {
 }
 
 // Lanes that slow each other are no faster together than alone, and a drive that reads but does not write is none.
-void check_drives(const MachineProfile& profile, const JsonPlace& place) {
+void check_links(const MachineProfile& profile, const JsonPlace& place) {
   const bool any = profile.nvme_read_bytes > 0;
   for (const std::string_view key : {"nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes"}) {
     const bool has = place.at(key).number(0, std::numeric_limits<double>::max()) > 0;
@@ -51,14 +52,12 @@ void check_drives(const MachineProfile& profile, const JsonPlace& place) {
       place.at(key).refuse(fmt::format("is {}, but nvme_read_bytes is {}: a machine has all rates of a drive or none",
                                        has ? "above 0" : "0", any ? "above 0" : "0"));
   }
-  if (profile.nvme_mixed_read_bytes > profile.nvme_read_bytes)
-    place.at("nvme_mixed_read_bytes")
-        .refuse(
-            fmt::format("is {}, faster than nvme_read_bytes alone, {}", profile.nvme_mixed_read_bytes, profile.nvme_read_bytes));
-  if (profile.nvme_mixed_write_bytes > profile.nvme_write_bytes)
-    place.at("nvme_mixed_write_bytes")
-        .refuse(fmt::format("is {}, faster than nvme_write_bytes alone, {}", profile.nvme_mixed_write_bytes,
-                            profile.nvme_write_bytes));
+  for (const LaneRate& rate : kLaneRates) {
+    const double alone = profile.*rate.bytes, mixed = mixed_rate(profile, rate);
+    if (alone > 0 && mixed > alone)
+      place.at(name_of_rate(rate.mixed_bytes))
+          .refuse(fmt::format("is {}, faster than {} alone, {}", mixed, name_of_rate(rate.bytes), alone));
+  }
 }
 
 std::string minute_from(const JsonPlace& place) {
@@ -176,10 +175,12 @@ MeasuredProfile profile_in(const JsonPlace& place) {
     if (rate.is_optional() && !place.has(rate.name)) continue;
     profile.*rate.rate = rate_from(place.at(rate.name), rate);
   }
-  check_drives(profile, place);
+  check_links(profile, place);
   constexpr std::int64_t most_memory = std::int64_t{1} << 50;
-  if (place.has("device_memory_bytes")) profile.device_memory_bytes = place.at("device_memory_bytes").integer(0, most_memory);
-  if (place.has("host_memory_bytes")) profile.host_memory_bytes = place.at("host_memory_bytes").integer(0, most_memory);
+  for (const Tier tier : kAll<Tier>) {
+    const std::string key = memory_key(tier);
+    if (in_memory(tier) && place.has(key)) profile.tier_bytes[tier] = place.at(key).integer(0, most_memory);
+  }
   if (place.has("devices")) profile.devices = static_cast<int>(place.at("devices").integer(0, 1 << 16));
   if (place.has("probed_at")) profile.probed_at = minute_from(place.at("probed_at"));
   if (place.has("seen")) {
@@ -192,6 +193,8 @@ MeasuredProfile profile_in(const JsonPlace& place) {
   }
   return profile;
 }
+
+std::string memory_key(Tier tier) { return fmt::format("{}_memory_bytes", name_of(tier)); }
 
 bool names_known_machine(const std::string& name_or_file) {
   std::error_code ignored;
@@ -219,7 +222,7 @@ std::string names_of_known_machines() {
 }
 
 bool has_devices(const MachineProfile& machine) {
-  return machine.devices > 0 || machine.upload_bytes > 0 || machine.download_bytes > 0 || machine.host_memory_bytes > 0;
+  return machine.devices > 0 || machine.upload_bytes > 0 || machine.download_bytes > 0 || machine.tier_bytes[Tier::host] > 0;
 }
 
 nlohmann::ordered_json to_json(const SeenDrive& seen) {
@@ -240,8 +243,9 @@ nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
   for (const MachineRate& rate : kMachineRates) {
     if (!rate.is_optional() || profile.*rate.rate > 0) json[std::string(rate.name)] = profile.*rate.rate;
   }
-  if (profile.device_memory_bytes > 0) json["device_memory_bytes"] = profile.device_memory_bytes;
-  if (profile.host_memory_bytes > 0) json["host_memory_bytes"] = profile.host_memory_bytes;
+  for (const Tier tier : kAll<Tier>) {
+    if (profile.tier_bytes[tier] > 0) json[memory_key(tier)] = profile.tier_bytes[tier];
+  }
   if (profile.devices > 0) json["devices"] = profile.devices;
   if (profile.seen) json["seen"] = to_json(*profile.seen);
   return json;

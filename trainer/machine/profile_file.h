@@ -49,4 +49,7 @@ double set_rate(MachineProfile& profile, std::string_view name, double value);
 
 std::string host_name();
 
+// What a profile calls the bytes of a tier in memory: "host_memory_bytes".
+std::string memory_key(Tier tier);
+
 }  // namespace spillway

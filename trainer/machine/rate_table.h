@@ -15,9 +15,13 @@ namespace spillway {
 enum class Presence : std::uint8_t { required, optional, required_may_be_none, optional_may_be_none };
 enum class RateUnit : std::uint8_t { flops, bytes, share, seconds, requests, rows };  // the first two, and requests, a second
 
+// Ranks of a host share what is the host's and its drives', and its processor where that is their device. alike: a time, a share.
+enum class RateOf : std::uint8_t { alike, device, host, drive, link };
+
 struct MachineRate {
   std::string_view name;
   double MachineProfile::*rate;
+  RateOf of;
   RateUnit unit;
   double least, most;  // beyond these it is in another unit, or a slip of the hand
   Presence presence = Presence::required;
@@ -29,13 +33,14 @@ struct MachineRate {
 };
 
 constexpr MachineRate flops_rate(std::string_view name, double MachineProfile::*rate) {
-  return {name, rate, RateUnit::flops, 1e6, 1e18};
+  return {name, rate, RateOf::device, RateUnit::flops, 1e6, 1e18};
 }
-constexpr MachineRate bytes_rate(std::string_view name, double MachineProfile::*rate, Presence presence = Presence::required) {
-  return {name, rate, RateUnit::bytes, kLeastBytesPerS, kMostBytesPerS, presence};
+constexpr MachineRate bytes_rate(std::string_view name, double MachineProfile::*rate, RateOf of,
+                                 Presence presence = Presence::required) {
+  return {name, rate, of, RateUnit::bytes, kLeastBytesPerS, kMostBytesPerS, presence};
 }
 constexpr MachineRate share(std::string_view name, double MachineProfile::*rate, Presence presence, double most = 1) {
-  return {name, rate, RateUnit::share, 0.001, most, presence};
+  return {name, rate, RateOf::alike, RateUnit::share, 0.001, most, presence};
 }
 
 inline constexpr MachineRate kMachineRates[] = {
@@ -43,20 +48,24 @@ inline constexpr MachineRate kMachineRates[] = {
     flops_rate("gemm_fp32_flops", &MachineProfile::gemm_fp32_flops),
     flops_rate("attention_bf16_flops", &MachineProfile::attention_bf16_flops),
     flops_rate("attention_fp32_flops", &MachineProfile::attention_fp32_flops),
-    bytes_rate("memory_bytes", &MachineProfile::memory_bytes),
-    bytes_rate("update_bytes", &MachineProfile::update_bytes),
-    bytes_rate("nvme_read_bytes", &MachineProfile::nvme_read_bytes, Presence::required_may_be_none),
-    bytes_rate("nvme_write_bytes", &MachineProfile::nvme_write_bytes, Presence::required_may_be_none),
-    bytes_rate("nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, Presence::required_may_be_none),
-    bytes_rate("nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, Presence::required_may_be_none),
-    {"operation_s", &MachineProfile::operation_s, RateUnit::seconds, 1e-9, 1},
-    {"nvme_read_requests", &MachineProfile::nvme_read_requests, RateUnit::requests, 1, 1e10, Presence::optional_may_be_none},
-    {"nvme_write_requests", &MachineProfile::nvme_write_requests, RateUnit::requests, 1, 1e10, Presence::optional_may_be_none},
-    {"nvme_sync_s", &MachineProfile::nvme_sync_s, RateUnit::seconds, 1e-9, 100, Presence::optional_may_be_none},
-    bytes_rate("pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, Presence::optional_may_be_none),
-    bytes_rate("pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, Presence::optional_may_be_none),
-    {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, RateUnit::rows, 1e-3, 1e5, Presence::optional_may_be_none},
-    {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, RateUnit::rows, 1e-3, 1e5, Presence::optional_may_be_none},
+    bytes_rate("memory_bytes", &MachineProfile::memory_bytes, RateOf::device),
+    bytes_rate("update_bytes", &MachineProfile::update_bytes, RateOf::host),
+    bytes_rate("nvme_read_bytes", &MachineProfile::nvme_read_bytes, RateOf::drive, Presence::required_may_be_none),
+    bytes_rate("nvme_write_bytes", &MachineProfile::nvme_write_bytes, RateOf::drive, Presence::required_may_be_none),
+    bytes_rate("nvme_mixed_read_bytes", &MachineProfile::nvme_mixed_read_bytes, RateOf::drive, Presence::required_may_be_none),
+    bytes_rate("nvme_mixed_write_bytes", &MachineProfile::nvme_mixed_write_bytes, RateOf::drive, Presence::required_may_be_none),
+    {"operation_s", &MachineProfile::operation_s, RateOf::alike, RateUnit::seconds, 1e-9, 1},
+    {"nvme_read_requests", &MachineProfile::nvme_read_requests, RateOf::drive, RateUnit::requests, 1, 1e10,
+     Presence::optional_may_be_none},
+    {"nvme_write_requests", &MachineProfile::nvme_write_requests, RateOf::drive, RateUnit::requests, 1, 1e10,
+     Presence::optional_may_be_none},
+    {"nvme_sync_s", &MachineProfile::nvme_sync_s, RateOf::alike, RateUnit::seconds, 1e-9, 100, Presence::optional_may_be_none},
+    bytes_rate("pointwise_bf16_bytes", &MachineProfile::pointwise_bf16_bytes, RateOf::device, Presence::optional_may_be_none),
+    bytes_rate("pointwise_fp32_bytes", &MachineProfile::pointwise_fp32_bytes, RateOf::device, Presence::optional_may_be_none),
+    {"gemm_bf16_extra_rows", &MachineProfile::gemm_bf16_extra_rows, RateOf::alike, RateUnit::rows, 1e-3, 1e5,
+     Presence::optional_may_be_none},
+    {"gemm_fp32_extra_rows", &MachineProfile::gemm_fp32_extra_rows, RateOf::alike, RateUnit::rows, 1e-3, 1e5,
+     Presence::optional_may_be_none},
     share("layers_bf16", &MachineProfile::layers_bf16, Presence::optional, 2),
     share("layers_fp32", &MachineProfile::layers_fp32, Presence::optional, 2),
     share("compute_beside_read", &MachineProfile::compute_beside_read, Presence::optional),
@@ -67,11 +76,17 @@ inline constexpr MachineRate kMachineRates[] = {
     share("write_beside_compute", &MachineProfile::write_beside_compute, Presence::optional),
     share("shared_compute", &MachineProfile::shared_compute, Presence::required),
     share("shared_update", &MachineProfile::shared_update, Presence::required),
-    {"hashed_update", &MachineProfile::hashed_update, RateUnit::share, 1, 10, Presence::optional},
-    bytes_rate("copy_bytes", &MachineProfile::copy_bytes, Presence::optional_may_be_none),
-    bytes_rate("upload_bytes", &MachineProfile::upload_bytes, Presence::optional_may_be_none),
-    bytes_rate("download_bytes", &MachineProfile::download_bytes, Presence::optional_may_be_none),
-    bytes_rate("network_bytes", &MachineProfile::network_bytes, Presence::optional_may_be_none)};
+    {"hashed_update", &MachineProfile::hashed_update, RateOf::alike, RateUnit::share, 1, 10, Presence::optional},
+    bytes_rate("copy_bytes", &MachineProfile::copy_bytes, RateOf::link, Presence::optional_may_be_none),
+    bytes_rate("upload_bytes", &MachineProfile::upload_bytes, RateOf::link, Presence::optional_may_be_none),
+    bytes_rate("download_bytes", &MachineProfile::download_bytes, RateOf::link, Presence::optional_may_be_none),
+    bytes_rate("mixed_upload_bytes", &MachineProfile::mixed_upload_bytes, RateOf::link, Presence::optional_may_be_none),
+    bytes_rate("mixed_download_bytes", &MachineProfile::mixed_download_bytes, RateOf::link, Presence::optional_may_be_none),
+    share("update_beside_upload", &MachineProfile::update_beside_upload, Presence::optional_may_be_none),
+    share("update_beside_download", &MachineProfile::update_beside_download, Presence::optional_may_be_none),
+    share("upload_beside_update", &MachineProfile::upload_beside_update, Presence::optional_may_be_none),
+    share("download_beside_update", &MachineProfile::download_beside_update, Presence::optional_may_be_none),
+    bytes_rate("network_bytes", &MachineProfile::network_bytes, RateOf::device, Presence::optional_may_be_none)};
 
 // Null: there is none.
 constexpr const MachineRate* rate_named(std::string_view name) {

@@ -263,11 +263,11 @@ void add_memory_and_planning(std::vector<Flag>& table) {
       set_device, device_json);
   add(
       "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
-      SET { o.memory.device_memory = v.size(1); }, GET { return size_json(o.memory.device_memory); });
+      SET { o.memory.budget[Tier::device] = v.size(1); }, GET { return size_json(o.memory.budget[Tier::device]); });
   add(
       "host-memory", "SIZE", F::size,
       "budget of the host's memory for a device of its own (default: what is available less a margin)",
-      SET { o.memory.host_memory = v.size(0); }, GET { return size_json(o.memory.host_memory); });
+      SET { o.memory.budget[Tier::host] = v.size(0); }, GET { return size_json(o.memory.budget[Tier::host]); });
   add("nvme", "DIR[=SIZE]", F::list, "directory for state that does not fit; repeat it to stripe over several (default: none)",
       set_nvme, nvme_json);
   add(

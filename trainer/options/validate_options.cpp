@@ -83,8 +83,8 @@ void refuse_what_needs_a_device(const MemoryOptions& memory) {
   if (memory.device == DeviceChoice::cuda)
     refuse_this_version("--device", "cuda",
                         "cpu and cpu-apart, whose kernels are the ones there are; plans for cuda with --profile");
-  if (memory.host_memory) {
-    refuse_this_version("--host-memory", exact_size(*memory.host_memory),
+  if (memory.budget[Tier::host]) {
+    refuse_this_version("--host-memory", exact_size(*memory.budget[Tier::host]),
                         "--device-memory alone, as the CPU is the device and its memory the host's");
   }
   constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";

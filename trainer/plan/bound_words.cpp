@@ -15,10 +15,10 @@ bool is_one(LaneSet lanes) { return (lanes & (lanes - 1)) == 0; }
 std::string names_of(const LanesBound& bound) {
   std::string names(name_of(bound.lane));
   LaneSet left = bound.lanes & ~set_of(bound.lane);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (!(left >> lane & 1)) continue;
-    left &= ~(1U << lane);
-    names += fmt::format("{}{}", left == 0 ? " and " : ", ", name_of(static_cast<Lane>(lane)));
+  for (const auto& [name, lane] : Names<Lane>::all) {
+    if (!(left & set_of(lane))) continue;
+    left &= ~set_of(lane);
+    names += fmt::format("{}{}", left == 0 ? " and " : ", ", name);
   }
   return names;
 }

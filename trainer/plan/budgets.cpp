@@ -16,16 +16,18 @@ namespace {
 // Ranks of one host share its memory and its directories; --device-memory is each one's.
 Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const MachineProfile& machine) {
   const std::int64_t ranks = options.parallel.ranks;
-  budgets.nvme /= ranks;
-  budgets.host /= ranks;
-  if (!options.memory.device_memory && !has_devices(machine)) budgets.device /= ranks;
+  for (const Tier tier : kAll<Tier>) {
+    const bool is_each_ones = tier == Tier::device && (options.memory.budget[tier] || has_devices(machine));
+    if (!is_each_ones) budgets[tier] /= ranks;
+  }
   return budgets;
 }
 
 // What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
-  if (options.memory.device_memory || machine.device_memory_bytes == 0 || is_apart(options) || has_devices(machine)) return;
-  const Bytes share = machine.device_memory_bytes / options.parallel.ranks;
+  const Bytes there = machine.tier_bytes[Tier::device];
+  if (options.memory.budget[Tier::device] || there == 0 || is_apart(options) || has_devices(machine)) return;
+  const Bytes share = there / options.parallel.ranks;
   budget = where == Where::here ? std::min(budget, share) : share;
 }
 
@@ -35,27 +37,26 @@ Budgets budgets_for(const RunOptions& options, Where where) {
   Budgets budgets;
   const Bytes margin = kProcessOverhead + 256 * kMiB;
   const Bytes available = std::max<Bytes>(0, available_memory() - margin);
-  budgets.device = options.memory.device_memory.value_or(available);
+  budgets[Tier::device] = options.memory.budget[Tier::device].value_or(available);
   const auto directories = store_directories(options.memory.nvme);
   const bool told = std::all_of(directories.begin(), directories.end(),
                                 [](const StoreDirectory& directory) { return directory.cap_bytes > 0; });
   if (told && where == Where::anywhere) {
-    for (const StoreDirectory& directory : directories) budgets.nvme += directory.cap_bytes;
+    for (const StoreDirectory& directory : directories) budgets[Tier::nvme] += directory.cap_bytes;
   } else if (!directories.empty()) {
-    budgets.nvme = store_capacity(directories);
+    budgets[Tier::nvme] = store_capacity(directories);
   }
   return budgets;
 }
 
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
   // What a device's driver and libraries take of it, and a system of its host.
-  constexpr Bytes device_margin = 512 * kMiB, host_margin = kProcessOverhead + 4 * kGiB;
+  By<Tier, Bytes> margin;
+  if (has_devices(machine)) margin = {{Tier::device, 512 * kMiB}, {Tier::host, kProcessOverhead + 4 * kGiB}};
   Budgets budgets;
-  if (has_devices(machine)) {
-    budgets.device = options.memory.device_memory.value_or(std::max<Bytes>(0, machine.device_memory_bytes - device_margin));
-    budgets.host = options.memory.host_memory.value_or(std::max<Bytes>(0, machine.host_memory_bytes - host_margin));
-  } else {
-    budgets.device = options.memory.device_memory.value_or(machine.device_memory_bytes);
+  for (const Tier tier : kAll<Tier>) {
+    if (tier != Tier::device && !has_devices(machine)) continue;
+    budgets[tier] = options.memory.budget[tier].value_or(std::max<Bytes>(0, machine.tier_bytes[tier] - margin[tier]));
   }
   for (const NvmeDirectory& directory : options.memory.nvme) {
     if (!directory.size) {
@@ -63,23 +64,28 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
           fmt::format("--nvme: found {} without a size, which for another machine cannot be looked up", directory.path),
           fmt::format("Give one: --nvme {}=SIZE", directory.path));
     }
-    budgets.nvme += *directory.size;
+    budgets[Tier::nvme] += *directory.size;
   }
   return budgets;
 }
 
+bool is_elsewhere(const RunOptions& options, const MachineProfile& machine) {
+  return names_known_machine(options.memory.profile) || (has_devices(machine) && !is_apart(options));
+}
+
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
-  const bool elsewhere = names_known_machine(options.memory.profile) || (has_devices(machine) && !is_apart(options));
+  const bool elsewhere = is_elsewhere(options, machine);
   Budgets budgets = budgets_of_rank(elsewhere ? budgets_of(machine, options) : budgets_for(options, where), options, machine);
-  take_memory_of(machine, options, where, budgets.device);
+  take_memory_of(machine, options, where, budgets[Tier::device]);
   if (!is_apart(options)) return budgets;
   // Half of what there is stands for the device's memory.
   const MemoryOptions& memory = options.memory;
   RunOptions all = options;
-  all.memory.device_memory.reset();
-  const Bytes there = (elsewhere ? budgets_of(machine, all) : budgets_for(all, where)).device;
-  budgets.device = memory.device_memory.value_or(std::max<Bytes>(0, there - memory.host_memory.value_or(there / 2)));
-  budgets.host = memory.host_memory.value_or(std::max<Bytes>(0, there - budgets.device));
+  all.memory.budget[Tier::device].reset();
+  const Bytes there = (elsewhere ? budgets_of(machine, all) : budgets_for(all, where))[Tier::device];
+  budgets[Tier::device] =
+      memory.budget[Tier::device].value_or(std::max<Bytes>(0, there - memory.budget[Tier::host].value_or(there / 2)));
+  budgets[Tier::host] = memory.budget[Tier::host].value_or(std::max<Bytes>(0, there - budgets[Tier::device]));
   return budgets;
 }
 

@@ -16,6 +16,9 @@ Budgets budgets_for(const RunOptions& options, Where where = Where::here);
 // Of a known machine that is not this one: its own device memory, and the sizes of --nvme, whose directories need not be there.
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options);
 
+// Whether a run is planned for a machine that is not this one, or need not be.
+bool is_elsewhere(const RunOptions& options, const MachineProfile& machine);
+
 // What one rank has: of a known machine by its profile, else of this one. Ranks of a host share its memory and its directories.
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where);
 

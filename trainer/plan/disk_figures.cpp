@@ -15,7 +15,7 @@ namespace {
 // The files of the store: whole stripes where there are several, and who the store is where it outlives its process. Ranks have
 // their parts of what rests there each; what is copied there of the devices they have once.
 Bytes store_files_bytes(const PlannedRun& run, const RunOptions& options) {
-  const Bytes resting = run.outcome.plan->peak[static_cast<int>(Tier::nvme)];
+  const Bytes resting = run.outcome.plan->peak[Tier::nvme];
   const Bytes beside = run.durability ? run.durability->layout.store_bytes - resting : 0;
   const Bytes bytes = resting * run.request.sharding.ranks + beside;
   if (bytes == 0) return 0;

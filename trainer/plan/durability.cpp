@@ -62,7 +62,7 @@ std::optional<DurabilityPlan> durability_of(const RunOptions& options, const Pla
                      "Plan again with --durability step, or run it with --durability checkpoint.");
   }
   DurabilityPlan durability{.layout = durable_layout(plan, graph)};
-  const Bytes budget = request.budgets.nvme;
+  const Bytes budget = request.budgets[Tier::nvme];
   if (durability.layout.store_bytes > budget) {
     if (!asked) return std::nullopt;
     throw BudgetError(

@@ -30,28 +30,25 @@ Plan with_weights_on_device(const UnitGraph& graph, StateForm form, int blocks_o
 }  // namespace
 
 Plan evaluation_plan(const UnitGraph& graph, DType type, const Budgets& budgets, PlanPurpose purpose) {
-  const auto device_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::device)]; };
-  const auto nvme_of = [](const Plan& plan) { return plan.peak[static_cast<int>(Tier::nvme)]; };
   const auto build = [&](int blocks) { return with_weights_on_device(graph, form_of({.dtype = type}), blocks); };
-  const auto fits = [&](const Plan& plan) { return device_of(plan) <= budgets.device && nvme_of(plan) <= budgets.nvme; };
   const int blocks = static_cast<int>(graph.blocks.size());
   Plan plan = build(blocks);
-  if (!fits(plan) && budgets.nvme > 0) {
+  if (short_tier(plan.peak, budgets) && budgets[Tier::nvme] > 0) {
     // More blocks on the device: more of it, less of NVMe. The largest number that the device holds.
     int low = 0, high = blocks;
     while (low + 1 < high) {
       const int middle = (low + high) / 2;
-      (device_of(build(middle)) <= budgets.device ? low : high) = middle;
+      (build(middle).peak[Tier::device] <= budgets[Tier::device] ? low : high) = middle;
     }
     plan = build(low);
   }
-  if (!fits(plan)) {
-    const bool device = device_of(plan) > budgets.device;
-    const Bytes needed = device ? device_of(plan) : nvme_of(plan), budget = device ? budgets.device : budgets.nvme;
+  if (const std::optional<Tier> lacks = short_tier(plan.peak, budgets)) {
+    const Bytes needed = plan.peak[*lacks], budget = budgets[*lacks];
     throw BudgetError(fmt::format("{} does not fit: the {} tier needs {} bytes ({}) and has {} ({})", purpose.name,
-                                  device ? "device" : "nvme", needed, rounded_size(needed), budget, rounded_size(budget)),
-                      budgets.nvme == 0 ? fmt::format("Give more --device-memory, a --nvme directory, {}.", purpose.smaller)
-                                        : fmt::format("Give more of it, {}.", purpose.smaller));
+                                  name_of(*lacks), needed, rounded_size(needed), budget, rounded_size(budget)),
+                      budgets[Tier::nvme] == 0
+                          ? fmt::format("Give more --device-memory, a --nvme directory, {}.", purpose.smaller)
+                          : fmt::format("Give more of it, {}.", purpose.smaller));
   }
   derive_waits(plan);
   validate(plan, graph);

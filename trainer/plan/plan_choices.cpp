@@ -65,9 +65,9 @@ Json names_of(std::span<const Tier> tiers) {
   return names;
 }
 
-// Of a device of its own: the tiers, and what follows from there being a host.
+// Of a chain with memory below the device: the tiers, and what follows from there being a choice of them.
 void add_chain(Json& json, const Choices& choices) {
-  if (!has_host(choices.chain)) return;
+  if (!has_memory_below(choices.chain)) return;
   json["tiers"] = names_of(tiers_of(choices.chain));
   json["update_on"] = name_of(choices.update_tier);
   json["spill"] = runs_of(choices.spill);
@@ -105,9 +105,10 @@ void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& field
   choices.weight_tier = values_in(fields.at("weight_tier"), graph.blocks.size(), tiers);
   choices.optimizer_tier = values_in(fields.at("optimizer_tier"), graph.blocks.size(), tiers);
   choices.gradient_tier = values_in(fields.at("gradient_tier"), graph.blocks.size(), tiers);
-  if (!has_host(choices.chain)) return;
+  if (!has_memory_below(choices.chain)) return;
   choices.update_tier = fields.at("update_on").named<Tier>();
-  if (!in_memory(choices.update_tier)) fields.at("update_on").refuse("is nvme, where nothing computes");
+  if (!computes(choices.update_tier))
+    fields.at("update_on").refuse(fmt::format("is {}, where nothing computes", name_of(choices.update_tier)));
   choices.spill = values_in(fields.at("spill"), graph.units.size(), tiers.subspan(1));
 }
 

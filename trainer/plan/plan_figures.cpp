@@ -1,7 +1,6 @@
 #include "trainer/plan/plan_figures.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "trainer/plan/peer_bytes.h"
@@ -51,18 +50,18 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
   figures.flops_per_token = flops_per_token(model);
   figures.best_matrix_flops = std::max(run.machine.gemm_bf16_flops, run.machine.gemm_fp32_flops);
   figures.model_flops_utilization = figures.flops_per_token * figures.tokens_per_s / ranks / figures.best_matrix_flops;
-  PerLane work{};
+  PerLane work;
   for (const Op& op : plan.step.ops) {
     const int times = times_in(op.when, turns_of(plan.choices));
-    work[static_cast<int>(op.lane)] += times * (op.lane == Lane::compute  ? flops_of(op.work)
-                                                : op.lane == Lane::update ? op.work.bytes
-                                                                          : bytes_a_step(plan.choices, op));
+    work[op.lane] += times * (op.lane == Lane::compute  ? flops_of(op.work)
+                              : op.lane == Lane::update ? op.work.bytes
+                                                        : bytes_a_step(plan.choices, op));
     if (op.lane == Lane::nvme_read) figures.nvme_read_bytes += times * op.bytes;
     if (op.lane == Lane::nvme_write) figures.nvme_written_bytes += times * op.bytes;
   }
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (const Lane lane : kAll<Lane>) {
     const double busy = prediction.busy_s[lane];
-    if (work[lane] > 0) figures.lanes.push_back({static_cast<Lane>(lane), work[lane], busy, busy / prediction.step_s});
+    if (work[lane] > 0) figures.lanes.push_back({lane, work[lane], busy, busy / prediction.step_s});
   }
   if (run.durability) figures.durable_bytes = run.durability->bytes_per_step();
   figures.tokens_until_compute_binds = tokens_until_compute_binds(run, graph);

@@ -23,14 +23,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json categories_json(const By<Category, Bytes>& bytes) {
+  Json json;
+  for (const auto& [name, category] : Names<Category>::all) json[std::string(name)] = bytes[category];
+  return json;
+}
+
 Json tiers_json(const Plan& plan, const Budgets& budgets) {
-  const auto budget = budgets.by_tier();
   Json tiers;
-  for (int t = 0; t < kTiers; ++t) {
-    Json at_rest;
-    for (int c = 0; c < kCategories; ++c) at_rest[std::string(name_of(static_cast<Category>(c)))] = plan.at_rest[t][c];
-    tiers[std::string(name_of(static_cast<Tier>(t)))] = {
-        {"budget_bytes", budget[t]}, {"peak_bytes", plan.peak[t]}, {"at_rest", at_rest}};
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    tiers[std::string(name)] = {
+        {"budget_bytes", budgets[tier]}, {"peak_bytes", plan.peak[tier]}, {"at_rest", categories_json(plan.at_rest[tier])}};
   }
   return tiers;
 }
@@ -51,11 +54,7 @@ Json lanes_json(const PlanFigures& figures) {
 // What of the tiers is used when, which is for those who draw it: no part of what a plan is made of.
 Json resident_json(const StepUse& use) {
   Json tiers;
-  for (int t = 0; t < kTiers; ++t) {
-    Json bytes;
-    for (int c = 0; c < kCategories; ++c) bytes[std::string(name_of(static_cast<Category>(c)))] = use.resident[t][c];
-    tiers[std::string(name_of(static_cast<Tier>(t)))] = std::move(bytes);
-  }
+  for (const auto& [name, tier] : Names<Tier>::all) tiers[std::string(name)] = categories_json(use.resident[tier]);
   return tiers;
 }
 // What a kill costs in either mode; null where all of the run is lost.

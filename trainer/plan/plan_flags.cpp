@@ -15,10 +15,12 @@ namespace {
 // finds it again: forced to it, the search would have more time for the rest, and might find another plan.
 RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOptions options) {
   options.batch.seq_length = model.seq_length();
-  const bool has_device = run.request.budgets.host > 0;
-  if (!is_apart(options)) options.memory.device = has_device ? DeviceChoice::cuda : DeviceChoice::cpu;
-  options.memory.device_memory = run.request.budgets.device;
-  if (has_device) options.memory.host_memory = run.request.budgets.host * run.request.sharding.ranks;
+  const PlanRequest& request = run.request;
+  if (!is_apart(options)) options.memory.device = has_host(request.chain) ? DeviceChoice::cuda : DeviceChoice::cpu;
+  for (const Tier tier : tiers_of(request.chain)) {
+    if (!in_memory(tier)) continue;
+    options.memory.budget[tier] = request.budgets[tier] * (tier == Tier::device ? 1 : request.sharding.ranks);
+  }
   options.memory.plan.clear();
   options.checkpoint = {};
   options.log = {};

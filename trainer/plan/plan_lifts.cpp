@@ -9,6 +9,7 @@
 
 #include "memory/freed_memory.h"
 #include "trainer/host/at_once.h"
+#include "trainer/machine/rate_table.h"
 #include "trainer/words/size.h"
 
 namespace spillway {
@@ -32,9 +33,9 @@ struct Alternative {
 };
 
 void double_drive(MachineProfile& machine) {
-  for (double* rate : {&machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes,
-                       &machine.nvme_mixed_write_bytes, &machine.nvme_read_requests, &machine.nvme_write_requests})
-    *rate *= 2;
+  for (const MachineRate& rate : kMachineRates) {
+    if (rate.of == RateOf::drive) machine.*rate.rate *= 2;
+  }
 }
 
 std::vector<Alternative> alternatives_to(const PlannedRun& run) {
@@ -56,9 +57,9 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
              durable = choices.slots == 2;
   const auto stop_clipping = [](PlanRequest& request) { request.clip = false, request.update = UpdateTime::in_backward; };
   if (waits) stop_clipping(add({.flags = {"--clip-grad 0"}, .costs = std::string(no_clipping)}).request);
-  if (run.request.budgets.nvme > 0) {
+  if (run.request.budgets[Tier::nvme] > 0) {
     Alternative& other = add({.flags = {"--nvme DIR"}, .costs = "a further directory, on another drive as fast"});
-    other.request.budgets.nvme *= 2;
+    other.request.budgets[Tier::nvme] *= 2;
     double_drive(other.machine);
   }
   if (durable) {
@@ -70,12 +71,12 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
       stop_clipping(other.request);
     }
   }
-  const bool has_host = run.request.budgets.host > 0;  // a device of its own has the memory that it has
-  const Bytes twice = 2 * (has_host ? run.request.budgets.host : run.request.budgets.device);
-  Budgets& roomy = add({.flags = {fmt::format("--{}-memory {}", has_host ? "host" : "device", exact_size(twice))},
-                        .costs = has_host ? "twice the host's memory" : "twice the memory"})
-                       .request.budgets;
-  (has_host ? roomy.host : roomy.device) = twice;
+  Tier grown = Tier::device;  // the last that is memory: a device of its own has the memory that it has
+  for (const Tier tier : tiers_of(run.request.chain)) grown = in_memory(tier) ? tier : grown;
+  const Bytes twice = 2 * run.request.budgets[grown];
+  add({.flags = {fmt::format("--{}-memory {}", name_of(grown), exact_size(twice))},
+       .costs = grown == Tier::device ? "twice the memory" : fmt::format("twice the {}'s memory", name_of(grown))})
+      .request.budgets[grown] = twice;
   alternatives.resize(std::min(alternatives.size(), patience.alternatives));
   return alternatives;
 }
@@ -93,7 +94,7 @@ void plan(Alternative& alternative, const PreparedModel& model) {
 std::vector<Lift> lifts_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   if (!run.outcome.plan || !options.memory.plan.empty()) return {};
   const Prediction& prediction = run.outcome.prediction;
-  if (prediction.step_s <= kHidden * prediction.busy_s[static_cast<int>(Lane::compute)]) return {};
+  if (prediction.step_s <= kHidden * prediction.busy_s[Lane::compute]) return {};
   std::vector<Alternative> alternatives = alternatives_to(run);
   const FreedMemoryKept freed_memory;
   const auto plan_every_other = [&](std::size_t first) {

@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "memory/chain.h"
 #include "memory/error.h"
 #include "trainer/words/quantity.h"
 
@@ -26,6 +30,16 @@ std::optional<int> group_of(const RunOptions& options, int micro_batches) {
                    "Give a divisor of --global-batch-size / --micro-batch-size, or horizontal, vertical or auto.");
 }
 
+// Of which there is memory on every tier: a drive, and where the device's budget ends, are the search's to see.
+Chain longest_chain(const Budgets& budgets) {
+  Chain longest = Chain::device_nvme;
+  for (std::size_t chain = 0; chain < std::size(kChains); ++chain) {
+    const auto is_there = [&](Tier tier) { return tier == Tier::device || !in_memory(tier) || budgets[tier] > 0; };
+    if (std::ranges::all_of(kChains[chain], is_there)) longest = static_cast<Chain>(chain);
+  }
+  return longest;
+}
+
 }  // namespace
 
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
@@ -40,7 +54,7 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.form = form_of(options.precision);
   request.group = group_of(options, request.micro_batches);
   request.update = options.memory.update;
-  request.chain = budgets.host > 0 ? Chain::device_host_nvme : Chain::device_nvme;
+  request.chain = longest_chain(budgets);
   request.update_tier = options.memory.update_on;
   request.parameter_tier = options.memory.parameter_tier;
   request.optimizer_tier = options.memory.optimizer_tier;

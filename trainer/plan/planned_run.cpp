@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "files/strict_json.h"
+#include "memory/chain.h"
 #include "memory/error.h"
 #include "memory/freed_memory.h"
 #include "trainer/host/at_once.h"
 #include "trainer/machine/profile_file.h"
+#include "trainer/machine/rate_table.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/plan_request.h"
@@ -32,13 +34,16 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
     throw InputError(fmt::format("--device: found {} with the profile of {}, allowed: cuda, the device that it is of",
                                  memory.device == DeviceChoice::cpu ? "cpu" : "cpu-apart", shown_name(machine.name)));
   }
-  for (const auto& [key, value] : {std::pair{"device_memory_bytes", static_cast<double>(machine.device_memory_bytes)},
-                                   {"host_memory_bytes", static_cast<double>(machine.host_memory_bytes)},
-                                   {"upload_bytes", machine.upload_bytes},
-                                   {"download_bytes", machine.download_bytes}}) {
-    if (value > 0) continue;
+  const auto needs = [&](double value, std::string_view key) {
+    if (value > 0) return;
     throw InputError(
         fmt::format("--profile {}: has no {}, which a plan for a device of its own needs", shown_name(memory.profile), key));
+  };
+  for (const Tier tier : kAll<Tier>) {
+    if (in_memory(tier)) needs(static_cast<double>(machine.tier_bytes[tier]), memory_key(tier));
+  }
+  for (const LaneRate& rate : kLaneRates) {
+    if (is_copy(rate.lane)) needs(machine.*rate.bytes, name_of_rate(rate.bytes));
   }
   if (options.parallel.ranks > std::max(machine.devices, 1)) {
     throw InputError(fmt::format("--ranks: found {} on {} with {}, allowed: at most one a device", options.parallel.ranks,
@@ -56,16 +61,12 @@ void add_copies(MachineProfile& machine) {
 // What one rank has: ranks of a host share what is the host's.
 MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
   if (ranks == 1) return machine;
-  for (double* rate : {&machine.update_bytes, &machine.nvme_read_bytes, &machine.nvme_write_bytes, &machine.nvme_mixed_read_bytes,
-                       &machine.nvme_mixed_write_bytes, &machine.nvme_read_requests, &machine.nvme_write_requests}) {
-    *rate /= ranks;
+  const bool has_own_device = has_devices(machine);
+  for (const MachineRate& rate : kMachineRates) {
+    const bool is_shared = rate.of == RateOf::host || rate.of == RateOf::drive || (rate.of == RateOf::device && !has_own_device);
+    if (is_shared) machine.*rate.rate /= ranks;
   }
-  if (has_devices(machine)) return machine;
-  for (double* rate :
-       {&machine.gemm_bf16_flops, &machine.gemm_fp32_flops, &machine.attention_bf16_flops, &machine.attention_fp32_flops,
-        &machine.memory_bytes, &machine.pointwise_bf16_bytes, &machine.pointwise_fp32_bytes, &machine.network_bytes}) {
-    *rate /= ranks;
-  }
+  if (has_own_device) return machine;
   // They talk through its memory.
   if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
   return machine;
@@ -86,12 +87,12 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
-  if ((has_devices(run.measured) || is_apart(options)) && run.request.budgets.host <= 0) {
+  if ((has_devices(run.measured) || is_apart(options)) && run.request.budgets[Tier::host] <= 0) {
     throw InputError(
         "--host-memory: found 0, allowed: more than 0, as what moves between NVMe and a device of its own goes "
         "through the host's memory");
   }
-  if (run.request.budgets.nvme > 0 && run.machine.nvme_read_bytes <= 0) {
+  if (run.request.budgets[Tier::nvme] > 0 && run.machine.nvme_read_bytes <= 0) {
     throw InputError(
         fmt::format("--profile {}: has no rates of a drive, which a plan with --nvme needs", shown_name(options.memory.profile)),
         "Make it with `spillway probe --nvme DIR --format json --out FILE`.");
@@ -103,7 +104,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
     run.outcome = make_plan(model.graphs(), run.machine, run.request, at_once);
   }
   if (!run.outcome.refusal.empty()) {
-    if (run.request.budgets.nvme == 0 && !options.memory.nvme.empty()) {
+    if (run.request.budgets[Tier::nvme] == 0 && !options.memory.nvme.empty()) {
       throw BudgetError(fmt::format("--nvme {}: there is no room for a block of state", options.memory.nvme.front().path),
                         "Free space on that disk, or name a directory on another.");
     }

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -24,7 +23,11 @@ namespace {
 constexpr Bytes kMostPlanBytes = Bytes{1} << 28;
 constexpr int kMostPlanKeys = 1 << 27;
 
-std::string_view kind_of(Chain chain) { return has_host(chain) ? "with memory of its own" : "that shares the host's memory"; }
+std::string tiers_in_words(Chain chain) {
+  std::string words;
+  for (const Tier tier : tiers_of(chain)) words += fmt::format("{}{}", words.empty() ? "" : ", ", name_of(tier));
+  return words;
+}
 
 // A plan runs as it is compiled, whatever a file says of its operations; a file that says otherwise is not run at all.
 void refuse_other_operations(const nlohmann::json& json, const std::string& file, const Plan& plan, const UnitGraph& graph) {
@@ -71,8 +74,8 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
                      "Give the flags that the plan was made with.");
   }
   if (choices.chain != request.chain) {
-    throw InputError(fmt::format("{}: the plan is for a device {}; the flags say one {}", file, kind_of(choices.chain),
-                                 kind_of(request.chain)),
+    throw InputError(fmt::format("{}: the plan is for a machine with the tiers {}; the flags say one with {}", file,
+                                 tiers_in_words(choices.chain), tiers_in_words(request.chain)),
                      "Give the --device and the --profile that the plan was made with.");
   }
   if (choices.micro_batches != request.micro_batches || choices.clip != request.clip || choices.form != request.form) {
@@ -87,23 +90,20 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   if (request.evaluates) plan.evaluate = build_evaluation(*graphs.tiled, plan);
   pack(plan);
   derive_waits(plan);
-  for (int t = 0; t < kTiers; ++t) {
-    const std::string tier(name_of(static_cast<Tier>(t)));
-    const nlohmann::json::json_pointer place("/tiers/" + tier + "/peak_bytes");
-    const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
-    if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[t]) {
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    const nlohmann::json::json_pointer place(fmt::format("/tiers/{}/peak_bytes", name));
+    const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json(0);  // older than the tier
+    if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[tier]) {
       throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch",
-                                   file, tier, peak.dump(), plan.peak[t]),
+                                   file, name, peak.dump(), plan.peak[tier]),
                        std::string(kPlanWasEdited));
     }
   }
   refuse_other_operations(json, file, plan, graph);
-  const auto budget = request.budgets.by_tier();
-  for (int t = 0; t < kTiers; ++t) {
-    if (plan.peak[t] <= budget[t]) continue;
-    outcome.short_tier = static_cast<Tier>(t);
-    outcome.needed = plan.peak[t];
-    outcome.budget = budget[t];
+  if (const std::optional<Tier> lacks = short_tier(plan.peak, request.budgets)) {
+    outcome.short_tier = *lacks;
+    outcome.needed = plan.peak[*lacks];
+    outcome.budget = request.budgets[*lacks];
     return outcome;
   }
   outcome.prediction = predict(plan, graph, machine);

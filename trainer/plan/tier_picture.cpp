@@ -10,7 +10,7 @@ namespace {
 struct Change {
   double at_s;
   Bytes bytes;
-  int category;
+  Category category;
   bool of_step_before;
 };
 
@@ -30,8 +30,7 @@ Span lifetime(const BufferUse& buffer, std::span<const Span> spans /* of a turn 
 
 StepUse step_use(const Plan& plan) {
   StepUse use;
-  for (const Buffer& buffer : plan.resident)
-    use.resident[static_cast<int>(buffer.tier)][static_cast<int>(buffer.category)] += buffer.bytes * buffer.slots;
+  for (const Buffer& buffer : plan.resident) use.resident[buffer.tier][buffer.category] += buffer.bytes * buffer.slots;
   for (const Buffer& buffer : plan.step.buffers)
     use.buffers.push_back({.tier = buffer.tier, .category = buffer.category, .bytes = buffer.bytes * buffer.slots, .ops = {}});
   use.operations = plan.step.ops.size();
@@ -56,20 +55,19 @@ StepUse step_use(const Plan& plan) {
 
 TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns,
                          Bytes most) {
-  std::array<Bytes, kCategories> level = use.resident[static_cast<int>(tier)];  // of this step alone
-  std::array<Bytes, kCategories> of_step_before{};
+  By<Category, Bytes> level = use.resident[tier];  // of this step alone
+  By<Category, Bytes> of_step_before;
   std::vector<Change> changes;
   const auto take = [&](const BufferUse& buffer, std::span<const Span> turn) {
     const Span life = lifetime(buffer, turn);
     if (!(life.end_s > life.begin_s)) return;
-    const int category = static_cast<int>(buffer.category);
     // A span of several steps' length covers all of each but its beginning and its end, folded into one step.
     const double within = std::fmod(life.begin_s, step_s), begin = within < 0 ? within + step_s : within;
     const double end = begin + std::min(life.end_s - life.begin_s, step_s);
     const bool begins_later = life.begin_s >= step_s;
-    changes.push_back({begin, buffer.bytes, category, begins_later});
-    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, category, begins_later || end > step_s});
-    if (end > step_s) of_step_before[static_cast<std::size_t>(category)] += buffer.bytes;
+    changes.push_back({begin, buffer.bytes, buffer.category, begins_later});
+    changes.push_back({end > step_s ? end - step_s : end, -buffer.bytes, buffer.category, begins_later || end > step_s});
+    if (end > step_s) of_step_before[buffer.category] += buffer.bytes;
   };
   for (std::size_t first = 0; first < spans.size(); first += use.operations) {
     for (const BufferUse& buffer : use.buffers) {
@@ -84,15 +82,15 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
                     [](const Change& a, const Change& b) { return a.at_s != b.at_s ? a.at_s < b.at_s : a.bytes < b.bytes; });
   TierPicture picture;
   for (std::vector<Bytes>& values : picture) values.assign(static_cast<std::size_t>(columns), 0);
-  const auto total = [](const std::array<Bytes, kCategories>& bytes) {
+  const auto total = [](const By<Category, Bytes>& bytes) {
     Bytes sum = 0;
     for (const Bytes b : bytes) sum += b;
     return sum;
   };
   const auto together = [&] {
-    std::array<Bytes, kCategories> bytes = level;
+    By<Category, Bytes> bytes = level;
     Bytes room = most - total(level);
-    for (int c = 0; c < kCategories; ++c) {
+    for (const Category c : kAll<Category>) {
       const Bytes added = std::clamp<Bytes>(of_step_before[c], 0, std::max<Bytes>(room, 0));
       bytes[c] += added, room -= added;
     }
@@ -101,16 +99,16 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
   std::size_t next = 0;
   for (int column = 0; column < columns; ++column) {
     const double until = step_s * (column + 1) / columns;
-    std::array<Bytes, kCategories> fullest = together();
+    By<Category, Bytes> fullest = together();
     while (next < changes.size() && (changes[next].at_s < until || column + 1 == columns)) {
       const double now = changes[next].at_s;
       for (; next < changes.size() && changes[next].at_s == now; ++next) {
         const Change& change = changes[next];
         (change.of_step_before ? of_step_before : level)[change.category] += change.bytes;
       }
-      if (const std::array<Bytes, kCategories> bytes = together(); total(bytes) > total(fullest)) fullest = bytes;
+      if (const By<Category, Bytes> bytes = together(); total(bytes) > total(fullest)) fullest = bytes;
     }
-    for (int c = 0; c < kCategories; ++c) picture[c][static_cast<std::size_t>(column)] = fullest[c];
+    for (const Category c : kAll<Category>) picture[c][static_cast<std::size_t>(column)] = fullest[c];
   }
   return picture;
 }

@@ -2,7 +2,6 @@
 // Not here: the bytes that are reserved, which do not change (Plan::peak), drawing (trainer/show/page.h).
 #pragma once
 
-#include <array>
 #include <limits>
 #include <span>
 #include <vector>
@@ -13,7 +12,7 @@
 namespace spillway {
 
 // Of each category, bytes in use in each of the columns that the step is divided into; a column shows its fullest moment.
-using TierPicture = std::array<std::vector<Bytes>, kCategories>;
+using TierPicture = By<Category, std::vector<Bytes>>;
 
 struct BufferUse {
   Tier tier = Tier::device;
@@ -24,7 +23,7 @@ struct BufferUse {
 
 // What of the tiers a step uses.
 struct StepUse {
-  std::array<std::array<Bytes, kCategories>, kTiers> resident{};
+  By<Tier, By<Category, Bytes>> resident;
   std::vector<BufferUse> buffers;  // of each turn
   std::size_t operations = 0;      // of a turn
 };

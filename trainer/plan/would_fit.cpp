@@ -30,16 +30,6 @@ struct Offer {
 // To be read: whole MiB, and of much whole GiB.
 Bytes rounded_up(Bytes bytes) { return round_up(bytes, bytes < 16 * kGiB ? kMiB : bytes < 1024 * kGiB ? kGiB : 16 * kGiB); }
 
-void give_device_memory(Offer& offer, Bytes bytes) {
-  offer.options.memory.device_memory = bytes;
-  offer.flags.push_back("--device-memory " + exact_size(bytes));
-}
-
-void give_host_memory(Offer& offer, Bytes bytes) {
-  offer.options.memory.host_memory = bytes;
-  offer.flags.push_back("--host-memory " + exact_size(bytes));
-}
-
 // The directories of --nvme with `bytes` of room in all, none with less than it was given.
 void give_nvme(Offer& offer, Bytes bytes) {
   std::vector<NvmeDirectory>& directories = offer.options.memory.nvme;
@@ -62,25 +52,23 @@ std::string directory_near(const std::string& save) {
   return ".";
 }
 
+void give(Offer& offer, Tier tier, Bytes bytes) {
+  if (!in_memory(tier)) return give_nvme(offer, bytes);
+  offer.options.memory.budget[tier] = bytes;
+  offer.flags.push_back(fmt::format("--{}-memory {}", name_of(tier), exact_size(bytes)));
+}
+
 class Offers {
  public:
   Offers(const PlannedRun& run, const PreparedModel& model, const RunOptions& options)
-      : run_(run), model_(model), options_(options), known_(names_known_machine(options.memory.profile)) {}
+      : run_(run), model_(model), options_(options), is_elsewhere_(is_elsewhere(options, run.machine)) {}
 
-  void add_larger_device() {
-    const std::optional<Offer> offer = grown({options_, {}}, run_.outcome.needed, give_device_memory, run_.machine);
-    if (offer) add(offer->flags, where_is_memory(*offer->options.memory.device_memory));
-  }
-
-  void add_larger_host() {
-    const Bytes needed = run_.outcome.needed * run_.request.sharding.ranks;
-    const std::optional<Offer> offer = grown({options_, {}}, needed, give_host_memory, run_.machine);
-    if (!offer) return;
-    // A device on the CPU has its memory out of the host's.
-    const Bytes there = run_.machine.host_memory_bytes > 0
-                            ? run_.machine.host_memory_bytes
-                            : available_memory() - run_.request.budgets.device * run_.request.sharding.ranks;
-    add(offer->flags, *offer->options.memory.host_memory <= there ? Where::here : Where::anywhere);
+  // Of the tier that lacked.
+  void add_larger_memory() {
+    const Tier tier = run_.outcome.short_tier;
+    const Bytes needed = run_.outcome.needed * (tier == Tier::device ? 1 : run_.request.sharding.ranks);
+    const std::optional<Offer> offer = grown({options_, {}}, tier, needed, run_.machine);
+    if (offer) add(offer->flags, where_is_memory(tier, *offer->options.memory.budget[tier]));
   }
 
   // With as much of the device's memory as it takes where all else rests on the disk.
@@ -96,11 +84,12 @@ class Offers {
     if (run_.outcome.short_tier != Tier::nvme) {
       taken = taken_without_limit(spilling, machine);
     }
-    if (taken <= run_.request.budgets.nvme) return;
-    const std::optional<Offer> offer = grown(spilling, taken * run_.request.sharding.ranks, give_nvme, machine);
+    if (taken <= run_.request.budgets[Tier::nvme]) return;
+    const std::optional<Offer> offer = grown(spilling, Tier::nvme, taken * run_.request.sharding.ranks, machine);
     if (!offer) return;
-    const bool has_memory = where_is_memory(offer->options.memory.device_memory.value_or(0)) == Where::here ||
-                            offer->options.memory.device_memory == options_.memory.device_memory;
+    const bool has_memory =
+        where_is_memory(Tier::device, offer->options.memory.budget[Tier::device].value_or(0)) == Where::here ||
+        offer->options.memory.budget[Tier::device] == options_.memory.budget[Tier::device];
     add(offer->flags, has_memory ? where_is_disk(offer->options.memory.nvme) : Where::anywhere);
   }
 
@@ -138,7 +127,7 @@ class Offers {
     if (!planned.outcome.plan) return planned;
     const Plan& plan = *planned.outcome.plan;
     const auto durable = durability_of(options, request, planned.outcome, model.of(plan).graph, machine);
-    planned.store_bytes = std::max(plan.peak[static_cast<int>(Tier::nvme)], durable ? durable->layout.store_bytes : 0);
+    planned.store_bytes = std::max(plan.peak[Tier::nvme], durable ? durable->layout.store_bytes : 0);
     return planned;
   }
   PlanOutcome outcome_of(const RunOptions& options, PlanRequest request, const PreparedModel& model,
@@ -147,10 +136,10 @@ class Offers {
     // The fastest plan decides how much of the state is copied to make steps durable; without that, any plan will do.
     if (options.memory.durability != Durability::step) request.goal = Goal::any;
     PlanOutcome outcome = make_plan(model.graphs(), machine, request);
-    if (!outcome.plan && request.budgets.nvme > 0 && request.goal == Goal::any) {
+    if (!outcome.plan && request.budgets[Tier::nvme] > 0 && request.goal == Goal::any) {
       // That goal looks at what spills alone where something can; what is all on the device is a plan, too.
       PlanRequest in_core = request;
-      in_core.budgets.nvme = 0;
+      in_core.budgets[Tier::nvme] = 0;
       if (PlanOutcome found = make_plan(model.graphs(), machine, in_core); found.plan) outcome = std::move(found);
     }
     return outcome;
@@ -170,13 +159,13 @@ class Offers {
   Bytes taken_without_limit(Offer& offer, const MachineProfile& machine) const {
     for (int attempt = 0; attempt < 4; ++attempt) {
       Offer unlimited = offer;
-      give_nvme(unlimited, Bytes{1} << 50);
+      give(unlimited, Tier::nvme, Bytes{1} << 50);
       try {
         const auto [outcome, store_bytes] = planned(unlimited.options, model_, machine);
         if (outcome.plan) return store_bytes;
         if (outcome.short_tier != Tier::device) return 0;
         offer.flags.clear();
-        give_device_memory(offer, rounded_up(outcome.needed + outcome.needed / 4 * attempt));
+        give(offer, Tier::device, rounded_up(outcome.needed + outcome.needed / 4 * attempt));
       } catch (const Error&) {
         return 0;
       }
@@ -185,10 +174,10 @@ class Offers {
   }
 
   // `offer` with the least of growing sizes that a plan fits into.
-  std::optional<Offer> grown(const Offer& offer, Bytes bytes, void (*give)(Offer&, Bytes), const MachineProfile& machine) const {
+  std::optional<Offer> grown(const Offer& offer, Tier tier, Bytes bytes, const MachineProfile& machine) const {
     for (int attempt = 0; attempt < 4; ++attempt, bytes += bytes / 4) {
       Offer larger = offer;
-      give(larger, rounded_up(bytes));
+      give(larger, tier, rounded_up(bytes));
       if (fits(larger.options, model_, machine)) return larger;
     }
     return std::nullopt;
@@ -196,14 +185,23 @@ class Offers {
 
   void add(FlagList flags, Where where) { (where == Where::here ? here_ : elsewhere_).push_back(std::move(flags)); }
 
-  Where where_is_memory(Bytes device) const {
-    const Bytes there = known_ ? run_.machine.device_memory_bytes : available_memory() / run_.request.sharding.ranks;
-    return device <= there ? Where::here : Where::anywhere;
+  // Of a tier's budget, as its flag says it.
+  Where where_is_memory(Tier tier, Bytes budget) const {
+    const int ranks = run_.request.sharding.ranks;
+    Bytes there = available_memory();
+    if (is_elsewhere_) {
+      there = run_.machine.tier_bytes[tier];
+    } else if (tier == Tier::device) {
+      there /= ranks;
+    } else {  // a device on the CPU has its memory out of the host's
+      there -= run_.request.budgets[Tier::device] * ranks;
+    }
+    return budget <= there ? Where::here : Where::anywhere;
   }
 
   // Directories of another machine cannot be looked at.
   Where where_is_disk(const std::vector<NvmeDirectory>& directories) const {
-    if (known_) return Where::here;
+    if (is_elsewhere_) return Where::here;
     Bytes wanted = 0;
     for (const NvmeDirectory& directory : directories) wanted += *directory.size;
     try {
@@ -216,7 +214,7 @@ class Offers {
   const PlannedRun& run_;
   const PreparedModel& model_;
   const RunOptions& options_;
-  bool known_;
+  bool is_elsewhere_;
   std::vector<FlagList> here_, elsewhere_;
 };
 
@@ -225,8 +223,7 @@ class Offers {
 WouldFit flags_that_fit(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const FreedMemoryKept freed_memory;
   Offers offers(run, model, options);
-  if (run.outcome.short_tier == Tier::device) offers.add_larger_device();
-  if (run.outcome.short_tier == Tier::host) offers.add_larger_host();
+  if (in_memory(run.outcome.short_tier)) offers.add_larger_memory();
   offers.add_disk();
   offers.add_compact();
   // A model is compiled again for it.

@@ -96,7 +96,7 @@ const std::string& CachedModel::name() const noexcept { return impl_->name; }
 
 CachedModel::Traffic CachedModel::traffic() const noexcept {
   Traffic traffic;
-  traffic.device = impl_->plan.peak[static_cast<int>(Tier::device)];
+  traffic.device = impl_->plan.peak[Tier::device];
   for (const Op& op : impl_->plan.evaluate.ops) {
     if (op.lane == Lane::nvme_read) traffic.nvme += op.bytes;
     // Of an embedding a token reads a row.

@@ -25,7 +25,7 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
 }
 
 ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights)
-    : store_(open_store(options.memory.nvme, programs.plan->peak[static_cast<int>(Tier::nvme)])), backend_(*programs.pool) {
+    : store_(open_store(options.memory.nvme, programs.plan->peak[Tier::nvme])), backend_(*programs.pool) {
   programs.store = store_.get();
   programs.backend = &backend_;
   programs.seed = options.model.seed;

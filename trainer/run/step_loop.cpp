@@ -20,7 +20,7 @@ StoreIdentity identity_of(const DurableSteps& durable) {
 
 std::unique_ptr<Store> store_of_run(const RunOptions& options, const Plan& plan, const LogSink& log,
                                     const std::optional<DurableSteps>& durable) {
-  const Bytes bytes = durable ? durable->layout.store_bytes : plan.peak[static_cast<int>(Tier::nvme)];
+  const Bytes bytes = durable ? durable->layout.store_bytes : plan.peak[Tier::nvme];
   return open_store(options.memory.nvme, bytes, [&](StoreOptions& store) {
     store.log = log;
     if (durable) store.identity = identity_of(*durable);

@@ -39,7 +39,7 @@ class StepLoop {
   // State from the checkpoint, or from the model's weights or the seed, or as the store holds it; durable then where steps are.
   void begin(const std::optional<LoadedCheckpoint>& checkpoint);
   // A checkpoint of the state after `step`, copied while steps go on. Only while none is under way. Null where it cannot be:
-  // state rests on NVMe and steps are not durable, or may be taken back. Must end before the loop.
+  // steps are not durable and not all state rests on a device that is the CPU, or may be taken back. Must end before the loop.
   std::unique_ptr<CheckpointCopy> begin_copy(const RunDirectory& directory, std::int64_t step);
   // The store's files go with it: nobody will go on with what they hold.
   void give_up_store() noexcept;

@@ -53,7 +53,7 @@ class DriveWatcher final : public StepWatcher {
       : options_(options), planned_(planned), model_(model), drive_(*planned.outcome.plan, planned.machine) {}
   void watch(StepRecord& record, const StepOutcome& outcome, Executor&) override {
     lengths_.add(record.step_s);
-    const auto moved = [&](Lane lane) { return outcome.moved[static_cast<int>(lane)]; };
+    const auto moved = [&](Lane lane) { return outcome.moved[lane]; };
     keep(drive_.observe(outcome.timeline, moved(Lane::nvme_read), moved(Lane::nvme_write)));
   }
   void finish() override { keep(drive_.finish()); }

@@ -153,9 +153,11 @@ class TrainingRun {
     progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, planned_.durability)
                                                    : "nothing is kept without --save"));
     progress_.message(data_.summary());
-    const auto budgets = planned_.request.budgets.by_tier();
-    std::array<TierUse, kTiers> tiers;
-    for (int t = 0; t < kTiers; ++t) tiers[t] = {plan_.peak[t], plan_.peak[t] > 0 ? budgets[t] : 0};
+    By<Tier, TierUse> tiers;
+    for (const Tier tier : kAll<Tier>) {
+      const Bytes peak = plan_.peak[tier];
+      tiers[tier] = {peak, peak > 0 ? planned_.request.budgets[tier] : 0};
+    }
     progress_.set_tiers(tiers);
   }
 
@@ -227,10 +229,9 @@ class TrainingRun {
     record.tokens = data_.counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;
     record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
-    record.device_peak_bytes = outcome.peak[static_cast<int>(Tier::device)];
-    record.host_peak_bytes = outcome.peak[static_cast<int>(Tier::host)];
-    record.nvme_read_bytes = outcome.moved[static_cast<int>(Lane::nvme_read)];
-    record.nvme_written_bytes = outcome.moved[static_cast<int>(Lane::nvme_write)];
+    record.peak_bytes = outcome.peak;
+    record.nvme_read_bytes = outcome.moved[Lane::nvme_read];
+    record.nvme_written_bytes = outcome.moved[Lane::nvme_write];
     record.bound_s = bound_.seconds;
     record.binding_lane = name_of(bound_.lane());
     record.overlap_efficiency = record.bound_s / record.step_s;

@@ -35,13 +35,14 @@ std::int64_t count_of(const std::vector<T>& all, T wanted) {
 
 std::string words_of(const Plan& plan) {
   const Choices& c = plan.choices;
+  std::string peaks;
+  for (const Tier tier : tiers_of(c.chain))
+    peaks += fmt::format("{}{} {}", peaks.empty() ? "" : ", ", name_of(tier), rounded_size(plan.peak[tier]));
   return fmt::format(
-      "order {}, update {}, of {} {} weights and {} optimizer states on nvme, of {} {} recomputed and {} spilled; "
-      "device {}, nvme {}",
+      "order {}, update {}, of {} {} weights and {} optimizer states on nvme, of {} {} recomputed and {} spilled; {}",
       order_words(c), name_of(c.update), counted(std::ssize(c.weight_tier), "block"), count_of(c.weight_tier, Tier::nvme),
       count_of(c.optimizer_tier, Tier::nvme), counted(std::ssize(c.saved), "unit"), count_of(c.saved, Saved::recompute),
-      count_of(c.saved, Saved::spill), rounded_size(plan.peak[static_cast<int>(Tier::device)]),
-      rounded_size(plan.peak[static_cast<int>(Tier::nvme)]));
+      count_of(c.saved, Saved::spill), peaks);
 }
 
 // Requests of plans worth comparing with, best first: in core as plainly as can be, in core otherwise, and other schedules
@@ -50,9 +51,9 @@ std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& 
   const Plan& plan = *given.outcome.plan;
   RunOptions roomy = options;
   roomy.memory.device = DeviceChoice::cpu;
-  roomy.memory.device_memory.reset();
+  roomy.memory.budget[Tier::device].reset();
   PlanRequest in_core = given.request;
-  in_core.budgets = {.device = std::max(budgets_for(roomy).device, given.request.budgets.device), .host = 0, .nvme = 0};
+  in_core.budgets = {{Tier::device, std::max(budgets_for(roomy)[Tier::device], given.request.budgets[Tier::device])}};
   in_core.group = 1;
   in_core.update = UpdateTime::after;
   in_core.chain = Chain::device_nvme;

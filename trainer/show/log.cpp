@@ -84,8 +84,9 @@ void for_each_field(Record& record, const Visit& visit) {
   visit("tokens", record.tokens);
   visit("step_s", record.step_s);
   visit("tokens_per_s", record.tokens_per_s);
-  visit("device_peak_bytes", record.device_peak_bytes);
-  visit("host_peak_bytes", record.host_peak_bytes);
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    if (in_memory(tier)) visit(fmt::format("{}_peak_bytes", name), record.peak_bytes[tier]);
+  }
   visit("nvme_read_bytes", record.nvme_read_bytes);
   visit("nvme_written_bytes", record.nvme_written_bytes);
   visit("bound_s", record.bound_s);

@@ -21,8 +21,7 @@ struct StepRecord {
   std::int64_t tokens = 0;  // positions with loss, of all micro-batches and ranks
   double step_s = 0;
   double tokens_per_s = 0;
-  Bytes device_peak_bytes = 0;
-  Bytes host_peak_bytes = 0;
+  By<Tier, Bytes> peak_bytes;  // of tiers in memory; of others 0
   Bytes nvme_read_bytes = 0;
   Bytes nvme_written_bytes = 0;
   double bound_s = 0;

@@ -66,8 +66,8 @@ std::string words_of_turns(int turns) {
 nlohmann::ordered_json timeline_data(std::span<const ShownOperation> operations, std::span<const TimelineMark> marks,
                                      std::string_view note) {
   NameIndex kinds, lanes, names;
-  for (int lane = 0; lane < kLanes; ++lane) {  // in the order in which people think of them
-    const std::string_view name = name_of(static_cast<Lane>(lane));
+  for (const auto& [of, _] : Names<Lane>::all) {  // in the order in which people think of them
+    const std::string_view name = of;
     if (std::ranges::any_of(operations, [&](const ShownOperation& op) { return op.lane == name; })) lanes.index(name);
   }
   Json ops = {{"kind", Json::array()},

@@ -32,24 +32,24 @@ std::string PlanDrift::message(double step_s, const Timeline& timeline) const {
   for (std::size_t i = 0; i < timeline.spans.size(); ++i) lanes.push_back(op_of_span(plan_, i).op.lane);
   const std::vector<double> planned = lane_seconds(lanes, prediction_.timeline.spans),
                             recorded = lane_seconds(lanes, timeline.spans);
-  std::array<double, kLanes> planned_busy{}, busy{};
+  By<Lane, double> planned_busy{}, busy{};
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    planned_busy[static_cast<int>(lanes[i])] += planned[i];
-    busy[static_cast<int>(lanes[i])] += recorded[i];
+    planned_busy[lanes[i]] += planned[i];
+    busy[lanes[i]] += recorded[i];
   }
-  int lane = 0;
-  for (int l = 1; l < kLanes; ++l) {
-    if (busy[l] - planned_busy[l] > busy[lane] - planned_busy[lane]) lane = l;
+  Lane lane = kAll<Lane>.front();
+  for (const Lane other : kAll<Lane>) {
+    if (busy[other] - planned_busy[other] > busy[lane] - planned_busy[lane]) lane = other;
   }
   std::vector<std::size_t> worst(lanes.size());
   std::iota(worst.begin(), worst.end(), std::size_t{0});
-  std::erase_if(worst, [&](std::size_t id) { return static_cast<int>(lanes[id]) != lane; });
+  std::erase_if(worst, [&](std::size_t id) { return lanes[id] != lane; });
   std::ranges::stable_sort(worst, std::ranges::greater(), [&](std::size_t id) { return recorded[id] - planned[id]; });
   worst.resize(std::min<std::size_t>(worst.size(), 3));
   std::string text =
       fmt::format("steps take {}, {:.0f} % longer than the planned {}: most of it on {} ({} busy, planned {})",
                   rounded_seconds(step_s), 100 * (step_s / prediction_.step_s - 1), rounded_seconds(prediction_.step_s),
-                  name_of(static_cast<Lane>(lane)), rounded_seconds(busy[lane]), rounded_seconds(planned_busy[lane]));
+                  name_of(lane), rounded_seconds(busy[lane]), rounded_seconds(planned_busy[lane]));
   std::string_view gap = "; operations ";
   for (const std::size_t id : worst) {
     const Op& op = op_of_span(plan_, id).op;

@@ -36,17 +36,16 @@ Json tiles_of(const PlanFigures& figures) {
 Json tiers_of(const PlannedRun& run) {
   const Plan& plan = *run.outcome.plan;
   const Prediction& prediction = run.outcome.prediction;
-  const auto budget = run.request.budgets.by_tier();
+  const Budgets& budget = run.request.budgets;
   const StepUse use = step_use(plan);
   Json list = Json::array(), categories = Json::array();
-  for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
-  for (int t = 0; t < kTiers; ++t) {
-    if (plan.peak[t] == 0) continue;
-    list.push_back(
-        {{"name", name_of(static_cast<Tier>(t))},
-         {"budget_bytes", budget[t]},
-         {"peak_bytes", plan.peak[t]},
-         {"columns", tier_picture(use, prediction.timeline.spans, prediction.step_s, static_cast<Tier>(t), kColumnsOfPicture)}});
+  for (const auto& [name, _] : Names<Category>::all) categories.push_back(name);
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    if (plan.peak[tier] == 0) continue;
+    list.push_back({{"name", name},
+                    {"budget_bytes", budget[tier]},
+                    {"peak_bytes", plan.peak[tier]},
+                    {"columns", tier_picture(use, prediction.timeline.spans, prediction.step_s, tier, kColumnsOfPicture)}});
   }
   return {{"note", "Bytes in use while steps follow one another, as planned."},
           {"step_ns", prediction.step_s * 1e9},
@@ -92,17 +91,17 @@ Json lanes_table(const PlanFigures& figures) {
 }
 
 Json tiers_table(const PlannedRun& run) {
-  constexpr std::array<std::string_view, 4 + kCategories> columns = {
+  constexpr std::array<std::string_view, 4 + kAll<Category>.size()> columns = {
       "tier", "budget#", "peak#", "used#", "parameters#", "optimizer#", "gradients#", "activations#", "staging#"};
   const Plan& plan = *run.outcome.plan;
-  const auto budget = run.request.budgets.by_tier();
+  const Budgets& budget = run.request.budgets;
   std::vector<std::vector<std::string>> rows;
-  for (int t = 0; t < kTiers; ++t) {
-    if (plan.peak[t] == 0) continue;
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    if (plan.peak[tier] == 0) continue;
     std::vector<std::string> row = {
-        std::string(name_of(static_cast<Tier>(t))), rounded_size(budget[t]), rounded_size(plan.peak[t]),
-        fmt::format("{:.0f} %", 100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]))};
-    for (const Bytes bytes : plan.at_rest[t]) row.push_back(rounded_size(bytes));
+        std::string(name), rounded_size(budget[tier]), rounded_size(plan.peak[tier]),
+        fmt::format("{:.0f} %", 100.0 * static_cast<double>(plan.peak[tier]) / static_cast<double>(budget[tier]))};
+    for (const Bytes bytes : plan.at_rest[tier]) row.push_back(rounded_size(bytes));
     rows.push_back(std::move(row));
   }
   return table_data("Tiers in figures", "Of the peak, by category at its moment.", columns, rows);

@@ -71,12 +71,11 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
                                  counted(model.pool().threads(), "thread"), order_words(choices), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
                       where(choices.optimizer_tier), activations(choices));
-  const auto budgets = run.request.budgets.by_tier();
   for (const Tier tier : tiers_of(choices.chain)) {
-    const Bytes peak = plan.peak[static_cast<int>(tier)], budget = budgets[static_cast<std::size_t>(tier)];
+    const Bytes peak = plan.peak[tier], budget = run.request.budgets[tier];
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
   }
-  if (plan.peak[static_cast<int>(Tier::nvme)] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
+  if (plan.peak[Tier::nvme] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
   const Bound bound = prediction.bound.of_step();
   text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}{}", prediction.step_s, bound.seconds, name_of(bound.lane()),
                       bound_name(bound, choices) == "norm" ? ", as updates wait for the norm" : "");
@@ -182,20 +181,19 @@ std::string lines_of(const Facts& facts) {
 
 std::string tier_lines(const PlannedRun& run) {
   const Plan& plan = *run.outcome.plan;
-  const auto budget = run.request.budgets.by_tier();
+  const Budgets& budget = run.request.budgets;
   std::string lines = fmt::format("{:<{}}{:>11}{:>11}{:>7}  {}\n", "tier", kNames, "budget", "peak", "used", "of the peak");
   for (const Tier tier : tiers_of(plan.choices.chain)) {
-    const auto t = static_cast<std::size_t>(tier);
-    if (plan.peak[t] == 0) continue;
+    const Bytes peak = plan.peak[tier];
+    if (peak == 0) continue;
     std::string parts;
-    for (int c = 0; c < kCategories; ++c) {
-      const Bytes bytes = plan.at_rest[t][c];
-      if (bytes > 0)
-        parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(static_cast<Category>(c)), rounded_size(bytes));
+    for (const auto& [name, category] : Names<Category>::all) {
+      const Bytes bytes = plan.at_rest[tier][category];
+      if (bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, rounded_size(bytes));
     }
-    lines += fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(tier), kNames, rounded_size(budget[t]),
-                         rounded_size(plan.peak[t]), 100.0 * static_cast<double>(plan.peak[t]) / static_cast<double>(budget[t]),
-                         wrapped(parts, kNames + 31, kColumns));
+    lines +=
+        fmt::format("{:<{}}{:>11}{:>11}{:>5.0f} %  {}\n", name_of(tier), kNames, rounded_size(budget[tier]), rounded_size(peak),
+                    100.0 * static_cast<double>(peak) / static_cast<double>(budget[tier]), wrapped(parts, kNames + 31, kColumns));
   }
   return lines;
 }

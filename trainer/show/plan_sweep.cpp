@@ -127,11 +127,10 @@ void require_any_fit(const PlanSweep& sweep) {
 namespace {
 
 // The tiers that any of the plans uses.
-std::vector<int> tiers_of(const PlanSweep& sweep) {
-  std::vector<int> tiers;
-  for (int t = 0; t < kTiers; ++t) {
-    if (std::ranges::any_of(sweep.plans, [&](const SweptPlan& plan) { return plan.peak[static_cast<std::size_t>(t)] > 0; }))
-      tiers.push_back(t);
+std::vector<Tier> tiers_of(const PlanSweep& sweep) {
+  std::vector<Tier> tiers;
+  for (const Tier tier : kAll<Tier>) {
+    if (std::ranges::any_of(sweep.plans, [&](const SweptPlan& plan) { return plan.peak[tier] > 0; })) tiers.push_back(tier);
   }
   return tiers;
 }
@@ -145,7 +144,7 @@ std::string wear_of(const PlanSweep& sweep, const SweptPlan& plan) {
 
 std::vector<std::string> columns_of(const PlanSweep& sweep) {
   std::vector<std::string> columns = {sweep.sweep.flag, "step", "tokens/s", "bound", "by"};
-  for (const int tier : tiers_of(sweep)) columns.emplace_back(name_of(static_cast<Tier>(tier)));
+  for (const Tier tier : tiers_of(sweep)) columns.emplace_back(name_of(tier));
   columns.emplace_back("nvme/step");
   columns.emplace_back(sweep.options.log.nvme_tbw ? "drive, steps" : "wear/1000");
   return columns;
@@ -157,7 +156,7 @@ std::vector<std::string> cells_of(const PlanSweep& sweep, const SweptPlan& plan)
   const PlanFigures& figures = *plan.figures;
   std::vector<std::string> cells = {plan.value, rounded_seconds(figures.step_s), with_commas(std::llround(figures.tokens_per_s)),
                                     rounded_seconds(figures.bound.seconds), std::string(name_of(figures.bound.lane()))};
-  for (const int tier : tiers_of(sweep)) cells.push_back(rounded_size(plan.peak[static_cast<std::size_t>(tier)]));
+  for (const Tier tier : tiers_of(sweep)) cells.push_back(rounded_size(plan.peak[tier]));
   cells.push_back(rounded_size(figures.nvme_read_bytes + figures.nvme_written_bytes));
   cells.push_back(wear_of(sweep, plan));
   return cells;
@@ -241,8 +240,7 @@ Json row_json(const PlanSweep& sweep, const SweptPlan& plan) {
   row["tokens_per_s"] = figures.tokens_per_s;
   row["bound_s"] = figures.bound.seconds;
   row["binding_lane"] = name_of(figures.bound.lane());
-  for (int t = 0; t < kTiers; ++t)
-    row["peak_bytes"][std::string(name_of(static_cast<Tier>(t)))] = plan.peak[static_cast<std::size_t>(t)];
+  for (const auto& [name, tier] : Names<Tier>::all) row["peak_bytes"][std::string(name)] = plan.peak[tier];
   row["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
   row["nvme_written_tb_per_1000_steps"] = terabytes_in_1000_steps(plan.disk.written_bytes);
   if (const auto& rated = sweep.options.log.nvme_tbw; rated && plan.disk.written_bytes > 0)

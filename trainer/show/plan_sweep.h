@@ -26,7 +26,7 @@ struct SweptPlan {
   std::string value;                   // as the flag has it
   std::optional<PlanFigures> figures;  // nothing where it does not fit
   DiskFigures disk;
-  std::array<Bytes, kTiers> peak{};
+  By<Tier, Bytes> peak;
   PlanOutcome lacking;  // where it does not fit, without its plan
   std::string lacks;    // the same in words
 };

@@ -61,12 +61,9 @@ std::string progress_line(const ProgressState& state, ProgressStyle style) {
   line += fmt::format("{}loss {}{:.4f}{}", gap, colour ? kBold : "", record.loss, colour ? kReset : "");
   line += fmt::format("{}{} tokens/s", gap, rate(record.tokens_per_s));
   if (state.seconds_left >= 0) line += fmt::format("{}ETA {}", gap, rounded_time(state.seconds_left));
-  for (int tier = 0; tier < kTiers; ++tier) {
-    const TierUse& use = state.tiers[static_cast<std::size_t>(tier)];
-    if (use.budget > 0) {
-      line +=
-          fmt::format("{}{} {} of {}", gap, name_of(static_cast<Tier>(tier)), rounded_size(use.used), rounded_size(use.budget));
-    }
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    const TierUse& use = state.tiers[tier];
+    if (use.budget > 0) line += fmt::format("{}{} {} of {}", gap, name, rounded_size(use.used), rounded_size(use.budget));
   }
   if (!record.binding_lane.empty()) {
     line += fmt::format("{}bound by {}", gap, record.binding_lane);
@@ -83,7 +80,7 @@ Progress::~Progress() {
   if (line_open_) write("\n");
 }
 
-void Progress::set_tiers(const std::array<TierUse, kTiers>& tiers) { tiers_ = tiers; }
+void Progress::set_tiers(const By<Tier, TierUse>& tiers) { tiers_ = tiers; }
 
 void Progress::step(const StepRecord& record) {
   // Recent steps say more of the remaining ones than the first did; the first, often slow, is forgotten in a few steps.

@@ -2,7 +2,6 @@
 // Not here: the record of every step (log.h), and warnings of other folders.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -26,7 +25,7 @@ struct ProgressState {
   StepRecord record;
   std::int64_t train_iters = 0;
   double seconds_left = -1;                // < 0: not known yet
-  std::array<TierUse, kTiers> tiers = {};  // by Tier
+  By<Tier, TierUse> tiers;
 };
 
 // "step 12/100 · loss 4.1234 · 1,234 tokens/s · ETA 1m 12s · device 512 MiB of 1.0 GiB · bound by nvme_read (95 %)"
@@ -40,7 +39,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void set_tiers(const std::array<TierUse, kTiers>& tiers);
+  void set_tiers(const By<Tier, TierUse>& tiers);
   void step(const StepRecord& record);
   // A line of its own, above the live one.
   void message(std::string_view text);
@@ -52,7 +51,7 @@ class Progress {
   ProgressStyle style_;
   std::int64_t train_iters_;
   std::int64_t log_interval_;
-  std::array<TierUse, kTiers> tiers_ = {};
+  By<Tier, TierUse> tiers_;
   double mean_step_s_ = 0;
   bool line_open_ = false;
 };

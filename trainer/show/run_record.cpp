@@ -93,10 +93,10 @@ void read_operations(RunRecord& run, const JsonPlace& ops) {
 
 StepUse use_of(const JsonPlace& plan, std::size_t operations) {
   StepUse use{.operations = operations};
-  for (int t = 0; t < kTiers; ++t) {
-    const JsonPlace resident = plan.at("resident").at(name_of(static_cast<Tier>(t)));
-    for (int c = 0; c < kCategories; ++c)
-      use.resident[t][c] = resident.at(name_of(static_cast<Category>(c))).integer(0, kMostBytes >> 4);
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    const JsonPlace resident = plan.at("resident").at(name);
+    for (const auto& [what, category] : Names<Category>::all)
+      use.resident[tier][category] = resident.at(what).integer(0, kMostBytes >> 4);
   }
   const JsonPlace buffers = plan.at("buffers"), classes = buffers.at("classes");
   const std::size_t count = buffers.at("class").size();
@@ -126,10 +126,10 @@ void read_plan(RunRecord& run, const std::string& file) {
   run.planned_step_s = predicted.at("step_s").number(1e-9, kLongest_s);
   run.bound_s = predicted.at("bound_s").number(0, kLongest_s);
   run.binding_lane = predicted.at("binding_lane").named<Lane>();
-  for (int t = 0; t < kTiers; ++t) {
-    const JsonPlace tier = plan.at("tiers").at(name_of(static_cast<Tier>(t)));
-    run.budget[t] = tier.at("budget_bytes").integer(0, kMostBytes);
-    run.planned_peak[t] = tier.at("peak_bytes").integer(0, kMostBytes);
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    const JsonPlace of = plan.at("tiers").at(name);
+    run.budget[tier] = of.at("budget_bytes").integer(0, kMostBytes);
+    run.planned_peak[tier] = of.at("peak_bytes").integer(0, kMostBytes);
   }
   run.planned_read_bytes = plan.at("nvme_per_step").at("read_bytes").integer(0, kMostBytes);
   run.planned_written_bytes = plan.at("nvme_per_step").at("written_bytes").integer(0, kMostBytes);

@@ -3,7 +3,6 @@
 // it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,7 +35,7 @@ struct RunRecord {
   double tokens_per_step = 0;
   double planned_step_s = 0, bound_s = 0;
   Lane binding_lane = Lane::compute;
-  std::array<Bytes, kTiers> budget{}, planned_peak{};
+  By<Tier, Bytes> budget, planned_peak;
   Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // a step
   int turns = 1;                                            // of a step
   std::vector<RecordedOperation> operations;                // of each turn whose times are kept

@@ -107,10 +107,10 @@ Json lanes_table(const RunRecord& run) {
   constexpr std::array<std::string_view, 6> columns = {"lane",   "busy, planned#", "busy, recorded#",
                                                        "moved#", "rate, planned#", "rate, recorded#"};
   Rows rows;
-  for (int l = 0; l < kLanes; ++l) {
-    const LaneUse use = use_of_lane(run, static_cast<Lane>(l));
+  for (const auto& [name, lane] : Names<Lane>::all) {
+    const LaneUse use = use_of_lane(run, lane);
     if (use.planned_s == 0 && use.recorded_s == 0) continue;
-    rows.push_back({std::string(name_of(static_cast<Lane>(l))), rounded_seconds(use.planned_s), rounded_seconds(use.recorded_s),
+    rows.push_back({std::string(name), rounded_seconds(use.planned_s), rounded_seconds(use.recorded_s),
                     use.bytes > 0 ? rounded_size(use.bytes) : "", rate_of(use.bytes, use.planned_s),
                     rate_of(use.bytes, use.recorded_s)});
   }
@@ -121,20 +121,18 @@ Json lanes_table(const RunRecord& run) {
 // The highest that the log has of a tier; nothing where it does not record it.
 Bytes recorded_peak(const RunRecord& run, Tier tier) {
   Bytes most = 0;
-  for (const StepRecord& record : run.log) {
-    most = std::max(most, tier == Tier::device ? record.device_peak_bytes : tier == Tier::host ? record.host_peak_bytes : 0);
-  }
+  for (const StepRecord& record : run.log) most = std::max(most, record.peak_bytes[tier]);
   return most;
 }
 
 Json tiers_table(const RunRecord& run) {
   constexpr std::array<std::string_view, 4> columns = {"tier", "budget#", "peak, planned#", "peak, recorded#"};
   Rows rows;
-  for (int t = 0; t < kTiers; ++t) {
-    if (run.planned_peak[t] == 0) continue;
-    const Bytes recorded = recorded_peak(run, static_cast<Tier>(t));
-    rows.push_back({std::string(name_of(static_cast<Tier>(t))), rounded_size(run.budget[t]),
-                    fmt::format("{} bytes", with_commas(run.planned_peak[t])),
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    if (run.planned_peak[tier] == 0) continue;
+    const Bytes recorded = recorded_peak(run, tier);
+    rows.push_back({std::string(name), rounded_size(run.budget[tier]),
+                    fmt::format("{} bytes", with_commas(run.planned_peak[tier])),
                     recorded > 0 ? fmt::format("{} bytes", with_commas(recorded)) : "(not in the log)"});
   }
   return table_data("Tiers in figures", "", columns, rows);
@@ -173,20 +171,21 @@ Json tier_pictures_of(const RunRecord& run) {
   const double recorded_s = timed != run.log.end() ? timed->step_s : 0;
   const double shown_s = std::max(run.planned_step_s, recorded_s);
   Json list = Json::array(), categories = Json::array();
-  for (int c = 0; c < kCategories; ++c) categories.push_back(name_of(static_cast<Category>(c)));
-  const auto add = [&](int tier, const std::string& what, const std::vector<Span>& spans, double step_s, Bytes most) {
+  for (const auto& [name, _] : Names<Category>::all) categories.push_back(name);
+  const auto add = [&](Tier tier, const std::string& what, const std::vector<Span>& spans, double step_s, Bytes most) {
     const int filled = std::clamp(static_cast<int>(std::lround(columns * step_s / shown_s)), 1, columns);
-    TierPicture picture = tier_picture(*run.use, spans, step_s, static_cast<Tier>(tier), filled, most);
+    TierPicture picture = tier_picture(*run.use, spans, step_s, tier, filled, most);
     for (std::vector<Bytes>& bytes : picture) bytes.resize(columns, 0);
-    list.push_back({{"name", fmt::format("{}, {}", name_of(static_cast<Tier>(tier)), what)},
+    list.push_back({{"name", fmt::format("{}, {}", name_of(tier), what)},
                     {"budget_bytes", run.budget[tier]},
                     {"peak_bytes", run.planned_peak[tier]},
                     {"columns", picture}});
   };
-  for (int t = 0; t < kTiers; ++t) {
-    if (run.planned_peak[t] == 0) continue;
-    add(t, "planned", planned, run.planned_step_s, std::numeric_limits<Bytes>::max());
-    if (recorded_s > 0) add(t, fmt::format("recorded in step {}", *run.timed_step), recorded, recorded_s, run.planned_peak[t]);
+  for (const Tier tier : kAll<Tier>) {
+    const Bytes peak = run.planned_peak[tier];
+    if (peak == 0) continue;
+    add(tier, "planned", planned, run.planned_step_s, std::numeric_limits<Bytes>::max());
+    if (recorded_s > 0) add(tier, fmt::format("recorded in step {}", *run.timed_step), recorded, recorded_s, peak);
   }
   return {{"note",
            "Bytes in use by the plan's buffers while steps follow one another, as operations were planned and as they ran, on "

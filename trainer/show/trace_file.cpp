@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -47,7 +46,7 @@ class Process {
   static double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
   int thread_for(Lane lane, std::int64_t begin_ns, std::int64_t end_ns) {
-    std::vector<std::int64_t>& free_at = free_at_[static_cast<int>(lane)];
+    std::vector<std::int64_t>& free_at = free_at_[lane];
     const auto found = std::ranges::find_if(free_at, [&](std::int64_t at) { return at <= begin_ns; });
     const auto index = found - free_at.begin();
     const int thread = (static_cast<int>(lane) + 1) * kThreadsOfLane + static_cast<int>(index);
@@ -65,7 +64,7 @@ class Process {
 
   Json& events_;
   int id_;
-  std::array<std::vector<std::int64_t>, kLanes> free_at_;
+  By<Lane, std::vector<std::int64_t>> free_at_;
 };
 
 void add_process(Json& events, int id, const std::string& name, const RunRecord& run, Span RecordedOperation::*when) {

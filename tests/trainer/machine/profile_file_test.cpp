@@ -23,7 +23,7 @@ TEST(ProfileFile, KnownMachinesAreWholeAndNameTheirSources) {
   EXPECT_GE(known_machines().size(), 5u);
   for (const KnownMachine& known : known_machines()) {
     const MachineProfile machine = profile_named(std::string(known.name));
-    EXPECT_GT(machine.device_memory_bytes, 0) << known.name;
+    EXPECT_GT(machine.tier_bytes[Tier::device], 0) << known.name;
     EXPECT_GT(machine.nvme_read_bytes, 0) << known.name;
     const json data = json::parse(known.profile_json);
     EXPECT_GE(data["sources"].size(), 3u) << known.name;
@@ -53,7 +53,7 @@ TEST(ProfileFile, WhatIsWrittenIsRead) {
   EXPECT_EQ(again.name, machine.name);
   EXPECT_EQ(again.gemm_bf16_flops, machine.gemm_bf16_flops);
   EXPECT_EQ(again.upload_bytes, machine.upload_bytes);
-  EXPECT_EQ(again.device_memory_bytes, machine.device_memory_bytes);
+  EXPECT_EQ(again.tier_bytes[Tier::device], machine.tier_bytes[Tier::device]);
   EXPECT_EQ(again.devices, 3);
 }
 
@@ -121,6 +121,10 @@ TEST(ProfileFile, EachBadEntryIsNamed) {
   refused("upload_bytes", -5, "upload_bytes is -5");
   refused("device_memory_bytes", 1.5, "device_memory_bytes is 1.5");
   EXPECT_REFUSED(profile_from_json(R"({"name": "x", "threads": 2, "memory_bytes": 1e999})", "p"), InputError, "p: ");
+  json linked = made_up();
+  linked["upload_bytes"] = 1e9, linked["mixed_upload_bytes"] = 2e9;
+  EXPECT_REFUSED(profile_from_json(linked.dump(), "p"), InputError,
+                 "mixed_upload_bytes is 2000000000, faster than upload_bytes alone, 1000000000");
   EXPECT_REFUSED(profile_from_json("[]", "p"), InputError, "p: the file is []");
   EXPECT_REFUSED(profile_named("rtx-4090-laptop"), InputError, "a machine known by name (h100-node-8, ");
 }

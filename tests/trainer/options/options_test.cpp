@@ -89,7 +89,7 @@ const TypedFlag kEveryFlag[] = {
     {{"--eval-interval", "20"}, MAKES(o.log.eval_interval == 20)},
     {{"--log-interval", "5"}, MAKES(o.log.log_interval == 5)},
     {{"--device", "cpu"}, MAKES(o.memory.device == DeviceChoice::cpu)},
-    {{"--device-memory", "1GiB"}, MAKES(o.memory.device_memory == kGiB)},
+    {{"--device-memory", "1GiB"}, MAKES(o.memory.budget[Tier::device] == kGiB)},
     {{"--nvme", "/a", "--nvme", "/b=2GiB"},
      MAKES(o.memory.nvme.size() == 2 && o.memory.nvme[0].path == "/a" && !o.memory.nvme[0].size &&
            o.memory.nvme[1].size == 2 * kGiB)},
@@ -241,7 +241,7 @@ TEST(Options, AFlagWinsOverTheFile) {
   EXPECT_TRUE(options.data.truncate);
   EXPECT_THAT(options.data.data, ElementsAre("a.txt", "b.txt"));
   EXPECT_THAT(options.data.eval_data, ElementsAre("c.txt"));
-  EXPECT_EQ(options.memory.device_memory, kMiB);
+  EXPECT_EQ(options.memory.budget[Tier::device], kMiB);
   EXPECT_EQ(options.log.nvme_tbw, kKiB);
   EXPECT_EQ(parsed.resolved.sources.at("lr"), OptionSource::flag);
   EXPECT_EQ(parsed.resolved.sources.at("min-lr"), OptionSource::config_file);

@@ -33,7 +33,7 @@ class PlanLifts : public testing::Test {
   PlanLifts() {
     options_.model.model = "llama-3.2-1b";
     options_.batch = {.micro_batch_size = 1, .global_batch_size = 2, .seq_length = 512};
-    options_.memory.device_memory = kGiB;
+    options_.memory.budget[Tier::device] = kGiB;
     options_.memory.nvme = {{"/not/there", 100 * kGiB}};
     options_.memory.profile = directory_.file("machine.json", std::string(kMachine));
   }
@@ -63,7 +63,7 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   const Prediction& prediction = run.outcome.prediction;
   const Choices& choices = run.outcome.plan->choices;
   const Bound bound = prediction.bound.of_step();
-  const double compute_s = prediction.busy_s[static_cast<int>(Lane::compute)];
+  const double compute_s = prediction.busy_s[Lane::compute];
   EXPECT_GT(prediction.step_s, 1.4 * compute_s);
   EXPECT_LT(LaneBounds(run.machine).of(prediction.busy_s).seconds, 0.8 * prediction.step_s) << "what lanes say of it";
   EXPECT_LE(bound.seconds, prediction.step_s);
@@ -110,7 +110,7 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
 
 // More memory is offered where the plan has the use of it.
 TEST_F(PlanLifts, TwiceTheMemoryWhereThereIsLittle) {
-  options_.memory.device_memory = 640 * kMiB;
+  options_.memory.budget[Tier::device] = 640 * kMiB;
   const PreparedModel model(options_, Where::anywhere);
   const PlannedRun run = planned(model);
   ASSERT_TRUE(run.outcome.plan);
@@ -132,7 +132,7 @@ TEST_F(PlanLifts, WhatIsOfferedIsPlanned) {
     for (const std::string& flag : lift.flags) {
       if (flag == "--clip-grad 0") changed.optimizer.clip_grad = 0;
       if (flag == "--durability checkpoint") changed.memory.durability = Durability::checkpoint;
-      if (flag == "--device-memory 2GiB") changed.memory.device_memory = 2 * kGiB;
+      if (flag == "--device-memory 2GiB") changed.memory.budget[Tier::device] = 2 * kGiB;
       if (flag == "--nvme DIR") {
         auto twice = nlohmann::json::parse(kMachine);
         for (auto& [key, rate] : twice.items()) {
@@ -152,7 +152,7 @@ TEST_F(PlanLifts, WhatIsOfferedIsPlanned) {
 TEST_F(PlanLifts, NothingIsOfferedWhereComputeTakesTheStep) {
   options_.model.model = "gpt2";
   options_.batch.global_batch_size = 64;
-  options_.memory.device_memory = 16 * kGiB;
+  options_.memory.budget[Tier::device] = 16 * kGiB;
   const PreparedModel model(options_, Where::anywhere);
   const PlannedRun run = planned(model);
   ASSERT_TRUE(run.outcome.plan);
@@ -167,7 +167,7 @@ TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
   for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
     for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
       const bool durable = ++turn % 2 == 0;
-      options_.memory.device_memory = durable ? 192 * kMiB : 320 * kMiB;
+      options_.memory.budget[Tier::device] = durable ? 192 * kMiB : 320 * kMiB;
       options_.memory.durability = durable ? Durability::step : Durability::checkpoint;
       options_.memory.update = update, options_.memory.order = order;
       // What clipping may take back needs two slots.

@@ -44,7 +44,7 @@ RunOptions options_for(const fs::path& model, DType dtype) {
   RunOptions options;
   options.model.model = model.string();
   options.precision.dtype = dtype;
-  options.memory.device_memory = 64 * kMiB;
+  options.memory.budget[Tier::device] = 64 * kMiB;
   return options;
 }
 
@@ -114,7 +114,7 @@ TEST_P(CachedModelOf, BitsDoNotDependOnWhereWeightsRest) {
   options.memory.nvme = {{.path = nvme.path(), .size = {}}};
   std::unique_ptr<CachedModel> spilled;
   for (Bytes budget = 32 * kKiB; spilled == nullptr; budget += 4 * kKiB) {
-    options.memory.device_memory = budget;
+    options.memory.budget[Tier::device] = budget;
     try {
       spilled = std::make_unique<CachedModel>(request);
     } catch (const BudgetError&) {

@@ -56,13 +56,13 @@ class Equivalence : public ::testing::TestWithParam<Question> {
     return result;
   }
   // What the host stages for a flush alone may be more than for a step.
-  static std::array<Bytes, kTiers> peak_of_step(const Plan& plan) {
-    std::array<Bytes, kTiers> peak{};
+  static By<Tier, Bytes> peak_of_step(const Plan& plan) {
+    By<Tier, Bytes> peak;
     for (const Op& op : plan.step.ops) {
       for (const Operand& operand : op.operands) {
         if (operand.buffer < 0) continue;
         const Buffer& buffer = buffer_of(plan, plan.step, operand.buffer);
-        Bytes& of_tier = peak[static_cast<std::size_t>(buffer.tier)];
+        Bytes& of_tier = peak[buffer.tier];
         of_tier = std::max(of_tier, buffer.offset + buffer.slots * buffer.bytes);
       }
     }
@@ -216,7 +216,7 @@ TEST_P(Equivalence, RandomPlacements) {
       SCOPED_TRACE(fmt::format("trial {}, clipping {}", trial, clip));
       const Choices start = choices(*small, trial % 2, Tier::nvme, clip);
       const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
-      EXPECT_GT(plan.peak[static_cast<int>(Tier::nvme)], 0);
+      EXPECT_GT(plan.peak[Tier::nvme], 0);
       SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, {} ahead, chunks of {}, fetches rows: {}",
                                order_words(plan.choices), name_of(plan.choices.update), plan.choices.slots,
                                plan.choices.ahead, plan.choices.update_chunk, plan.choices.fetches_rows) +
@@ -234,7 +234,7 @@ TEST_P(Equivalence, ThreeTiers) {
     const std::array values{of...};
     return values[random() % values.size()];
   };
-  std::array<Bytes, kTiers> most{};
+  By<Tier, Bytes> most;
   for (const bool clip : {true, false}) {
     const Result in_core = reference(*small, clip);
     for (int trial = 0; trial < 10; ++trial) {
@@ -253,7 +253,7 @@ TEST_P(Equivalence, ThreeTiers) {
       }
       for (std::size_t unit = 0; unit < graph.units.size(); ++unit) chained.spill.push_back(one_of(Tier::host, Tier::nvme));
       const Plan plan = plan_of(*small, chained);
-      for (std::size_t tier = 0; tier < most.size(); ++tier) most[tier] = std::max(most[tier], plan.peak[tier]);
+      for (const Tier tier : kAll<Tier>) most[tier] = std::max(most[tier], plan.peak[tier]);
       expect_same(train(*small, plan), in_core);
     }
   }
@@ -266,7 +266,7 @@ TEST_P(Equivalence, PrefetchDepths) {
   std::vector<Bytes> peaks;
   for (const Bytes ahead : {0 * kKiB, 1 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB, kGiB}) {
     SCOPED_TRACE(ahead);
-    PlanRequest request{.budgets = {.device = kGiB, .nvme = kGiB},
+    PlanRequest request{.budgets = {{Tier::device, kGiB}, {Tier::nvme, kGiB}},
                         .micro_batches = kMicroBatches,
                         .clip = true,
                         .form = GetParam().form,
@@ -278,7 +278,7 @@ TEST_P(Equivalence, PrefetchDepths) {
     const PlanOutcome outcome = make_plan(small->graphs(), made_up_machine(), request);
     ASSERT_TRUE(outcome.plan);
     EXPECT_EQ(outcome.plan->choices.ahead, ahead);
-    peaks.push_back(outcome.plan->peak[static_cast<int>(Tier::device)]);
+    peaks.push_back(outcome.plan->peak[Tier::device]);
     expect_same(train(*small, *outcome.plan), in_core);
   }
   EXPECT_LT(peaks.front(), peaks.back()) << "a deeper prefetch holds more at a time";
@@ -331,7 +331,7 @@ TEST_P(Equivalence, TightestBudgets) {
   const Result in_core = reference(*small);
   for (const std::optional<int> group : {std::optional<int>(), std::optional(1), std::optional(kMicroBatches)}) {
     for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
-      PlanRequest request{.budgets = {.nvme = kGiB},
+      PlanRequest request{.budgets = {{Tier::nvme, kGiB}},
                           .micro_batches = kMicroBatches,
                           .clip = true,
                           .form = GetParam().form,
@@ -342,13 +342,13 @@ TEST_P(Equivalence, TightestBudgets) {
       Bytes low = 0, high = 16 * kMiB;
       std::optional<Plan> tightest;
       while (high - low > 64 * kKiB) {
-        request.budgets.device = (low + high) / 2;
+        request.budgets[Tier::device] = (low + high) / 2;
         PlanOutcome outcome = make_plan(small->graphs(), made_up_machine(), request);
-        (outcome.plan ? high : low) = request.budgets.device;
+        (outcome.plan ? high : low) = request.budgets[Tier::device];
         if (outcome.plan) tightest = std::move(outcome.plan);
       }
       ASSERT_TRUE(tightest);
-      EXPECT_LE(tightest->peak[static_cast<int>(Tier::device)], high);
+      EXPECT_LE(tightest->peak[Tier::device], high);
       expect_same(train(*small, *tightest), in_core);
     }
   }

@@ -26,7 +26,7 @@ class VerifyTest : public testing::Test {
     options_.data.tokenizer = "bytes";
     options_.batch = {.micro_batch_size = 1, .global_batch_size = 2, .seq_length = 16, .train_iters = 3};
     options_.precision.dtype = DType::float32;
-    options_.memory.device_memory = 64 * kMiB;
+    options_.memory.budget[Tier::device] = 64 * kMiB;
     options_.memory.profile = SPILLWAY_TEST_DATA "/machine.json";
   }
 

@@ -22,7 +22,7 @@ StepRecord record_of(std::int64_t step) {
   record.tokens = 4096;
   record.step_s = 12.5;
   record.tokens_per_s = 327.68;
-  record.device_peak_bytes = 1 << 30;
+  record.peak_bytes[Tier::device] = 1 << 30;
   record.nvme_read_bytes = std::int64_t{1} << 60;
   record.bound_s = 11.9;
   record.binding_lane = "nvme_read";

@@ -30,7 +30,7 @@ class PlanReport : public testing::Test {
   PlanReport() {
     options_.model.model = SPILLWAY_TEST_DATA "/golden/qwen3";
     options_.batch = {.micro_batch_size = 1, .global_batch_size = 4, .seq_length = 16, .train_iters = 3};
-    options_.memory.device_memory = 2 * kMiB;
+    options_.memory.budget[Tier::device] = 2 * kMiB;
     options_.memory.nvme = {{directory_.path(), 64 * kMiB}};
     options_.memory.profile = SPILLWAY_TEST_DATA "/machine.json";
     options_.memory.optimizer_tier = Tier::nvme;
@@ -101,7 +101,7 @@ TEST_F(PlanReport, TokensUntilComputeBindsAreThoseOfALargerPlan) {
   options_.memory.order = OrderChoice::vertical;
   options_.memory.update = UpdateTime::after;
   options_.memory.activation_tier = SavedRequest::device;
-  options_.memory.device_memory = 64 * kMiB;
+  options_.memory.budget[Tier::device] = 64 * kMiB;
   const auto planned = [&](std::int64_t sequences) {
     options_.batch.global_batch_size = sequences;
     const PreparedModel model(options_);
@@ -144,22 +144,20 @@ TEST_F(PlanReport, TheTableHasHundredColumns) {
 // A step of 10 s: a buffer is in use from 8.5 s to 2.5 s of the next step, another one from 2.2 s to 5.5 s.
 TEST(TierPictureTest, WhatTheStepBeforeStillUsedMakesRoom) {
   StepUse use{.operations = 2};
-  const int device = static_cast<int>(Tier::device), staging = static_cast<int>(Category::staging);
-  use.resident[device][static_cast<int>(Category::parameters)] = 5;
+  use.resident[Tier::device][Category::parameters] = 5;
   use.buffers = {{.bytes = 30, .ops = {0}}, {.bytes = 20, .ops = {1}}};
   const std::vector<Span> spans = {{8.5, 12.5}, {2.2, 5.5}};
-  const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[staging]; };
+  const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[Category::staging]; };
   EXPECT_EQ(staged(55), (std::vector<Bytes>{30, 30, 50, 20, 20, 20, 0, 0, 30, 30}));
   EXPECT_EQ(staged(40), (std::vector<Bytes>{30, 30, 35, 20, 20, 20, 0, 0, 30, 30})) << "5 of 40 rest";
   EXPECT_EQ(staged(20), (std::vector<Bytes>{15, 15, 20, 20, 20, 20, 0, 0, 30, 30})) << "what this step uses is shown as it is";
 }
 
 TEST_F(PlanReport, WhatBeginsAfterTheStepIsOverIsOfTheStepBefore) {
-  constexpr auto staging = static_cast<int>(Category::staging);
   StepUse use{.operations = 2};
   use.buffers = {{.bytes = 30, .ops = {0}}, {.bytes = 20, .ops = {1}}};
   const std::vector<Span> spans = {{11.5, 13.5}, {2.2, 5.5}};
-  const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[staging]; };
+  const auto staged = [&](Bytes most) { return tier_picture(use, spans, 10, Tier::device, 10, most)[Category::staging]; };
   EXPECT_EQ(staged(50), (std::vector<Bytes>{0, 30, 50, 50, 20, 20, 0, 0, 0, 0}));
   EXPECT_EQ(staged(40), (std::vector<Bytes>{0, 30, 40, 40, 20, 20, 0, 0, 0, 0}));
 }
@@ -183,7 +181,7 @@ TEST_F(PlanReport, TheTiersAreNeverFullerThanTheirPeak) {
           sum += values[column];
         }
         EXPECT_GE(sum, resident);
-        EXPECT_LE(sum, plan.peak[static_cast<int>(tier)]);
+        EXPECT_LE(sum, plan.peak[tier]);
         most = std::max(most, sum);
       }
       if (tier == Tier::device) {

@@ -43,7 +43,7 @@ TEST(ProgressLine, SaysWhatThereIs) {
   state.record = record_of(12);
   state.train_iters = 100;
   state.seconds_left = 72;
-  state.tiers[static_cast<std::size_t>(Tier::device)] = {512 * kMiB, kGiB};
+  state.tiers[Tier::device] = {512 * kMiB, kGiB};
   EXPECT_EQ(progress_line(state, ProgressStyle::plain),
             "step 12/100 · loss 4.1235 · 1,234 tokens/s · ETA 1m 12s · device 512.0 MiB of 1.0 GiB · bound by nvme_read (95 %)");
   EXPECT_THAT(progress_line(state, ProgressStyle::live), Not(HasSubstr("\x1b")));
