@@ -63,7 +63,7 @@ struct MachineProfile {
   double upload_bytes = 0, download_bytes = 0;                // copies to the device and from it
   double mixed_upload_bytes = 0, mixed_download_bytes = 0;    // when both run at once; 0: not known, and taken to be as alone
   double network_bytes = 0;                                   // that collectives move into a device and out of it
-  By<Tier, Bytes> tier_bytes;                                 // of tiers in memory: of one device, and that it has a share of
+  By<Tier, Bytes> tier_bytes;                                 // of tiers in memory; of the host's, each device has a share
   int devices = 0;
 };
 

@@ -116,13 +116,13 @@ void link(benchmark::State& state) {
     std::array<double, 3> rates{};
     for (auto _ : state) rates = machine.rates(loads);
     std::string label = machine.name() + ":";
-    double planned = 1;  // of updates beside these copies
+    double by_bytes = 1;  // of updates beside these copies, where a profile does not say
     for (std::size_t i = 0; i < kLoads.size(); ++i) {
       if ((loads & kLoads[i].first) == 0) continue;
       label += fmt::format(" {} {:.1f} GB/s, {:.2f} of alone;", kLoads[i].second, rates[i] / 1e9, rates[i] / whole[i]);
-      if (kLoads[i].first != kUpdate) planned *= std::max(0.1, 1 - rates[i] / whole[2]);
+      if (kLoads[i].first != kUpdate) by_bytes *= std::max(0.1, 1 - rates[i] / whole[2]);
     }
-    if ((loads & kUpdate) != 0) label += fmt::format(" updates planned at {:.2f} of alone", planned);
+    if ((loads & kUpdate) != 0) label += fmt::format(" {:.2f} by the copies' bytes", by_bytes);
     state.SetLabel(label);
   } catch (const Error& error) {
     state.SkipWithError(error.what());
