@@ -16,8 +16,8 @@ struct MicroBatchWords {
 };
 
 inline constexpr Bytes kMicroBatchWordsBytes = sizeof(MicroBatchWords);
-// Of all words of so many micro-batches, and behind them a double that nobody writes: who is to wait for the step's loss reads
-// it, and the loss itself is in the step's control block (offload/step_control.h).
+// Of all words of so many micro-batches, and behind them a double that counts as written by the loss, though nobody fills it: who
+// is to wait for the step's loss reads it. The loss itself is in the step's control block (offload/step_control.h).
 constexpr Bytes loss_bytes(std::int64_t micro_batches) {
   return micro_batches * kMicroBatchWordsBytes + static_cast<Bytes>(sizeof(double));
 }

@@ -104,7 +104,7 @@ inline constexpr LaneRate kLaneRates[] = {{.lane = Lane::upload,
                                            .beside_compute = &MachineProfile::write_beside_compute,
                                            .update_beside = &MachineProfile::update_beside_write},
                                           {.lane = Lane::network, .bytes = &MachineProfile::network_bytes}};
-// Null: the lane computes.
+// Null: the lane computes or commits.
 constexpr const LaneRate* rate_of(Lane lane) {
   for (const LaneRate& rate : kLaneRates) {
     if (rate.lane == lane) return &rate;
