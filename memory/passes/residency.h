@@ -9,8 +9,8 @@
 // A stretch ends before the object changes where the stretch would not see it, or is read there after this one changed it: no two
 // tiers are read that differ.
 //
-// With state and waiting gradients on NVMe, and steps of one turn that update in the next forward, a block has on the CPU, as
-// the device,
+// With state and waiting gradients on NVMe, the CPU as the device, and steps of one turn that update in the next forward, a block
+// has on the device
 //
 //   object                   first use to last use            fetched before it in   saved behind its last change in
 //   weight                   update's first piece, forward    kAlways                kWaitingUpdates

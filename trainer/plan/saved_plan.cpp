@@ -92,7 +92,7 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   derive_waits(plan);
   for (const auto& [name, tier] : Names<Tier>::all) {
     const nlohmann::json::json_pointer place(fmt::format("/tiers/{}/peak_bytes", name));
-    const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json(0);  // older than the tier
+    const nlohmann::json peak = json.contains(place) ? json.at(place) : nlohmann::json();
     if (!peak.is_number_integer() || peak.get<Bytes>() != plan.peak[tier]) {
       throw InputError(fmt::format("{}: tiers.{}.peak_bytes is {}, but these choices give {} bytes for this model and batch",
                                    file, name, peak.dump(), plan.peak[tier]),
