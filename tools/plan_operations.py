@@ -20,9 +20,11 @@ def operations(plan, shown=0):
     columns = plan["ops"]
     unit_s = columns["time_unit_s"]
     rows = []
+    begin = 0
     for id_ in range(columns["count"]):
         of = columns["of"][id_]
-        begin, duration = columns["begin"][shown][id_], columns["duration"][shown][id_]
+        begin += columns["begin_delta"][shown][id_]
+        duration = columns["duration"][shown][id_]
         row = dict(columns["classes"][columns["class"][id_]])
         row.update(id=id_, times=times_in_step(row["when"], columns["turns"]),
                    of=columns["names"][of] if of >= 0 else None, micro_batch=columns["micro_batch"][id_],

@@ -51,7 +51,7 @@ class Plan(PlanTest):
         count = plan["ops"]["count"]
         for column in ("class", "of", "micro_batch", "waits"):
             self.assertEqual(len(plan["ops"][column]), count, column)
-        self.assertEqual([len(times) for times in plan["ops"]["begin"] + plan["ops"]["duration"]],
+        self.assertEqual([len(times) for times in plan["ops"]["begin_delta"] + plan["ops"]["duration"]],
                          2 * len(plan["ops"]["shown_turns"]) * [count])
         for lacking in ("16KiB", "1MiB"):
             plan, outcome = self.plan(self.flags(device_memory=lacking, nvme=None, optimizer_tier=None))

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -19,6 +20,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+void append(std::string& text, std::int64_t number) {
+  const fmt::format_int digits(number);
+  text.append(digits.data(), digits.size());
+}
+
 // The text of a JSON object, put together without the object: that of a large model would take hundreds of megabytes.
 class Columns {
  public:
@@ -30,9 +36,14 @@ class Columns {
     const auto add = [&](const auto& entry) {
       if (list.size() > 1) list += ',';
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(entry)>>) {
-        fmt::format_to(std::back_inserter(list), "{}", entry);
+        append(list, entry);
       } else {
-        fmt::format_to(std::back_inserter(list), "[{}]", fmt::join(entry, ","));
+        list += '[';
+        for (std::size_t i = 0; i < entry.size(); ++i) {
+          if (i > 0) list += ',';
+          append(list, entry[i]);
+        }
+        list += ']';
       }
     };
     each(add);
@@ -136,16 +147,20 @@ void add_times(Columns& columns, const Plan& plan, const Prediction& prediction)
   const std::vector<Span>& spans = prediction.timeline.spans;
   const auto units = [&](double seconds) { return std::llround(seconds / unit_s); };
   const auto turns = [&](const auto& figure_of) {
-    std::vector<std::string> lists;
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-      if (i % plan.step.ops.size() == 0) lists.emplace_back();
-      fmt::format_to(std::back_inserter(lists.back()), "{}{}", lists.back().empty() ? "" : ",", figure_of(spans[i]));
+    std::string lists;
+    for (std::size_t first = 0; first < spans.size(); first += plan.step.ops.size()) {
+      lists += first > 0 ? "],[" : "[[";
+      for (std::size_t i = 0; i < plan.step.ops.size(); ++i) {
+        if (i > 0) lists += ',';
+        append(lists, figure_of(spans[first + i], i > 0 ? spans[first + i - 1].begin_s : 0));
+      }
     }
-    return fmt::format("[[{}]]", fmt::join(lists, "],["));
+    return lists + "]]";
   };
   columns.add("time_unit_s", unit_s);
-  columns.add_text("begin", turns([&](const Span& span) { return units(span.begin_s); }));
-  columns.add_text("duration", turns([&](const Span& span) { return units(span.end_s) - units(span.begin_s); }));
+  columns.add_text("begin_delta",
+                   turns([&](const Span& span, double before_s) { return units(span.begin_s) - units(before_s); }));
+  columns.add_text("duration", turns([&](const Span& span, double) { return units(span.end_s) - units(span.begin_s); }));
 }
 
 }  // namespace
@@ -185,11 +200,12 @@ std::string operations_text(const Plan& plan, const UnitGraph& graph, const Pred
                                     : graph.blocks[static_cast<std::size_t>(op.block)].name);
   });
   column("micro_batch", [](const Op& op) { return op.strip.first; });
+  std::vector<int> waits;
   column("waits", [&](const Op& op) {
     const auto id = static_cast<int>(&op - ops.data());
-    std::vector<int> waits;
+    waits.clear();
     for (const Wait& wait : op.waits) waits.push_back(wait.turn == 0 ? id - wait.op : -1 - wait.op);
-    return waits;
+    return std::span<const int>(waits);
   });
   columns.add("classes", list_of(classes)).add("names", names.list());
   if (times != nullptr) add_times(columns, plan, *times);
@@ -205,10 +221,11 @@ std::string buffers_text(const StepUse& use) {
     });
   };
   column("class", [&](const BufferUse& buffer) { return classes.index({buffer.tier, buffer.category, buffer.bytes}); });
-  column("ops", [](const BufferUse& buffer) {
-    std::vector<int> ops = buffer.ops;
+  std::vector<int> ops;
+  column("ops", [&](const BufferUse& buffer) {
+    ops = buffer.ops;
     for (std::size_t i = 1; i < ops.size(); ++i) ops[i] -= ops[0];
-    return ops;
+    return std::span<const int>(ops);
   });
   columns.add("classes", list_of(classes));
   return columns.text();

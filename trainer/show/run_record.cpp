@@ -47,7 +47,7 @@ void read_turns(RunRecord& run, const JsonPlace& ops, int group) {
   const JsonPlace shown = ops.at("shown_turns");
   if (shown.size() == 0 || shown.size() > kShownTurns) shown.refuse(fmt::format("has {} entries", shown.size()));
   const std::vector<RecordedOperation> turn = std::move(run.operations);
-  const JsonPlace begins = column_of(ops, "begin", shown.size()), durations = column_of(ops, "duration", shown.size());
+  const JsonPlace begins = column_of(ops, "begin_delta", shown.size()), durations = column_of(ops, "duration", shown.size());
   const double unit_s = ops.at("time_unit_s").number(1e-18, kLongest_s);
   run.operations.clear();
   for (std::size_t index = 0; index < shown.size(); ++index) {
@@ -56,11 +56,13 @@ void read_turns(RunRecord& run, const JsonPlace& ops, int group) {
     for (const JsonPlace& column : {begins.at(index), durations.at(index)}) {
       if (column.size() != turn.size()) column.refuse(fmt::format("has {} entries, not {}", column.size(), turn.size()));
     }
+    double begin = 0;
     for (std::size_t id = 0; id < turn.size(); ++id) {
       RecordedOperation operation = turn[id];
       if (operation.micro_batch >= 0) operation.micro_batch += number * group;
       for (Wait& wait : operation.waits) wait.op += first;
-      const double most = kLongest_s / unit_s, begin = begins.at(index).at(id).number(-most, most);
+      const double most = kLongest_s / unit_s;
+      begin += begins.at(index).at(id).number(-most, most);
       operation.planned = {begin * unit_s, (begin + durations.at(index).at(id).number(0, most)) * unit_s};
       run.operations.push_back(std::move(operation));
     }
