@@ -7,6 +7,7 @@
 
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
+#include "memory/passes/waits.h"
 
 namespace spillway {
 namespace {
@@ -128,18 +129,34 @@ Plan Filling::build(const Choices& choices) {
   return plan;
 }
 
-Plan Filling::plan_of(const Choices& choices) {
-  Plan last = std::exchange(last_, {});
-  if (!last.step.ops.empty() && last.choices == choices) return last;
-  last = {};  // large ones are not to be kept beside each other
-  return build(choices);
+void Filling::build_last(const Choices& choices) {
+  last_ = {};  // large ones are not to be kept beside each other
+  last_ = build(choices);
+  last_has_waits_ = false;
+}
+
+Plan Filling::take_plan_of(const Choices& choices) {
+  const Plan& plan = plan_of(choices);
+  return &plan == &last_ ? std::exchange(last_, {}) : Plan(plan);
+}
+
+// A plan of the same choices that was built before the search.
+const Plan* Filling::plan_at_hand(const Choices& choices) const {
+  return request_.like && request_.like->plan->choices == choices ? request_.like->plan : nullptr;
+}
+
+const Plan& Filling::plan_of(const Choices& choices) {
+  if (const Plan* plan = plan_at_hand(choices)) return *plan;
+  if (last_.step.ops.empty() || last_.choices != choices) build_last(choices);
+  if (!std::exchange(last_has_waits_, true)) derive_waits(last_);
+  return last_;
 }
 
 By<Tier, Bytes> Filling::peak_of(const Choices& choices) {
+  if (const Plan* plan = plan_at_hand(choices)) return plan->peak;
   const auto known = std::ranges::find(peaks_, choices, &std::pair<Choices, By<Tier, Bytes>>::first);
   if (known != peaks_.end()) return known->second;
-  last_ = {};
-  last_ = build(choices);
+  build_last(choices);
   return peaks_.emplace_back(choices, last_.peak).second;
 }
 
@@ -183,6 +200,19 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
   return fitting_;
 }
 
+std::optional<Choices> Filling::as_in(const Outline& outline, const Choices& others) {
+  Choices choices = start(outline, spare_tier());
+  choices.weight_tier = others.weight_tier, choices.optimizer_tier = others.optimizer_tier;
+  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
+    if (choices.deferred[block] != Deferred::yes) choices.gradient_tier[block] = others.gradient_tier[block];
+  }
+  choices.saved = others.saved, choices.boundary = others.boundary, choices.spill = others.spill;
+  choices.fetches_rows = others.fetches_rows && may_fetch_rows(graph_of(graphs_, choices), choices);
+  limits_ = request_.budgets;
+  if (!accept(choices)) return std::nullopt;
+  return fitting_;
+}
+
 // Row after row, as many items as there is room for; what a row leaves is the next one's.
 std::vector<int> Filling::most_within(const std::vector<Row>& rows, Bytes room) {
   std::vector<int> counts;
@@ -204,6 +234,17 @@ Filling::BlockBytes Filling::bytes_of(const ParameterBlock& block, const Choices
   return {.weight = weight,
           .gradient = waiting_elements(request_.sharding, block) * gradient,
           .optimizer = bytes_at_rest(request_.sharding, block, request_.form) - weight};
+}
+
+bool Filling::is_beyond(Tier tier, const Choices& bare) const {
+  const UnitGraph& graph = graph_of(graphs_, bare);
+  Bytes resting = 0;
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    const BlockBytes bytes = bytes_of(graph.blocks[block], bare);
+    if (bare.weight_tier[block] == tier) resting += bytes.weight;
+    if (bare.optimizer_tier[block] == tier) resting += bytes.optimizer;
+  }
+  return resting > limits_[tier] + limits_[Tier::device];
 }
 
 std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const Choices& choices) const {
@@ -331,16 +372,17 @@ std::optional<Choices> Filling::fill(const Outline& outline, const Filled* alike
 // can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
 bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike) {
   const Choices bare = start(outline, spare);
+  const bool spare_is_memory = spare != Tier::device && in_memory(spare);
+  limits_ = request_.budgets;
+  limits_[Tier::device] -= reserved_bytes(outline);
+  if (spare_is_memory) limits_[spare] = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets[spare]));
+  if (limits_[Tier::device] < 0 || (spare != spare_tier() && is_beyond(spare, bare))) return false;
   Dealing dealing{.tier = Tier::device,
                   .bare = bare,
                   .rows = rows_of_device(outline, bare),
-                  .budget = request_.budgets[Tier::device] - reserved_bytes(outline),
+                  .budget = limits_[Tier::device],
                   .not_worth_a_plan = request_.budgets[Tier::device] / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
-  const bool spare_is_memory = spare != Tier::device && in_memory(spare);
-  limits_ = request_.budgets;
-  limits_[Tier::device] = dealing.budget;
-  if (spare_is_memory) limits_[spare] = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets[spare]));
   filled_.ahead = outline.ahead;
   const Bytes bare_of_alike = alike == nullptr ? 0 : alike->bare + staged_with(outline.ahead) - staged_with(alike->ahead);
   Bytes dealt = 0;

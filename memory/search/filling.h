@@ -15,13 +15,6 @@
 
 namespace spillway {
 
-// Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.
-struct Filled {
-  Bytes bare = 0;    // of the device, with nothing resting there that need not
-  Bytes ahead = 0;   // of the outline
-  double worth = 1;  // bytes that were dealt out for each that this left
-};
-
 // What a plan lacked that did not fit.
 struct Lack {
   Tier tier = Tier::device;
@@ -38,13 +31,17 @@ class Filling {
   // Nothing where the outline does not fit. With all on the device, or with as much of it as fits.
   std::optional<Choices> in_core(const Outline& outline);
   std::optional<Choices> fill(const Outline& outline, const Filled* alike = nullptr);
+  // What rests on each tier as in other choices, of an alike outline.
+  std::optional<Choices> as_in(const Outline& outline, const Choices& others);
   const Filled& filled() const { return filled_; }  // of the last that fitted
   bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);
 
-  // Packed, without waits, whether it fits or not. The plan built last is not built again, the first time that it is asked for.
-  Plan plan_of(const Choices& choices);
+  // Packed, with waits, whether it fits or not; there until another is asked for. The plan built last is not built again.
+  const Plan& plan_of(const Choices& choices);
+  Plan take_plan_of(const Choices& choices);
+  void drop_plan() { last_ = {}; }
 
   // Of the plans that did not fit, what the nearest lacked.
   const std::optional<Lack>& least_lack() const { return least_lack_; }
@@ -57,7 +54,11 @@ class Filling {
   std::vector<Tier> spare_tiers() const;
   Tier spare_tier() const { return spare_tiers().back(); }
   Choices start(const Outline& outline, Tier spare) const;
+  // Whether what rests on the tier that need not is more than it and the device hold, whatever a plan deals out.
+  bool is_beyond(Tier tier, const Choices& bare) const;
   Plan build(const Choices& choices);
+  const Plan* plan_at_hand(const Choices& choices) const;
+  void build_last(const Choices& choices);
   // Fillings in another order, or of outlines that differ in what is not used, come to choices whose plan was built before.
   By<Tier, Bytes> peak_of(const Choices& choices);
   // Whether the plan of the choices fits in limits_; then they are `fitting_`.
@@ -110,6 +111,7 @@ class Filling {
   const PlanRequest& request_;
   const UnitGraph* const whole_;
   Plan last_;  // that was built, unless it was given away
+  bool last_has_waits_ = false;
   std::vector<std::pair<Choices, By<Tier, Bytes>>> peaks_;
   Choices fitting_;
   Filled filled_;

@@ -54,4 +54,18 @@ struct Outline {
   bool same_kind(const Outline& other) const { return computes_alike(other) && ordered_alike(other); }
 };
 
+// Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.
+struct Filled {
+  Bytes bare = 0;    // of the device, with nothing resting there that need not
+  Bytes ahead = 0;   // of the outline
+  double worth = 1;  // bytes that were dealt out for each that this left
+};
+
+// What the search for an alike request came to: where another may begin.
+struct Like {
+  Outline outline;
+  Filled filled;
+  const Plan* plan = nullptr;  // must outlive that search
+};
+
 }  // namespace spillway

@@ -115,6 +115,13 @@ std::vector<Outline> Outlines::all(Pace pace) const {
   return outlines;
 }
 
+Outline Outlines::as_asked(Outline outline) const {
+  outline.update = request_.update.value_or(outline.update);
+  outline.slots = slots();
+  if (!may_defer(outline.update)) outline.deferred = 0;
+  return outline;
+}
+
 // With each thing that can happen to what does not stay.
 void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace pace) const {
   const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();

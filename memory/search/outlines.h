@@ -25,6 +25,8 @@ class Outlines {
   // Why what is forced cannot be exact; else empty.
   std::string refusal() const;
   std::vector<Outline> all(Pace pace = Pace::ahead) const;
+  // That of an alike request, with what this one fixes otherwise.
+  Outline as_asked(Outline outline) const;
 
   // What happens to values that do not stay on the device.
   struct Spare {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "memory/plan.h"
+#include "memory/search/outline.h"
 
 namespace spillway {
 
@@ -19,8 +20,8 @@ inline std::optional<Tier> short_tier(const By<Tier, Bytes>& peak, const Budgets
   return std::nullopt;
 }
 
-// any: the first plan that is found to fit, to know that there is one, without weighing.
-enum class Goal : std::uint8_t { fastest, any };
+// any: the first plan that is found to fit, to know that there is one, without weighing. time: that of the fastest, without it.
+enum class Goal : std::uint8_t { fastest, any, time };
 
 // Far more than anybody trains with; their tokens and losses are in memory, all of a step at once.
 inline constexpr std::int64_t kMostMicroBatches = 1 << 20;
@@ -48,7 +49,8 @@ struct PlanRequest {
   bool gives_logits = false;             // and for the logits of a row of it
   double expected_clip_rate = 1;
   Goal goal = Goal::fastest;
-  double effort = 1;  // of the search, as a share of what it may cost
+  double effort = 1;         // of the search, as a share of what it may cost; 0: it looks no farther than `like`, if that fits
+  std::optional<Like> like;  // weighed first
 };
 
 // The model compiled for each way that the loss can go through the vocabulary. Both have the same blocks.

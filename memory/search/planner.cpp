@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "memory/error.h"
-#include "memory/passes/waits.h"
 #include "memory/search/filling.h"
 #include "memory/search/outlines.h"
 
@@ -50,23 +49,16 @@ class Search {
   PlanOutcome run() {
     PlanOutcome outcome;
     if (outcome.refusal = outlines_.refusal(); !outcome.refusal.empty()) return outcome;
-    if (request_.goal == Goal::fastest) {
-      consider_in_core();
-      if (!best_ && is_thin()) {
-        consider_best_of_trial(Pace::ahead);
-        if (!best_) consider_best_of_trial(Pace::tight);
-      } else if (!best_) {
-        consider_all();
-      }
-    }
+    if (request_.like) consider_like(*request_.like);
+    if (request_.goal != Goal::any && !(best_ && request_.effort <= 0)) search();
     if (!best_) consider_tightest();
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
-      Plan plan = filling_.plan_of(*best_);
-      derive_waits(plan);
-      prediction_.bound = StepBound(plan, graph_of(graphs_, plan.choices), machine_);
+      const Plan& plan = filling_.plan_of(best_->choices);
+      prediction_.bound = StepBound(plan, graph_of(graphs_, best_->choices), machine_);
       outcome.prediction = std::move(prediction_);
-      outcome.plan = std::move(plan);
+      outcome.outline = best_->outline, outcome.filled = best_->filled;
+      if (request_.goal != Goal::time) outcome.plan = filling_.take_plan_of(best_->choices);
     } else if (const auto& lack = filling_.least_lack()) {
       outcome.short_tier = lack->tier;
       outcome.needed = lack->needed;
@@ -76,6 +68,13 @@ class Search {
   }
 
  private:
+  void search() {
+    if (consider_in_core()) return;
+    if (!is_thin()) return consider_all();
+    consider_best_of_trial(Pace::ahead);
+    if (!best_) consider_best_of_trial(Pace::tight);
+  }
+
   // --- weighing ---
 
   // Seconds of the outline's plan, filled; one that does not fit with logits on their way to a tier below, or with rows
@@ -95,38 +94,49 @@ class Search {
 
   // Seconds of the choices' plan, if there are any; the fastest is kept.
   std::optional<double> consider(const Outline& outline, const std::optional<Choices>& choices) {
-    if (!choices) return std::nullopt;
+    const std::optional<double> seconds = choices ? std::optional(weigh(outline, *choices)) : std::nullopt;
+    spent_on_last_ = spent() - std::exchange(spent_until_last_, spent());
+    return seconds;
+  }
+
+  double weigh(const Outline& outline, const Choices& choices) {
     // Where all of something rests on the device, what an outline says of the rest of it makes no difference.
-    const auto same = std::ranges::find(weighed_choices_, *choices, &std::pair<Choices, double>::first);
+    const auto same = std::ranges::find(weighed_choices_, choices, &std::pair<Choices, double>::first);
     if (same != weighed_choices_.end()) {
       ranking_.push_back({same->second, outline, filling_.filled(), true});
       return same->second;
     }
-    Plan plan = filling_.plan_of(*choices);
+    const Plan& plan = filling_.plan_of(choices);
     weighed_ += plan.step.ops.size();
-    derive_waits(plan);
-    Prediction prediction = simulate(plan, graph_of(graphs_, *choices), machine_);
+    Prediction prediction = simulate(plan, graph_of(graphs_, choices), machine_);
     double seconds = prediction.step_s;
-    if (speculates(*choices)) seconds *= 1 + request_.expected_clip_rate;
+    if (speculates(choices)) seconds *= 1 + request_.expected_clip_rate;
     ranking_.push_back({seconds, outline, filling_.filled(), false});
-    weighed_choices_.emplace_back(*choices, seconds);
+    weighed_choices_.emplace_back(choices, seconds);
     if (seconds < best_seconds_) {
-      best_ = choices;
+      best_ = Best{outline, filling_.filled(), choices};
       prediction_ = std::move(prediction);
       best_seconds_ = seconds;
     }
     return seconds;
   }
 
-  // Where everything rests on the device there is nothing to weigh but the time of the update.
-  void consider_in_core() {
-    if (outlines_.forced_off_device()) return;
+  void consider_like(const Like& like) {
+    const Outline outline = outlines_.as_asked(like.outline);
+    if (!consider(outline, filling_.as_in(outline, like.plan->choices))) consider(outline, filling_.fill(outline, &like.filled));
+  }
+
+  // Where everything rests on the device there is nothing to weigh but the time of the update. Whether it does.
+  bool consider_in_core() {
+    bool fits = false;
+    if (outlines_.forced_off_device()) return fits;
     for (const Outline& outline : outlines_.all()) {
       // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
       if (outline.spare == outlines_.first_spare().saved && outline.spare_boundary == outlines_.first_spare().boundary &&
           outline.fill == Fill::saved_first && outline.update_tier == Tier::device)
-        consider(outline, filling_.in_core(outline));
+        fits |= consider(outline, filling_.in_core(outline)).has_value();
     }
+    return fits;
   }
 
   void consider_all() {
@@ -173,6 +183,7 @@ class Search {
     if (is_sample_) found = each_order_in_turn(found);
     if (is_sample_) return refine(found);
     found.resize(std::min(found.size(), kRefined));
+    filling_.drop_plan();  // a plan less while these build theirs
     const PairRunner by_itself = one_after_the_other;
     std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
     for (Search& half : halves) half.begin_after(*this);
@@ -210,6 +221,7 @@ class Search {
   void begin_after(const Search& other) {
     best_seconds_ = other.best_seconds_;
     spent_before_ = other.spent();
+    spent_until_last_ = other.spent_until_last_, spent_on_last_ = other.spent_on_last_;
   }
 
   void refine(std::vector<Ranked>& found) {
@@ -306,7 +318,8 @@ class Search {
   // What the search has cost so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
   double most_spent() const { return request_.effort * static_cast<double>(is_sample_ ? kSpentOnSample : kSpent); }
-  bool is_spent() const { return static_cast<double>(spent()) > most_spent(); }
+  // Whether what is left is less than half of one more.
+  bool is_spent() const { return static_cast<double>(spent() + spent_on_last_ / 2) > most_spent(); }
 
   // --- large models ---
 
@@ -331,7 +344,7 @@ class Search {
           return ranked.outline.graph == candidate.graph;
         };
         const double slower = at_any_rate ? 1 : seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
-        if (best_ && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
+        if (!tried.empty() && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
         if (consider(outline, &filled)) tried.push_back(outline);
       }
     };
@@ -368,6 +381,7 @@ class Search {
   PlanRequest trial_request() const {
     PlanRequest request = request_;
     request.evaluates = false;
+    request.like.reset();
     return request;
   }
   // --- what hardly fits ---
@@ -409,10 +423,16 @@ class Search {
   Filling filling_;
   const double least_compute_s_;
   int trial_plans_built_ = 0;
-  std::optional<Choices> best_;  // its plan is built again at the end: a large one is not to be kept beside those that are tried
+  struct Best {
+    Outline outline;
+    Filled filled;
+    Choices choices;
+  };
+  std::optional<Best> best_;     // its plan is built again where others were since: large ones are not kept beside each other
   Prediction prediction_;        // of the best
   double best_seconds_ = std::numeric_limits<double>::infinity();
   std::size_t spent_before_ = 0;
+  std::size_t spent_until_last_ = 0, spent_on_last_ = 0;     // the outline that was considered last
   std::size_t weighed_ = 0;                                  // operations of all plans that were
   std::vector<Ranked> ranking_;                              // what fitted
   std::vector<std::pair<Choices, double>> weighed_choices_;  // and the seconds of their plans

@@ -15,8 +15,10 @@
 namespace spillway {
 
 struct PlanOutcome {
-  std::optional<Plan> plan;  // packed, with waits; absent where nothing fits
-  Prediction prediction;
+  std::optional<Plan> plan;  // packed, with waits; absent where nothing fits, or no more than its time was asked for
+  Prediction prediction;     // step_s 0: nothing fits
+  Outline outline;           // of the plan, where it was searched; and how it was filled
+  Filled filled;
   // Where nothing fits: the tightest plan found, and what it lacks.
   Tier short_tier = Tier::device;
   Bytes needed = 0, budget = 0;

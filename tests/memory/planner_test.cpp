@@ -161,6 +161,38 @@ TEST(Planner, PredictsThePlanThatItGives) {
   }
 }
 
+// A search may begin with what one for an alike request came to, and with no effort of its own it ends there.
+TEST(Planner, BeginsWithThePlanOfAnAlikeRequest) {
+  const Graphs graphs;
+  PlanRequest request{.budgets = {{Tier::device, 6 * kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 2};
+  const PlanOutcome found = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_TRUE(found.plan);
+  request.like = {found.outline, found.filled, &*found.plan};
+  request.effort = 0;
+  request.goal = Goal::time;
+  const PlanOutcome same = make_plan(graphs.candidates(), machine(), request);
+  EXPECT_FALSE(same.plan);
+  EXPECT_EQ(same.plans_built, 0);
+  EXPECT_EQ(same.prediction.step_s, found.prediction.step_s);
+  EXPECT_EQ(same.prediction.bound.of_step().seconds, found.prediction.bound.of_step().seconds);
+
+  request.goal = Goal::fastest;
+  request.clip = false, request.update = UpdateTime::in_backward;
+  const PlanOutcome in_backward = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_TRUE(in_backward.plan);
+  EXPECT_EQ(in_backward.plan->choices.update, UpdateTime::in_backward);
+  EXPECT_EQ(in_backward.plan->choices.group, found.plan->choices.group);
+  EXPECT_LE(in_backward.plan->peak[Tier::device], 6 * kMiB);
+  request.effort = 1;
+  EXPECT_LE(make_plan(graphs.candidates(), machine(), request).prediction.step_s, in_backward.prediction.step_s);
+
+  request.effort = 0;
+  request.budgets[Tier::device] = 4 * kMiB;  // what rested there is too much now
+  const PlanOutcome smaller = make_plan(graphs.candidates(), machine(), request);
+  ASSERT_TRUE(smaller.plan);
+  EXPECT_LE(smaller.plan->peak[Tier::device], 4 * kMiB);
+}
+
 TEST(Planner, IsDeterministic) {
   const Graphs graphs;
   const PlanRequest request{.budgets = {{Tier::device, 6 * kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 2};

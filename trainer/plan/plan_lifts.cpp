@@ -24,7 +24,7 @@ struct Patience {
   double effort;  // of what the plan's own search may cost
   std::size_t alternatives;
 };
-constexpr Patience kPatience[] = {{5'000, 0.25, 4}, {40'000, 0.1, 4}, {std::numeric_limits<std::size_t>::max(), 0.04, 2}};
+constexpr Patience kPatience[] = {{5'000, 0.25, 4}, {40'000, 0.1, 4}, {std::numeric_limits<std::size_t>::max(), 0, 2}};
 
 struct Alternative {
   Lift lift;
@@ -44,6 +44,8 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   PlanRequest asked = run.request;
   const Patience& patience = *std::ranges::lower_bound(kPatience, run.outcome.plan->step.ops.size(), {}, &Patience::operations);
   asked.effort = patience.effort;
+  asked.like = {run.outcome.outline, run.outcome.filled, &*run.outcome.plan};
+  asked.goal = Goal::time;
   asked.group = choices.group;
   asked.update = choices.update;
   std::vector<Alternative> alternatives;
@@ -84,7 +86,7 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
 // The planned times, where there are any.
 void plan(Alternative& alternative, const PreparedModel& model) {
   const PlanOutcome outcome = make_plan(model.graphs(), alternative.machine, alternative.request);
-  if (!outcome.plan) return;
+  if (outcome.prediction.step_s <= 0) return;
   alternative.lift.step_s = outcome.prediction.step_s;
   alternative.lift.bound_s = outcome.prediction.bound.of_step().seconds;
 }
