@@ -11,6 +11,7 @@
 
 #include "memory/error.h"
 #include "memory/poison.h"
+#include "memory/types.h"
 
 namespace spillway {
 namespace {
@@ -34,6 +35,15 @@ void back_pages(std::byte* begin, Bytes bytes) {
   }
 }
 
+// "--device-memory, --host-memory"
+std::string budget_flags() {
+  std::string flags;
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    if (in_memory(tier)) flags += fmt::format("{}--{}-memory", flags.empty() ? "" : ", ", name);
+  }
+  return flags;
+}
+
 }  // namespace
 
 void prefault(const ThreadPool& pool, std::byte* begin, Bytes bytes) {
@@ -54,7 +64,7 @@ Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(nam
   if (map == MAP_FAILED) {
     throw BudgetError(
         fmt::format("{}: {} bytes of memory could not be reserved: {}", name_, bytes, std::strerror(errno)),
-        "Give the tier a smaller budget (--device-memory, --host-memory), or end what else uses the machine's memory.");
+        fmt::format("Give the tier a smaller budget ({}), or end what else uses the machine's memory.", budget_flags()));
   }
   auto* first = static_cast<std::byte*>(map);
   const auto address = reinterpret_cast<std::uintptr_t>(map);

@@ -54,7 +54,7 @@ struct MachineProfile {
   // The same of lanes beside the drive, which takes memory bandwidth and the processors' time: one where they share neither.
   double compute_beside_read = 1, compute_beside_write = 1, update_beside_read = 1, update_beside_write = 1;
   double read_beside_compute = 1, write_beside_compute = 1;
-  double compute_beside_copy = 1;  // the same of compute beside copies between the device and the host
+  double compute_beside_copy = 1;  // the same of compute beside copies from one memory to another
   // The same of updates on the host and copies beside each other, which share its memory. 0: not known; then updates lose what
   // the copies' bytes are of their own, and copies nothing.
   double update_beside_upload = 0, update_beside_download = 0, upload_beside_update = 0, download_beside_update = 0;

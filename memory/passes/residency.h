@@ -6,6 +6,8 @@
 //   home ──fetch──► staging ──fetch──► where it is used
 //        ◄──save──          ◄──save──
 //
+// What is saved keeps its buffer behind its last use for as long as it may still be on its way (reach.h, `behind`).
+//
 // A stretch ends before the object changes where the stretch would not see it, or is read there after this one changed it: no two
 // tiers are read that differ.
 //

@@ -1,7 +1,6 @@
 #include "memory/search/filling.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <limits>
 
@@ -12,48 +11,11 @@
 namespace spillway {
 namespace {
 
-// A unit's values that live from its forward to its backward, in one micro-batch: those that it is the first to write.
-struct UnitValues {
-  Bytes saved = 0, boundary = 0;
-};
-std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
-  std::vector<UnitValues> of_units;
-  std::vector<char> written(graph.values.size(), 0);
-  for (const Unit& unit : graph.units) {
-    UnitValues bytes;
-    for (const ValueUse& use : unit.forward) {
-      if (use.access == Access::read || written[use.value]) continue;
-      written[use.value] = 1;
-      (unit.saves(use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
-    }
-    of_units.push_back(bytes);
-  }
-  return of_units;
-}
-
-Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_piece > 0 ? outline.spare_pieces : outline.spare; }
-
-// What may rest on the device, first what comes there first.
-enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
-std::array<Resting, 5> order_of(Fill fill) {
-  using enum Resting;
-  switch (fill) {
-    case Fill::optimizer_first: return {boundary, weights, gradients, optimizer, saved};
-    case Fill::saved_before_gradients: return {boundary, weights, saved, gradients, optimizer};
-    case Fill::saved_before_weights: return {boundary, saved, weights, gradients, optimizer};
-    case Fill::boundary_after_gradients: return {weights, gradients, boundary, saved, optimizer};
-    default: return {boundary, weights, gradients, saved, optimizer};
-  }
-}
-
 // Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
 // worth another.
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
-
-// Gradients are added to in each turn: whole sums go to and fro.
-bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
 
 // Of the device, about: what is read ahead, and what is kept for what is written (passes/reach.h).
 Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
@@ -167,7 +129,7 @@ bool Filling::accept(const Choices& choices) {
   for (const Tier tier : tiers_of(request_.chain)) {
     room_[tier] = limits_[tier] - peak[tier];
     if (room_[tier] >= 0) continue;
-    if (!lack) lack = Lack{tier, peak[tier], limits_[tier]};
+    if (!lack || lack->needed - lack->budget < -room_[tier]) lack = Lack{tier, peak[tier], limits_[tier]};
     total -= room_[tier];
   }
   if (!lack) {
@@ -213,99 +175,42 @@ std::optional<Choices> Filling::as_in(const Outline& outline, const Choices& oth
   return fitting_;
 }
 
-// Row after row, as many items as there is room for; what a row leaves is the next one's.
-std::vector<int> Filling::most_within(const std::vector<Row>& rows, Bytes room) {
-  std::vector<int> counts;
-  for (const Row& row : rows) {
-    int count = 0;
-    while (count < std::ssize(row.sizes) && row.sizes[count] <= room) room -= row.sizes[count++];
-    counts.push_back(count);
-  }
-  return counts;
-}
-
-// A gradient that is complete with its unit's backward and updated then rests nowhere.
-Filling::BlockBytes Filling::bytes_of(const ParameterBlock& block, const Choices& choices) const {
-  const Bytes gradient = gradients_come_back(choices)                ? 4
-                         : choices.update == UpdateTime::in_backward ? 0
-                                                                     : gradient_bytes_per_element(request_.form);
-  const Bytes weight =
-      elements_at_rest(request_.sharding, block, StateKind::weight) * state_of(block, request_.form).front().each();
-  return {.weight = weight,
-          .gradient = waiting_elements(request_.sharding, block) * gradient,
-          .optimizer = bytes_at_rest(request_.sharding, block, request_.form) - weight};
-}
-
-bool Filling::is_beyond(Tier tier, const Choices& bare) const {
-  const UnitGraph& graph = graph_of(graphs_, bare);
-  Bytes resting = 0;
-  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    const BlockBytes bytes = bytes_of(graph.blocks[block], bare);
-    if (bare.weight_tier[block] == tier) resting += bytes.weight;
-    if (bare.optimizer_tier[block] == tier) resting += bytes.optimizer;
-  }
-  return resting > limits_[tier] + limits_[Tier::device];
-}
-
-std::vector<Filling::Row> Filling::rows_of_device(const Outline& outline, const Choices& choices) const {
+Filling::Resting Filling::resting_on(Tier tier, const Choices& choices) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
-  // Rows are fetched from NVMe: their blocks stay there.
-  const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
-  const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
-    for (int block = 0; block < k; ++block) {
-      if (!stays(block)) tiers[block] = Tier::device;
-    }
-  };
-  Row weights{{}, [first_blocks](Choices& c, int k) { first_blocks(c.weight_tier, k); }};
-  Row gradients{{}, [first_blocks](Choices& c, int k) { first_blocks(c.gradient_tier, k); }};
-  Row optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
-  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
-    const ParameterBlock& of = graph.blocks[block];
-    // What stays where it is, on NVMe or on the device, takes nothing.
-    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) {
-      return stays(block) || tiers[block] == Tier::device ? 0 : bytes;
-    };
-    const BlockBytes bytes_of_block = bytes_of(of, choices);
-    weights.sizes.push_back(taken(choices.weight_tier, bytes_of_block.weight));
-    gradients.sizes.push_back(taken(choices.gradient_tier, bytes_of_block.gradient));
-    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_of_block.optimizer));
+  Resting resting;
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    const BlockBytes bytes = bytes_of(graph.blocks[block], request_, choices);
+    if (choices.weight_tier[block] == tier) resting.state += bytes.weight;
+    if (choices.optimizer_tier[block] == tier) resting.state += bytes.optimizer;
+    if (choices.gradient_tier[block] == tier) resting.others += bytes.gradient;
   }
-  Row boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
-  // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
-  Row saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
   const std::vector<UnitValues> of_units = values_of_units(graph);
-  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
-    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.group);
-    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.group);
+  for (int unit = 0; unit < std::ssize(of_units); ++unit) {
+    if (spill_tier(choices, unit) == tier) resting.others += spilled_bytes(of_units[unit], choices, unit);
   }
-  std::reverse(saved.sizes.begin(), saved.sizes.end());
-  const bool may_keep = (request_.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
-                        request_.activations == SavedRequest::device;
-  const bool may_raise = !speculates(choices);
-  const bool rests = outline.fill != Fill::nothing && may_raise;
-  std::vector<Row> rows;
-  for (const Resting resting : order_of(outline.fill)) {
-    switch (resting) {
-      case Resting::boundary:
-        if (may_keep) rows.push_back(std::move(boundary));
-        break;
-      case Resting::saved:
-        if (may_keep) rows.push_back(std::move(saved));
-        break;
-      case Resting::weights:
-        if (rests && !request_.parameter_tier) rows.push_back(std::move(weights));
-        break;
-      case Resting::gradients:
-        // Those that go to the host anyway wait there, unless they come back with each micro-batch.
-        if (choices.update_tier == Tier::device || gradients_come_back(choices)) rows.push_back(std::move(gradients));
-        break;
-      case Resting::optimizer:
-        // What the host updates rests there, or below.
-        if (rests && !request_.optimizer_tier && choices.update_tier == Tier::device) rows.push_back(std::move(optimizer));
-        break;
+  return resting;
+}
+
+// What the state rests on, and the device beside it, cannot hold it, whatever a plan deals out.
+bool Filling::is_beyond(Tier spare, const Choices& bare) const {
+  Bytes room = 0, state = 0;
+  for (const Tier tier : tiers_of(request_.chain)) {
+    const Bytes resting = resting_on(tier, bare).state;
+    if (resting > 0 || tier == spare || tier == Tier::device) room += limits_[tier];
+    state += resting;
+  }
+  return state > room;
+}
+
+void Filling::relieve(Choices& choices, Tier spare, Bytes lacking) const {
+  for (int depth = depth_of(request_.chain, spare) - 1; depth > 0; --depth) {
+    const Tier tier = tiers_of(request_.chain)[static_cast<std::size_t>(depth)];
+    for (const Items& items : items_of(tier, graph_of(graphs_, choices), request_, choices)) {
+      int count = 0;
+      while (lacking > 0 && count < std::ssize(items.sizes)) lacking -= items.sizes[count++];
+      items.raise_first(choices, count);
     }
   }
-  return rows;
 }
 
 Bytes Filling::kept_bytes(const UnitGraph& graph, const Outline& outline) const {
@@ -328,38 +233,6 @@ double Filling::share_of_whole() const {
   return static_cast<double>(graphs_.tiled->units.size()) / static_cast<double>(whole_->units.size());
 }
 
-// Of what is on tiers below, what is moved most often for its bytes comes first: weights, to and fro in both passes.
-std::vector<Filling::Row> Filling::rows_of(Tier between, const Choices& choices) const {
-  const UnitGraph& graph = graph_of(graphs_, choices);
-  const auto is_below = [chain = choices.chain, between](Tier tier) { return depth_of(chain, tier) > depth_of(chain, between); };
-  const auto first_of = [is_below, between](std::vector<Tier>& tiers, int k) {
-    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, between);
-  };
-  Row weights{{}, [first_of](Choices& c, int k) { first_of(c.weight_tier, k); }};
-  Row gradients{{}, [first_of](Choices& c, int k) { first_of(c.gradient_tier, k); }};
-  Row optimizer{{}, [first_of](Choices& c, int k) { first_of(c.optimizer_tier, k); }};
-  Row spilled{{}, [first_of](Choices& c, int k) { first_of(c.spill, k); }};
-  for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
-    const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
-    const BlockBytes bytes_of_block = bytes_of(graph.blocks[i], choices);
-    weights.sizes.push_back(taken(choices.weight_tier[i], bytes_of_block.weight));
-    gradients.sizes.push_back(taken(choices.gradient_tier[i], bytes_of_block.gradient));
-    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_of_block.optimizer));
-  }
-  const std::vector<UnitValues> of_units = values_of_units(graph);
-  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
-    const Bytes bytes = (choices.boundary[unit] == Boundary::spill ? of_units[unit].boundary : 0) +
-                        (choices.saved[unit] == Saved::spill ? of_units[unit].saved : 0);
-    spilled.sizes.push_back(is_below(choices.spill[unit]) ? bytes * choices.group : 0);
-  }
-  std::vector<Row> rows;
-  if (!request_.parameter_tier) rows.push_back(std::move(weights));
-  rows.push_back(std::move(gradients));
-  if (!request_.optimizer_tier) rows.push_back(std::move(optimizer));
-  if (request_.activations == SavedRequest::automatic) rows.push_back(std::move(spilled));
-  return rows;
-}
-
 std::optional<Choices> Filling::fill(const Outline& outline, const Filled* alike) {
   // What the host has room for needs no drive.
   for (const Tier spare : spare_tiers()) {
@@ -371,15 +244,17 @@ std::optional<Choices> Filling::fill(const Outline& outline, const Filled* alike
 // What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
 // can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
 bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike) {
-  const Choices bare = start(outline, spare);
-  const bool spare_is_memory = spare != Tier::device && in_memory(spare);
+  Choices bare = start(outline, spare);
   limits_ = request_.budgets;
   limits_[Tier::device] -= reserved_bytes(outline);
-  if (spare_is_memory) limits_[spare] = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets[spare]));
+  if (spare != Tier::device && in_memory(spare))
+    limits_[spare] = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets[spare]));
   if (limits_[Tier::device] < 0 || (spare != spare_tier() && is_beyond(spare, bare))) return false;
+  if (const Bytes lacking = resting_on(spare, bare).all() - limits_[spare]; lacking > 0)
+    relieve(bare, spare, lacking + request_.budgets[spare] / kRoomNotWorthAPlan);
   Dealing dealing{.tier = Tier::device,
                   .bare = bare,
-                  .rows = rows_of_device(outline, bare),
+                  .items = items_of_device(graph_of(graphs_, bare), request_, outline, bare),
                   .budget = limits_[Tier::device],
                   .not_worth_a_plan = request_.budgets[Tier::device] / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
@@ -392,7 +267,7 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
   } else {
     if (!try_bare(dealing)) {
       // What rests on the device is not there.
-      if (!spare_is_memory || room_[Tier::device] <= 0) return false;
+      if (room_[Tier::device] <= 0 || is_beyond(spare, bare)) return false;
       filled_.bare = dealing.budget - room_[Tier::device];
       dealing.lacks = {};
       dealt = room_[Tier::device];
@@ -414,20 +289,20 @@ void Filling::fill_between(Tier tier) {
   const Bytes budget = request_.budgets[tier];
   Dealing dealing{.tier = tier,
                   .bare = fitting_,
-                  .rows = rows_of(tier, fitting_),
+                  .items = items_of(tier, graph_of(graphs_, fitting_), request_, fitting_),
                   .budget = budget,
                   .not_worth_a_plan = budget / kRoomNotWorthAPlan,
                   .built_before = operations_built_};
   Bytes& limit = limits_[tier];
   const Bytes bare = peak_of(fitting_)[tier];
   limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(budget - bare));
-  dealing.fits = {0, limit - bare, std::vector<int>(dealing.rows.size(), 0)};
+  dealing.fits = {0, limit - bare, std::vector<int>(dealing.items.size(), 0)};
   deal(dealing, dealing.fits.room);
 }
 
 bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts) {
   Choices trial = dealing.bare;
-  for (std::size_t row = 0; row < dealing.rows.size(); ++row) dealing.rows[row].raise_first(trial, counts[row]);
+  for (std::size_t row = 0; row < dealing.items.size(); ++row) dealing.items[row].raise_first(trial, counts[row]);
   ++dealing.plans;
   const bool fitted = accept(trial);
   (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_[dealing.tier], std::move(counts)};
@@ -435,7 +310,7 @@ bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts)
 }
 
 bool Filling::try_bare(Dealing& dealing) {
-  if (!try_counts(dealing, 0, std::vector<int>(dealing.rows.size(), 0))) return false;
+  if (!try_counts(dealing, 0, std::vector<int>(dealing.items.size(), 0))) return false;
   filled_.bare = dealing.budget - dealing.fits.room;
   limits_[dealing.tier] = filled_.bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(dealing.fits.room));
   dealing.fits.room = limits_[dealing.tier] - filled_.bare;
@@ -446,7 +321,7 @@ bool Filling::deal(Dealing& dealing, Bytes dealt) {
   Point &fits = dealing.fits, &lacks = dealing.lacks;
   const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
   while (dealing.plans < most_plans && operations_built_ - dealing.built_before < kOperationsOfAFilling) {
-    std::vector<int> counts = most_within(dealing.rows, dealt);
+    std::vector<int> counts = most_within(dealing.items, dealt);
     if (counts == fits.counts) break;
     const bool lacked_before = lacks.dealt >= 0;
     bool lacked_again = false;

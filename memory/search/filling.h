@@ -4,18 +4,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "memory/plan.h"
+#include "memory/search/items.h"
 #include "memory/search/outline.h"
 #include "memory/search/plan_request.h"
 
 namespace spillway {
 
-// What a plan lacked that did not fit.
+// What a plan that did not fit lacked most.
 struct Lack {
   Tier tier = Tier::device;
   Bytes needed = 0, budget = 0;
@@ -54,8 +54,15 @@ class Filling {
   std::vector<Tier> spare_tiers() const;
   Tier spare_tier() const { return spare_tiers().back(); }
   Choices start(const Outline& outline, Tier spare) const;
-  // Whether what rests on the tier that need not is more than it and the device hold, whatever a plan deals out.
-  bool is_beyond(Tier tier, const Choices& bare) const;
+  // What there is on a tier, before a plan says it to the byte.
+  struct Resting {
+    Bytes state = 0, others = 0;
+    Bytes all() const { return state + others; }
+  };
+  Resting resting_on(Tier tier, const Choices& choices) const;
+  bool is_beyond(Tier spare, const Choices& bare) const;
+  // What the tier lacks room for comes to rest on those between it and the device.
+  void relieve(Choices& choices, Tier spare, Bytes lacking) const;
   Plan build(const Choices& choices);
   const Plan* plan_at_hand(const Choices& choices) const;
   void build_last(const Choices& choices);
@@ -63,20 +70,6 @@ class Filling {
   By<Tier, Bytes> peak_of(const Choices& choices);
   // Whether the plan of the choices fits in limits_; then they are `fitting_`.
   bool accept(const Choices& choices);
-  // Items of one kind that may rest on a tier: the bytes of each, in the order in which they are put there, and how the first so
-  // many of them are.
-  struct Row {
-    std::vector<Bytes> sizes;
-    std::function<void(Choices&, int)> raise_first;
-  };
-  std::vector<Row> rows_of_device(const Outline& outline, const Choices& choices) const;
-  std::vector<Row> rows_of(Tier between, const Choices& choices) const;
-  // What a block takes of a tier where it rests there.
-  struct BlockBytes {
-    Bytes weight = 0, gradient = 0, optimizer = 0;
-  };
-  BlockBytes bytes_of(const ParameterBlock& block, const Choices& choices) const;
-  static std::vector<int> most_within(const std::vector<Row>& rows, Bytes room);
   // How much of a tier's room is dealt out to items, and with which of them.
   struct Point {
     Bytes dealt = -1, room = 0;
@@ -85,7 +78,7 @@ class Filling {
   struct Dealing {
     Tier tier;
     Choices bare;  // with nothing resting on the tier that need not
-    std::vector<Row> rows;
+    std::vector<Items> items;
     Bytes budget;
     Bytes not_worth_a_plan;       // room that is left
     Point fits = {}, lacks = {};  // the most that is known to fit, the least that is known not to

@@ -90,6 +90,31 @@ TEST(Planner, RefusesWhatCannotBeExact) {
   for (const Tier tier : outcome.plan->choices.weight_tier) EXPECT_EQ(tier, Tier::nvme);
 }
 
+// What no tier has room for alone rests on several.
+TEST(Planner, TakesTiersTogether) {
+  const UnitGraph tiled = toy_graph({.layers = 64}), fused = toy_graph({.layers = 64, .fused = true});
+  const GraphCandidates graphs{&tiled, &fused};
+  MachineProfile profile = machine();
+  profile.upload_bytes = profile.download_bytes = 10e9;
+  Bytes state = 0;
+  for (const ParameterBlock& block : tiled.blocks) state += bytes_at_rest({}, block, StateForm::exact);
+  const auto plan = [&](Chain chain, double device, double host, double nvme) {
+    const auto share = [&](double of) { return round_up(static_cast<Bytes>(of * static_cast<double>(state)), kMiB); };
+    const Bytes staging = 6 * kMiB;
+    PlanRequest request{.budgets = {{Tier::device, share(device) + staging}, {Tier::nvme, share(nvme)}}, .chain = chain};
+    if (has_host(chain)) request.budgets[Tier::host] = share(host) + staging;
+    const PlanOutcome outcome = make_plan(graphs, profile, request);
+    EXPECT_FALSE(outcome.plan && short_tier(outcome.plan->peak, request.budgets));
+    if (outcome.plan) validate(*outcome.plan, graph_of(graphs, outcome.plan->choices));
+    return outcome.plan.has_value();
+  };
+  EXPECT_TRUE(plan(Chain::device_nvme, 0.8, 0, 0.7));
+  EXPECT_TRUE(plan(Chain::device_host_nvme, 0, 0.8, 0.7));
+  EXPECT_TRUE(plan(Chain::device_host_nvme, 0.5, 0.5, 0.5));
+  EXPECT_FALSE(plan(Chain::device_nvme, 0.2, 0, 0.6));
+  EXPECT_FALSE(plan(Chain::device_host_nvme, 0, 0.3, 0.5));
+}
+
 // Where clipping is rare and a step can be taken back, updates are weighed before the norm is known.
 TEST(Planner, SpeculatesWhereClippingIsRare) {
   const Graphs graphs;

@@ -162,7 +162,7 @@ class LazyRuntime final : public Runtime {
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
     SPILLWAY_CHECK(tier != Tier::nvme && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes,
                    name_of(tier));
-    if (tier == Tier::host) return made<Arena>(bytes, name);
+    if (tier != Tier::device) return made<Arena>(bytes, name);
     if (state_->free.fetch_sub(bytes) < bytes) {
       state_->free += bytes;
       throw BudgetError(

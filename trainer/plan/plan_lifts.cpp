@@ -73,12 +73,14 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
       stop_clipping(other.request);
     }
   }
-  Tier grown = Tier::device;  // the last that is memory: a device of its own has the memory that it has
-  for (const Tier tier : tiers_of(run.request.chain)) grown = in_memory(tier) ? tier : grown;
-  const Bytes twice = 2 * run.request.budgets[grown];
-  add({.flags = {fmt::format("--{}-memory {}", name_of(grown), exact_size(twice))},
-       .costs = grown == Tier::device ? "twice the memory" : fmt::format("twice the {}'s memory", name_of(grown))})
-      .request.budgets[grown] = twice;
+  for (const Tier tier : tiers_of(run.request.chain)) {
+    const bool is_as_it_is = tier == Tier::device && has_memory_below(run.request.chain);  // a device of its own
+    if (!in_memory(tier) || is_as_it_is) continue;
+    const Bytes twice = 2 * run.request.budgets[tier];
+    add({.flags = {fmt::format("--{}-memory {}", name_of(tier), exact_size(twice))},
+         .costs = tier == Tier::device ? "twice the memory" : fmt::format("twice the {}'s memory", name_of(tier))})
+        .request.budgets[tier] = twice;
+  }
   alternatives.resize(std::min(alternatives.size(), patience.alternatives));
   return alternatives;
 }

@@ -193,8 +193,10 @@ class Offers {
       there = run_.machine.tier_bytes[tier];
     } else if (tier == Tier::device) {
       there /= ranks;
-    } else {  // a device on the CPU has its memory out of the host's
-      there -= run_.request.budgets[Tier::device] * ranks;
+    } else {  // a device on the CPU has its memory out of the host's, as each tier below it has
+      for (const Tier other : tiers_of(run_.request.chain)) {
+        if (other != tier && in_memory(other)) there -= run_.request.budgets[other] * ranks;
+      }
     }
     return budget <= there ? Where::here : Where::anywhere;
   }

@@ -1,0 +1,168 @@
+#include "memory/search/items.h"
+
+#include <algorithm>
+#include <array>
+
+namespace spillway {
+namespace {
+
+// What may rest on the device, first what comes there first.
+enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
+std::array<Resting, 5> order_of(Fill fill) {
+  using enum Resting;
+  switch (fill) {
+    case Fill::optimizer_first:
+      return {boundary, weights, gradients, optimizer, saved};
+    case Fill::saved_before_gradients:
+      return {boundary, weights, saved, gradients, optimizer};
+    case Fill::saved_before_weights:
+      return {boundary, saved, weights, gradients, optimizer};
+    case Fill::boundary_after_gradients:
+      return {weights, gradients, boundary, saved, optimizer};
+    default:
+      return {boundary, weights, gradients, saved, optimizer};
+  }
+}
+
+// Gradients are added to in each turn: whole sums go to and fro.
+bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
+
+}  // namespace
+
+std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
+  std::vector<UnitValues> of_units;
+  std::vector<char> written(graph.values.size(), 0);
+  for (const Unit& unit : graph.units) {
+    UnitValues bytes;
+    for (const ValueUse& use : unit.forward) {
+      if (use.access == Access::read || written[use.value]) continue;
+      written[use.value] = 1;
+      (unit.saves(use.value) ? bytes.saved : bytes.boundary) += graph.values[use.value].bytes;
+    }
+    of_units.push_back(bytes);
+  }
+  return of_units;
+}
+
+Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_piece > 0 ? outline.spare_pieces : outline.spare; }
+
+// A gradient that is complete with its unit's backward and updated then rests nowhere.
+BlockBytes bytes_of(const ParameterBlock& block, const PlanRequest& request, const Choices& choices) {
+  const Bytes gradient = gradients_come_back(choices)                ? 4
+                         : choices.update == UpdateTime::in_backward ? 0
+                                                                     : gradient_bytes_per_element(request.form);
+  const Bytes weight =
+      elements_at_rest(request.sharding, block, StateKind::weight) * state_of(block, request.form).front().each();
+  return {.weight = weight,
+          .gradient = waiting_elements(request.sharding, block) * gradient,
+          .optimizer = bytes_at_rest(request.sharding, block, request.form) - weight};
+}
+
+Bytes spilled_bytes(const UnitValues& values, const Choices& choices, int unit) {
+  const auto of = static_cast<std::size_t>(unit);
+  const Bytes bytes =
+      (choices.boundary[of] == Boundary::spill ? values.boundary : 0) + (choices.saved[of] == Saved::spill ? values.saved : 0);
+  return bytes * choices.group;
+}
+
+std::vector<int> most_within(const std::vector<Items>& of_kinds, Bytes room) {
+  std::vector<int> counts;
+  for (const Items& items : of_kinds) {
+    int count = 0;
+    while (count < std::ssize(items.sizes) && items.sizes[count] <= room) room -= items.sizes[count++];
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& request, const Outline& outline,
+                                   const Choices& choices) {
+  // Rows are fetched from NVMe: their blocks stay there.
+  const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
+  const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
+    for (int block = 0; block < k; ++block) {
+      if (!stays(block)) tiers[block] = Tier::device;
+    }
+  };
+  Items weights{{}, [first_blocks](Choices& c, int k) { first_blocks(c.weight_tier, k); }};
+  Items gradients{{}, [first_blocks](Choices& c, int k) { first_blocks(c.gradient_tier, k); }};
+  Items optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
+  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+    const ParameterBlock& of = graph.blocks[block];
+    // What stays where it is, on NVMe or on the device, takes nothing.
+    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) {
+      return stays(block) || tiers[block] == Tier::device ? 0 : bytes;
+    };
+    const BlockBytes bytes_of_block = bytes_of(of, request, choices);
+    weights.sizes.push_back(taken(choices.weight_tier, bytes_of_block.weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier, bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_of_block.optimizer));
+  }
+  Items boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
+  // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
+  Items saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.group);
+    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.group);
+  }
+  std::reverse(saved.sizes.begin(), saved.sizes.end());
+  const bool may_keep = (request.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
+                        request.activations == SavedRequest::device;
+  const bool may_raise = !speculates(choices);
+  const bool rests = outline.fill != Fill::nothing && may_raise;
+  std::vector<Items> of_kinds;
+  for (const Resting resting : order_of(outline.fill)) {
+    switch (resting) {
+      case Resting::boundary:
+        if (may_keep) of_kinds.push_back(std::move(boundary));
+        break;
+      case Resting::saved:
+        if (may_keep) of_kinds.push_back(std::move(saved));
+        break;
+      case Resting::weights:
+        if (rests && !request.parameter_tier) of_kinds.push_back(std::move(weights));
+        break;
+      case Resting::gradients:
+        // Those that go to the host anyway wait there, unless they come back with each micro-batch.
+        if (choices.update_tier == Tier::device || gradients_come_back(choices)) of_kinds.push_back(std::move(gradients));
+        break;
+      case Resting::optimizer:
+        // What the host updates rests there, or below.
+        if (rests && !request.optimizer_tier && choices.update_tier == Tier::device) of_kinds.push_back(std::move(optimizer));
+        break;
+    }
+  }
+  return of_kinds;
+}
+
+// What is moved most often for its bytes comes first: weights, to and fro in both passes.
+std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
+  const auto is_below = [chain = choices.chain, between](Tier tier) { return depth_of(chain, tier) > depth_of(chain, between); };
+  const auto first_of = [is_below, between](std::vector<Tier>& tiers, int k) {
+    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, between);
+  };
+  Items weights{{}, [first_of](Choices& c, int k) { first_of(c.weight_tier, k); }};
+  Items gradients{{}, [first_of](Choices& c, int k) { first_of(c.gradient_tier, k); }};
+  Items optimizer{{}, [first_of](Choices& c, int k) { first_of(c.optimizer_tier, k); }};
+  Items spilled{{}, [first_of](Choices& c, int k) { first_of(c.spill, k); }};
+  for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
+    const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
+    const BlockBytes bytes_of_block = bytes_of(graph.blocks[i], request, choices);
+    weights.sizes.push_back(taken(choices.weight_tier[i], bytes_of_block.weight));
+    gradients.sizes.push_back(taken(choices.gradient_tier[i], bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_of_block.optimizer));
+  }
+  const std::vector<UnitValues> of_units = values_of_units(graph);
+  for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
+    spilled.sizes.push_back(is_below(choices.spill[unit]) ? spilled_bytes(of_units[unit], choices, static_cast<int>(unit)) : 0);
+  }
+  std::vector<Items> of_kinds;
+  if (!request.parameter_tier) of_kinds.push_back(std::move(weights));
+  of_kinds.push_back(std::move(gradients));
+  if (!request.optimizer_tier) of_kinds.push_back(std::move(optimizer));
+  if (request.activations == SavedRequest::automatic) of_kinds.push_back(std::move(spilled));
+  return of_kinds;
+}
+
+}  // namespace spillway
