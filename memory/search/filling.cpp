@@ -162,7 +162,8 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
   return fitting_;
 }
 
-std::optional<Choices> Filling::as_in(const Outline& outline, const Choices& others) {
+std::optional<Choices> Filling::as_in(const Outline& outline, const Like& like) {
+  const Choices& others = like.plan->choices;
   Choices choices = start(outline, spare_tier());
   choices.weight_tier = others.weight_tier, choices.optimizer_tier = others.optimizer_tier;
   for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
@@ -171,31 +172,40 @@ std::optional<Choices> Filling::as_in(const Outline& outline, const Choices& oth
   choices.saved = others.saved, choices.boundary = others.boundary, choices.spill = others.spill;
   choices.fetches_rows = others.fetches_rows && may_fetch_rows(graph_of(graphs_, choices), choices);
   limits_ = request_.budgets;
+  filled_ = like.filled;
   if (!accept(choices)) return std::nullopt;
   return fitting_;
 }
 
-Filling::Resting Filling::resting_on(Tier tier, const Choices& choices) const {
+Bytes Filling::state_on(Tier tier, const Choices& choices) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
-  Resting resting;
+  Bytes state = 0;
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     const BlockBytes bytes = bytes_of(graph.blocks[block], request_, choices);
-    if (choices.weight_tier[block] == tier) resting.state += bytes.weight;
-    if (choices.optimizer_tier[block] == tier) resting.state += bytes.optimizer;
-    if (choices.gradient_tier[block] == tier) resting.others += bytes.gradient;
+    if (choices.weight_tier[block] == tier) state += bytes.weight;
+    if (choices.optimizer_tier[block] == tier) state += bytes.optimizer;
+  }
+  return state;
+}
+
+Bytes Filling::others_on(Tier tier, const Choices& choices) const {
+  const UnitGraph& graph = graph_of(graphs_, choices);
+  Bytes others = 0;
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    if (choices.gradient_tier[block] == tier) others += bytes_of(graph.blocks[block], request_, choices).gradient;
   }
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (int unit = 0; unit < std::ssize(of_units); ++unit) {
-    if (spill_tier(choices, unit) == tier) resting.others += spilled_bytes(of_units[unit], choices, unit);
+    if (spill_tier(choices, unit) == tier) others += spilled_bytes(of_units[unit], choices, unit);
   }
-  return resting;
+  return others;
 }
 
 // What the state rests on, and the device beside it, cannot hold it, whatever a plan deals out.
 bool Filling::is_beyond(Tier spare, const Choices& bare) const {
   Bytes room = 0, state = 0;
   for (const Tier tier : tiers_of(request_.chain)) {
-    const Bytes resting = resting_on(tier, bare).state;
+    const Bytes resting = state_on(tier, bare);
     if (resting > 0 || tier == spare || tier == Tier::device) room += limits_[tier];
     state += resting;
   }
@@ -250,7 +260,7 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
   if (spare != Tier::device && in_memory(spare))
     limits_[spare] = static_cast<Bytes>(share_of_whole() * static_cast<double>(request_.budgets[spare]));
   if (limits_[Tier::device] < 0 || (spare != spare_tier() && is_beyond(spare, bare))) return false;
-  if (const Bytes lacking = resting_on(spare, bare).all() - limits_[spare]; lacking > 0)
+  if (const Bytes lacking = state_on(spare, bare) + others_on(spare, bare) - limits_[spare]; lacking > 0)
     relieve(bare, spare, lacking + request_.budgets[spare] / kRoomNotWorthAPlan);
   Dealing dealing{.tier = Tier::device,
                   .bare = bare,
@@ -302,7 +312,7 @@ void Filling::fill_between(Tier tier) {
 
 bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts) {
   Choices trial = dealing.bare;
-  for (std::size_t row = 0; row < dealing.items.size(); ++row) dealing.items[row].raise_first(trial, counts[row]);
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) dealing.items[kind].raise_first(trial, counts[kind]);
   ++dealing.plans;
   const bool fitted = accept(trial);
   (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_[dealing.tier], std::move(counts)};

@@ -31,8 +31,8 @@ class Filling {
   // Nothing where the outline does not fit. With all on the device, or with as much of it as fits.
   std::optional<Choices> in_core(const Outline& outline);
   std::optional<Choices> fill(const Outline& outline, const Filled* alike = nullptr);
-  // What rests on each tier as in other choices, of an alike outline.
-  std::optional<Choices> as_in(const Outline& outline, const Choices& others);
+  // The same rests on each tier as in another plan.
+  std::optional<Choices> as_in(const Outline& outline, const Like& like);
   const Filled& filled() const { return filled_; }  // of the last that fitted
   bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
@@ -54,12 +54,9 @@ class Filling {
   std::vector<Tier> spare_tiers() const;
   Tier spare_tier() const { return spare_tiers().back(); }
   Choices start(const Outline& outline, Tier spare) const;
-  // What there is on a tier, before a plan says it to the byte.
-  struct Resting {
-    Bytes state = 0, others = 0;
-    Bytes all() const { return state + others; }
-  };
-  Resting resting_on(Tier tier, const Choices& choices) const;
+  // What rests on a tier, about: a plan says it to the byte. Others: gradients and what is spilled.
+  Bytes state_on(Tier tier, const Choices& choices) const;
+  Bytes others_on(Tier tier, const Choices& choices) const;
   bool is_beyond(Tier spare, const Choices& bare) const;
   // What the tier lacks room for comes to rest on those between it and the device.
   void relieve(Choices& choices, Tier spare, Bytes lacking) const;

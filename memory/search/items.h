@@ -24,7 +24,7 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
 std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices);
 
 // Kind after kind, as many items as there is room for; what one leaves is the next one's.
-std::vector<int> most_within(const std::vector<Items>& items, Bytes room);
+std::vector<int> most_within(const std::vector<Items>& of_kinds, Bytes room);
 
 // What a block takes of a tier where it rests there.
 struct BlockBytes {

@@ -123,7 +123,7 @@ class Search {
 
   void consider_like(const Like& like) {
     const Outline outline = outlines_.as_asked(like.outline);
-    if (!consider(outline, filling_.as_in(outline, like.plan->choices))) consider(outline, filling_.fill(outline, &like.filled));
+    if (!consider(outline, filling_.as_in(outline, like))) consider(outline, filling_.fill(outline, &like.filled));
   }
 
   // Where everything rests on the device there is nothing to weigh but the time of the update. Whether it does.
