@@ -67,8 +67,10 @@ struct Executor::Impl {
 
   By<Lane, StoreChannel*> channels() {
     By<Lane, StoreChannel*> of;
-    if (readers) of[Lane::nvme_read] = &*readers;
-    if (writers) of[Lane::nvme_write] = &*writers;
+    for (const Lane lane : kAll<Lane>) {
+      std::optional<StoreChannel>& channel = is_upward(lane) ? readers : writers;
+      if (is_drive(lane) && channel) of[lane] = &*channel;
+    }
     return of;
   }
 

@@ -83,18 +83,21 @@ void refuse_what_needs_a_device(const MemoryOptions& memory) {
   if (memory.device == DeviceChoice::cuda)
     refuse_this_version("--device", "cuda",
                         "cpu and cpu-apart, whose kernels are the ones there are; plans for cuda with --profile");
-  if (memory.budget[Tier::host]) {
-    refuse_this_version("--host-memory", exact_size(*memory.budget[Tier::host]),
-                        "--device-memory alone, as the CPU is the device and its memory the host's");
-  }
   constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
-  if (memory.parameter_tier == Tier::host) refuse_this_version("--parameter-tier", "host", tiers);
-  if (memory.optimizer_tier == Tier::host) refuse_this_version("--optimizer-tier", "host", tiers);
-  if (memory.activation_tier == SavedRequest::host)
-    refuse_this_version("--activation-tier", "host",
-                        "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
-  if (memory.update_on == Tier::host)
-    refuse_this_version("--update-on", "host", "auto, device (the CPU, whose memory is the device's)");
+  for (const auto& [name, tier] : Names<Tier>::all) {
+    if (!in_memory(tier) || tier == Tier::device) continue;
+    if (memory.budget[tier]) {
+      refuse_this_version(fmt::format("--{}-memory", name), exact_size(*memory.budget[tier]),
+                          "--device-memory alone, as the CPU is the device and its memory the host's");
+    }
+    if (memory.parameter_tier == tier) refuse_this_version("--parameter-tier", name, tiers);
+    if (memory.optimizer_tier == tier) refuse_this_version("--optimizer-tier", name, tiers);
+    if (name_of(memory.activation_tier) == name)
+      refuse_this_version("--activation-tier", name,
+                          "auto, device, recompute, nvme: the CPU is the device, and its memory the host's");
+    if (memory.update_on == tier)
+      refuse_this_version("--update-on", name, "auto, device (the CPU, whose memory is the device's)");
+  }
 }
 
 void validate(RunOptions& options) {

@@ -54,7 +54,9 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
 // Copies between two mappings of one memory, by a core that computes otherwise.
 void add_copies(MachineProfile& machine) {
   constexpr double of_memory = 0.25;  // where a profile does not say: bytes are read and written, and by one thread of several
-  machine.upload_bytes = machine.download_bytes = machine.copy_bytes > 0 ? machine.copy_bytes : of_memory * machine.memory_bytes;
+  for (const LaneRate& rate : kLaneRates) {
+    if (is_copy(rate.lane)) machine.*rate.bytes = machine.copy_bytes > 0 ? machine.copy_bytes : of_memory * machine.memory_bytes;
+  }
   machine.compute_beside_copy = 1 - 1.0 / std::max(2, machine.threads);
 }
 
