@@ -38,7 +38,7 @@ struct BufferName {
   std::string text() const { return std::string(whose).append(what); }
 };
 
-// A named reservation on a tier. Resident buffers live as long as the run; others live in one program, from the first to the
+// A named reservation on a tier. Resident buffers live as long as the executor; others live in one program, from the first to the
 // last operation that touches them.
 struct Buffer {
   BufferName name;

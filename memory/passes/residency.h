@@ -16,7 +16,7 @@
 //
 //   object                   first use to last use            fetched before it in   saved behind its last change in
 //   weight                   update's first piece, forward    kAlways                kWaitingUpdates
-//   weight, again            backward                         kEveryTurn             -: nothing changes it
+//   weight, again            backward, unless still there     kEveryTurn             -: nothing changes it
 //   a piece of low, m or v   its update                       kWaitingUpdates        kWaitingUpdates
 //   sum, exact form          first backward, gradient_finish  -: it is written       kEveryTurn, as it `lasts`
 //   sum, compact form        the same                         -                      -: nobody wants it later

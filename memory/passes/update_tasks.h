@@ -15,8 +15,8 @@
 namespace spillway {
 
 // A piece of a block's update. It is due in the phase of the unit whose use of the block it goes with. Of a gradient that waited
-// that is its first forward, and it is run behind the tasks of the unit before; in the backward that is its last backward, and it
-// is run behind the tasks of the unit after.
+// that is its first forward, and it is issued behind the tasks of the unit before; in the backward that is its last backward, and
+// it is issued behind the tasks of the unit after.
 struct UpdatePiece {
   int block;
   std::int64_t begin, end;

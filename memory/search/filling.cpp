@@ -201,23 +201,30 @@ Bytes Filling::others_on(Tier tier, const Choices& choices) const {
   return others;
 }
 
-// What the state rests on, and the device beside it, cannot hold it, whatever a plan deals out.
+// The tiers from the device to the spare one, and those that some of the state is forced to, cannot hold it, whatever a plan
+// deals out.
 bool Filling::is_beyond(Tier spare, const Choices& bare) const {
   Bytes room = 0, state = 0;
   for (const Tier tier : tiers_of(request_.chain)) {
     const Bytes resting = state_on(tier, bare);
-    if (resting > 0 || tier == spare || tier == Tier::device) room += limits_[tier];
+    if (resting > 0 || depth_of(request_.chain, tier) <= depth_of(request_.chain, spare)) room += limits_[tier];
     state += resting;
   }
   return state > room;
 }
 
+// Each takes what it has room for, the last of them what is left: what that is too much for it, the device may take.
 void Filling::relieve(Choices& choices, Tier spare, Bytes lacking) const {
-  for (int depth = depth_of(request_.chain, spare) - 1; depth > 0; --depth) {
+  const int last = depth_of(request_.chain, spare) - 1;
+  for (int depth = 1; depth <= last; ++depth) {
     const Tier tier = tiers_of(request_.chain)[static_cast<std::size_t>(depth)];
+    Bytes taken = depth == last ? lacking : std::min(lacking, limits_[tier] - state_on(tier, choices) - others_on(tier, choices));
     for (const Items& items : items_of(tier, graph_of(graphs_, choices), request_, choices)) {
       int count = 0;
-      while (lacking > 0 && count < std::ssize(items.sizes)) lacking -= items.sizes[count++];
+      while (taken > 0 && count < std::ssize(items.sizes)) {
+        taken -= items.sizes[count];
+        lacking -= items.sizes[count++];
+      }
       items.raise_first(choices, count);
     }
   }

@@ -12,7 +12,7 @@ namespace spillway {
 
 using Budgets = By<Tier, Bytes>;  // 0: there is no such tier, of NVMe no directory
 
-// The first tier from the device on that has less than a plan takes of it; nothing: it fits.
+// The first of the tiers, as they are listed, that has less than a plan takes of it; nothing: it fits.
 inline std::optional<Tier> short_tier(const By<Tier, Bytes>& peak, const Budgets& budgets) {
   for (const Tier tier : kAll<Tier>) {
     if (peak[tier] > budgets[tier]) return tier;
