@@ -162,10 +162,9 @@ class Report(CommandTest):
             self.assertEqual(outcome.code, 0, str(outcome))
             said = [line for line in outcome.out.splitlines() if line.startswith("note: steps take ")]
             self.assertEqual(len(said), notes, str(outcome))
-            # Compute, but where something else had the processor during an update.
             for line in said:
-                self.assertRegex(line, r"longer than the planned .*: most of it on (compute|update) \(.* busy, planned "
-                                       r".*\); operations \d+ [a-z_]+ .* \(.*, planned .*\)")
+                self.assertRegex(line, r"longer than the planned .*: most of it on compute \(.* busy, planned .*\); "
+                                       r"operations \d+ (forward|backward) .* \(.*, planned .*\)")
         self.check_refusal(run("train", *arguments(golden.flags(drift_threshold="-1"))), 2, "--drift-threshold")
 
     def test_refusals(self):

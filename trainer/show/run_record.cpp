@@ -63,6 +63,9 @@ void read_turns(RunRecord& run, const JsonPlace& ops, int group) {
       for (Wait& wait : operation.waits) wait.op += first;
       const double most = kLongest_s / unit_s;
       begin += begins.at(index).at(id).number(-most, most);
+      if (begin < -most || begin > most)
+        begins.at(index).at(id).refuse(
+            fmt::format("brings the beginning to {} s, allowed: within {} s", begin * unit_s, kLongest_s));
       operation.planned = {begin * unit_s, (begin + durations.at(index).at(id).number(0, most)) * unit_s};
       run.operations.push_back(std::move(operation));
     }
