@@ -156,16 +156,22 @@ class Report(CommandTest):
                    "attention_fp32_flops": 1e16, "memory_bytes": 1e14}
         fast = self.fresh("profile")
         fast.write_text(json.dumps(profile))
-        golden = Golden("qwen3", self.directory)
+        # Steps so long that an update which waits for its processor, on a machine that does other work, is no match.
+        data = self.fresh("data").with_suffix(".jsonl")
+        with open(data, "w") as out:
+            for row in range(12 * 16):
+                out.write(json.dumps({"input_ids": [(31 * row + 7 * t) % 256 for t in range(129)]}) + "\n")
+        flags = Golden("qwen3", self.directory).flags(profile=fast, data=data, seq_length=128, micro_batch_size=16,
+                                                      global_batch_size=16, train_iters=12)
         for threshold, notes in (("0.25", 1), ("1e9", 0), ("0", 0)):
-            outcome = run("train", *arguments(golden.flags(profile=fast, train_iters=12, drift_threshold=threshold)))
+            outcome = run("train", *arguments({**flags, "drift_threshold": threshold}))
             self.assertEqual(outcome.code, 0, str(outcome))
             said = [line for line in outcome.out.splitlines() if line.startswith("note: steps take ")]
             self.assertEqual(len(said), notes, str(outcome))
             for line in said:
                 self.assertRegex(line, r"longer than the planned .*: most of it on compute \(.* busy, planned .*\); "
                                        r"operations \d+ (forward|backward) .* \(.*, planned .*\)")
-        self.check_refusal(run("train", *arguments(golden.flags(drift_threshold="-1"))), 2, "--drift-threshold")
+        self.check_refusal(run("train", *arguments({**flags, "drift_threshold": "-1"})), 2, "--drift-threshold")
 
     def test_refusals(self):
         cases = [("plan.json", ["predicted", "step_s"], -1, "predicted.step_s"),
