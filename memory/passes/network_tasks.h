@@ -18,6 +18,8 @@ class NetworkTasks {
   // Where weights are sharded, those of a unit are gathered beside the unit before it, if anything is read ahead. A block whose
   // last use is no farther back is still there. `direction`: 1 forward, -1 backward.
   void gather_ahead(int unit, int direction);
+  // How many units ahead that is: 0, too, where weights are whole.
+  int units_ahead() const { return sharding().shards_weights() && to_.choices.ahead > 0 ? 1 : 0; }
   // Where the optimizer's state is sharded and weights are whole, each rank has updated its part of them.
   void gather_updated(int block, TurnSet when, int phase);
   void reduce_gradient(int block);
@@ -27,7 +29,6 @@ class NetworkTasks {
  private:
   const Sharding& sharding() const { return to_.choices.sharding; }
   void gather_for(int block, int unit, int phase);
-  int units_ahead() const { return to_.choices.ahead > 0 ? 1 : 0; }
 
   TaskWriter& to_;
   struct Gathered {

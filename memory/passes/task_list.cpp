@@ -173,7 +173,7 @@ class Builder {
 
   void forward(int index) {
     ++to_.phase;
-    updates_.issue_due();
+    updates_.issue_due(to_.phase + network_.units_ahead());  // what goes to others is what the update leaves
     const Unit& unit = unit_of(index);
     if (unit.role == ForwardRole::merged_into_backward) return;
     network_.gather_ahead(index, 1);

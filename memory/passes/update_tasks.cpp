@@ -41,9 +41,9 @@ void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int due_by) {
   }
 }
 
-void UpdateTasks::issue_due() {
-  issue(due_, due_.size(), to_.phase);
-  issue(lookups_, lookups_.size(), to_.phase);
+void UpdateTasks::issue_due(int due_by) {
+  issue(due_, due_.size(), due_by);
+  issue(lookups_, lookups_.size(), due_by);
 }
 
 void UpdateTasks::issue_all_but_lookups() { issue(due_, due_.size(), kAnyPhase); }

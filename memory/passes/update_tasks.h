@@ -37,8 +37,8 @@ class UpdateTasks {
   // All pieces of a block's update. queue_lookup: of one that is only looked up, whose rows do not wait for it.
   void queue(int block, TurnSet when, int due) { queue_in(due_, block, when, due); }
   void queue_lookup(int block, TurnSet when, int due) { queue_in(lookups_, block, when, due); }
-  // What is due by now.
-  void issue_due();
+  // What is due by a phase.
+  void issue_due(int due_by);
   void issue_all_but_lookups();
   // All lookups, and so much of the rest that no block that is looked up is left.
   void issue_looked_up();

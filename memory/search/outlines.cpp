@@ -187,7 +187,6 @@ std::int64_t Outlines::least_chunk() const {
 int Outlines::slots() const {
   if (request_.durability == Durability::checkpoint) return 1;
   if (request_.durability == Durability::step) return 2;
-  // Two where the directories have room for all state twice and for what is spilled beside it.
   Bytes state = 0;
   for (const ParameterBlock& block : graphs_.tiled->blocks) {
     state += bytes_at_rest(request_.sharding, block, request_.form);

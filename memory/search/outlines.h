@@ -47,6 +47,8 @@ class Outlines {
   std::int64_t chunk(Tier tier) const;
   // Of the device, what reading ahead takes at most.
   Bytes farthest_ahead() const;
+  // Of state on NVMe, where nothing else is asked: two where there seems to be room for all of it twice.
+  int slots() const;
 
  private:
   bool has_disk() const { return request_.budgets[Tier::nvme] > 0; }
@@ -67,7 +69,6 @@ class Outlines {
   bool has_room_for_lookups() const;
   std::int64_t least_chunk() const;
   Bytes first_ahead() const;
-  int slots() const;
 
   const GraphCandidates& graphs_;
   const MachineProfile& machine_;

@@ -291,7 +291,8 @@ class Search {
     if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
     if (farther(outline.ahead) > farthest || !is_better(&Outline::ahead, farther(outline.ahead)))
       is_better(&Outline::ahead, nearer(outline.ahead));
-    if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk)) is_better(&Outline::update_chunk, outline.update_chunk / 2);
+    if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
+      is_better(&Outline::update_chunk, half_of(outline.update_chunk));
     if (outlines_.may_defer(outline.update)) {
       for (int share = kDeferredAtFirst; share > 0; share /= 2) {
         while (outline.deferred + share <= Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + share)) {
@@ -308,9 +309,10 @@ class Search {
   // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.
   Outline reading_farther(Outline outline) const {
     outline.ahead = farther(outline.ahead);
-    outline.update_chunk = std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)) / 2;
+    outline.update_chunk = half_of(std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)));
     return outline;
   }
+  static std::int64_t half_of(std::int64_t chunk) { return std::max(chunk / 2, kBlockElements); }
 
   static Bytes farther(Bytes ahead) { return ahead + ahead / 4; }
   static Bytes nearer(Bytes ahead) { return ahead - ahead / 4; }
@@ -442,7 +444,15 @@ class Search {
 
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
                       const PairRunner& run_pair) {
-  return Search(graphs, machine, request, run_pair).run();
+  PlanOutcome outcome = Search(graphs, machine, request, run_pair).run();
+  const bool fits = outcome.prediction.step_s > 0, holds_twice = Outlines(graphs, machine, request).slots() == 2;
+  if (fits || request.durability != Durability::automatic || !holds_twice) return outcome;
+  // That there is room for all state twice was an estimate, which knows nothing of sums that outlast a turn.
+  PlanRequest once = request;
+  once.durability = Durability::checkpoint;
+  PlanOutcome smaller = Search(graphs, machine, once, run_pair).run();
+  smaller.plans_built += outcome.plans_built;
+  return smaller.refusal.empty() ? smaller : outcome;
 }
 
 }  // namespace spillway

@@ -139,6 +139,23 @@ TEST(Planner, SpeculatesWhereClippingIsRare) {
   EXPECT_NE(in_place.plan->choices.update, UpdateTime::in_backward);
 }
 
+// Sums that outlast a turn rest beside the state, and may leave no room to have it twice.
+TEST(Planner, HasStateTwiceOnlyWhereAllFits) {
+  const UnitGraph tiled = toy_graph({.layers = 64}), fused = toy_graph({.layers = 64, .fused = true});
+  PlanRequest request{.budgets = {{Tier::device, 3 * kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 4, .form = StateForm::compact};
+  request.group = 1;
+  request.goal = Goal::any;
+  request.durability = Durability::step;
+  while (const auto plan = make_plan({&tiled, &fused}, machine(), request).plan)
+    request.budgets[Tier::nvme] = plan->peak[Tier::nvme] - kMiB;
+  EXPECT_GT(request.budgets[Tier::nvme], 18 * tiled.parameters);  // the state twice, and the gradients that wait
+  request.durability = Durability::automatic;
+  const PlanOutcome once = make_plan({&tiled, &fused}, machine(), request);
+  ASSERT_TRUE(once.plan) << once.needed << " on " << name_of(once.short_tier);
+  EXPECT_EQ(once.plan->choices.slots, 1);
+  EXPECT_LE(once.plan->peak[Tier::nvme], request.budgets[Tier::nvme]);
+}
+
 TEST(Planner, WhatItSaysIsNeededFits) {
   const Graphs graphs;
   PlanRequest request{.budgets = {{Tier::device, kMiB / 2}, {Tier::nvme, kGiB}}, .micro_batches = 2};

@@ -104,6 +104,26 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
   }
 }
 
+TEST(Sharding, GathersWhatUpdatesLeave) {
+  const UnitGraph graph = toy_graph({.layers = 5});
+  for (const Bytes ahead : {0 * kKiB, 512 * kKiB}) {
+    Choices choices = toy_choices(graph, Tier::nvme);
+    choices.sharding = {.ranks = 4, .group = 4, .stage = 3};
+    choices.update = UpdateTime::in_next_forward;
+    choices.ahead = ahead;
+    const Plan plan = compiled(graph, choices);
+    std::vector<int> gathered(graph.blocks.size());
+    int updates = 0;
+    for (const Op& op : plan.step.ops) {  // in the order of their lanes
+      if (op.kind == OpKind::gather && op.block >= 0) ++gathered[static_cast<std::size_t>(op.block)];
+      if (!updates_block(op)) continue;
+      EXPECT_EQ(gathered[static_cast<std::size_t>(op.block)], 0) << ahead << " " << graph.blocks[op.block].name;
+      ++updates;
+    }
+    EXPECT_GE(updates, static_cast<int>(graph.blocks.size()));
+  }
+}
+
 TEST(Sharding, LetsTheSearchFitWhatOneRankCannot) {
   const UnitGraph tiled = toy_graph({.layers = 12}), fused = toy_graph({.layers = 12, .fused = true});
   MachineProfile machine;

@@ -49,6 +49,7 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
     throw InputError(fmt::format("--ranks: found {} on {} with {}, allowed: at most one a device", options.parallel.ranks,
                                  shown_name(machine.name), counted(std::max(machine.devices, 1), "device")));
   }
+  if (options.parallel.ranks > 1) needs(machine.network_bytes, name_of_rate(&MachineProfile::network_bytes));
 }
 
 // Copies between two mappings of one memory, by a core that computes otherwise.
