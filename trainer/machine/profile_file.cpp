@@ -38,8 +38,8 @@ bool is_key(const std::string& key) {
 }
 
 double rate_from(const JsonPlace& place, const MachineRate& rate) {
-  const double value = place.number(0, std::numeric_limits<double>::max());
-  if (value == 0 && rate.may_be_zero()) return 0;
+  constexpr double any = std::numeric_limits<double>::max();
+  if (rate.may_be_zero() && place.number(-any, any) == 0) return 0;
   return place.number(rate.least, rate.most);
 }
 
