@@ -22,8 +22,8 @@ Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::ui
       extents_(extents),
       memory_(memory),
       beside_nvme_(memory.beside_nvme()),
-      log_(store, options.identity, {&beside_nvme_, 1}),
-      staging_(longest_extent(options.layout), "extent to check") {
+      staging_(longest_extent(options.layout), "extent to check"),
+      log_(store, options.identity, {&beside_nvme_, 1}) {
   record_ = {.store_id = options.identity.store_id,
              .sequence = options.from ? options.from->sequence : 0,
              .seed = seed,
@@ -78,14 +78,13 @@ void Committer::end() {
   changed_.notify_all();
 }
 
-bool Committer::is_acknowledged(std::int64_t step) {
+bool Committer::wait_for_acknowledgement(std::int64_t step) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return is_over_ || acknowledged_ >= step; });
   return acknowledged_ >= step;
 }
 
 void Committer::commit(const Generation& state) {
-  if (!is_acknowledged(state.step)) return;
   const std::uint64_t sequence = record_.sequence + 1;
   copy_state(static_cast<int>(sequence % 2));
   auto hash = record_.hashes.begin();

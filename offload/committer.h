@@ -35,7 +35,9 @@ class Committer {
 
   // Takes up what options.from says: hashes, and from the store what rests in memory.
   Generation resume();
-  // Returns when the state is durable; waits until its step is acknowledged, or drops it at the end.
+  // Whether it is acknowledged; false at the end, when it will not be.
+  bool wait_for_acknowledgement(std::int64_t step);
+  // Of a step that is acknowledged. Returns when the state is durable.
   void commit(const Generation& state);
   // From another thread: the caller has come back after it was given this step, and so has made use of all up to it; they may
   // become durable.
@@ -43,7 +45,6 @@ class Committer {
   void end();  // nothing more will be acknowledged
 
  private:
-  bool is_acknowledged(std::int64_t step);
   // Of what rests in memory. What is not beside NVMe goes by way of `staging_`, an extent at a time.
   void copy_state(int copy);
   Bytes at_a_time(int array) const;
@@ -58,8 +59,8 @@ class Committer {
   StateExtents& extents_;
   TierMemory& memory_;
   const std::span<std::byte> beside_nvme_;
+  Arena staging_;        // an extent; before the log, which waits at its end for what is still under way to it
   CommitLog log_;
-  Arena staging_;        // an extent
   CommitRecord record_;  // the last one, or the next while it is made
 
   std::mutex mutex_;

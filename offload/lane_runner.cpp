@@ -152,7 +152,10 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
 
 std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
   if (op.op->kind == OpKind::commit) {
-    if (run.commit) around_.committer->commit(*run.commit);
+    if (!run.commit) return {};
+    // What comes behind it writes over the state that is durable until then: without it, none of that may begin.
+    if (!around_.committer->wait_for_acknowledgement(run.commit->step)) throw IoError("the run ended before a step was taken up");
+    if (!skipped(run, turn, op)) around_.committer->commit(*run.commit);  // once more: what was found bad meanwhile is not kept
     return {};
   }
   if (op.op->kind == OpKind::move) {
