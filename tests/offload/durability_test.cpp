@@ -335,6 +335,27 @@ TEST_F(Durability, a_state_that_is_held_stays_while_steps_go_on) {
   }
 }
 
+// An end between two steps that overlap: the one under way writes over what is durable only if what comes before it is, too.
+TEST_F(Durability, an_end_beside_a_step_under_way_leaves_what_is_durable) {
+  int overlapped = 0;
+  for (const Case& of : cases()) {
+    if (of.clip && of.update == UpdateTime::in_backward) continue;  // steps do not overlap
+    SCOPED_TRACE(of.name);
+    const Plan plan = plan_for(of);
+    Begun run(*this, of, plan, 1, DirectIo::automatic);
+    run.small.submit(1);
+    for (std::int64_t step = 2; step <= kSteps; ++step) {
+      run.small.submit(step);
+      run.small.executor().wait();
+      ++overlapped;
+    }
+    run.small.end();
+    CommitLog log(run.store, run.durability.identity);
+    digest_of_record(run.store, run.durability.identity, log.newest().value().step);
+  }
+  EXPECT_GT(overlapped, 10);
+}
+
 // Whichever operation reads it, and whoever checks what that read: the lane, or the update that is the first to take it.
 TEST_F(Durability, a_flipped_bit_is_named_and_the_step_before_stays) {
   std::mt19937_64 random(5);

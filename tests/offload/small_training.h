@@ -130,6 +130,7 @@ class SmallTraining {
   const UnitGraph& graph() const { return model_.of(plan_).graph; }
   const SmallData& data() const { return data_; }
   Executor& executor() { return *executor_; }
+  void end() { executor_.reset(); }
   const Store& store() const { return *store_; }
 
   // The weights of the model's directory, times `scale`; fresh moments.
