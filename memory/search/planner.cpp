@@ -445,8 +445,8 @@ class Search {
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
                       const PairRunner& run_pair) {
   PlanOutcome outcome = Search(graphs, machine, request, run_pair).run();
-  const bool fits = outcome.prediction.step_s > 0, holds_twice = Outlines(graphs, machine, request).slots() == 2;
-  if (fits || request.durability != Durability::automatic || !holds_twice) return outcome;
+  const bool fits = outcome.prediction.step_s > 0;
+  if (fits || request.durability != Durability::automatic || Outlines(graphs, machine, request).slots() == 1) return outcome;
   // That there is room for all state twice was an estimate, which knows nothing of sums that outlast a turn.
   PlanRequest once = request;
   once.durability = Durability::checkpoint;
