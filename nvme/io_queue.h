@@ -71,8 +71,8 @@ struct IoQueueOptions {
 };
 
 // `automatic` takes io_uring, or threads where the system refuses it, and says so by the log sink. Where io_uring is asked for by
-// name and refused: IoError. Memory that cannot be registered (the limit on locked memory) only costs some CPU time: nothing is
-// said.
+// name and refused, or the system starts fewer threads than `depth`: IoError. Memory that cannot be registered (the limit on
+// locked memory) only costs some CPU time: nothing is said.
 std::unique_ptr<IoQueue> make_io_queue(const IoQueueOptions& options);
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -91,19 +92,27 @@ class ThreadQueue final : public IoQueue {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     threads_.reserve(static_cast<std::size_t>(depth_));
-    for (int i = 0; i < depth_; ++i) threads_.emplace_back(serve, shared_);
+    int refused = 0;
+    try {
+      for (int i = 0; i < depth_; ++i) threads_.emplace_back(serve, shared_);
+    } catch (const std::system_error& error) {
+      refused = error.code().value();
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (refused != 0) {
+      stop();
+      for (std::thread& thread : threads_) thread.join();
+      throw IoError(fmt::format("thread {} of the {} that NVMe requests need could not be started: {}", threads_.size() + 1,
+                                depth_, std::generic_category().message(refused)),
+                    "Allow the process more threads (ulimit -u) and address space (ulimit -v).");
+    }
   }
 
   ~ThreadQueue() override {
     const auto deadline = std::chrono::steady_clock::now() + kPatienceAtEnd;
     IoCompletion completion;
     while (in_flight_ > 0 && std::chrono::steady_clock::now() < deadline) wait({&completion, 1}, std::chrono::milliseconds(100));
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->stop = true;
-    }
-    shared_->work.notify_all();
+    stop();
     if (in_flight_ > 0 && log_) log_(fmt::format("{} NVMe requests still hang at the end of their queue", in_flight_));
     for (std::thread& thread : threads_) in_flight_ > 0 ? thread.detach() : thread.join();
   }
@@ -135,6 +144,14 @@ class ThreadQueue final : public IoQueue {
   IoQueueKind kind() const noexcept override { return IoQueueKind::threads; }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->stop = true;
+    }
+    shared_->work.notify_all();
+  }
+
   int depth_;
   LogSink log_;
   std::shared_ptr<Shared> shared_;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -113,6 +114,25 @@ TEST_F(StoreRefusals, locked_memory_refused_costs_nothing_but_time) {
     const Buffer memory(store.bytes());
     const std::span<std::byte> arena = memory.span();
     return round_trip(store, IoQueueKind::io_uring, {&arena, 1}) && messages_.empty();
+  });
+}
+
+TEST_F(StoreRefusals, threads_refused_end_the_channel_and_not_the_process) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give up its rights";
+  StoreOptions given = options(1, kMiB);
+  given.queue = IoQueueKind::threads;
+  std::filesystem::permissions(root_, std::filesystem::perms::all);
+  std::filesystem::permissions(given.directories[0].path, std::filesystem::perms::all);
+  in_child([&] {
+    const rlimit few{.rlim_cur = 4, .rlim_max = 4};  // of this user, who has none but this
+    if (setrlimit(RLIMIT_NPROC, &few) != 0 || setresuid(65534, 65534, 65534) != 0) return false;
+    Store store(given);
+    const std::string message = message_of<IoError>([&] { store.open_channel({.registered = {}}); });
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    messages_.push_back(message);
+    return message.find("that NVMe requests need could not be started: Resource temporarily unavailable") != std::string::npos &&
+           sigismember(&blocked, SIGINT) == 0;
   });
 }
 

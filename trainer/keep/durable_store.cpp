@@ -41,10 +41,12 @@ struct Extent {
 };
 
 // Array by array, in the record's order.
-void for_each_extent(CommitLog& log, const CommitRecord& record, const std::function<void(const Extent& extent)>& visit) {
+void for_each_extent(Store& store, const StoreIdentity& identity, const CommitRecord& record,
+                     const std::function<void(const Extent& extent)>& visit) {
   Bytes longest = kExtentAlignment;
   for (const DurableArray& array : record.arrays) longest = std::max(longest, array.extent_bytes);
   const Arena staging(longest, "an extent of the store");
+  CommitLog log(store, identity);  // after the memory: a read that hangs when another fails ends with the log
   auto hash = record.hashes.begin();
   for (const DurableArray& array : record.arrays) {
     for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes) {
@@ -237,14 +239,13 @@ StateSums save_durable_state(const DurableState& state, const std::string& file)
 
 StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file,
                              const std::function<void()>& between) {
-  CommitLog log(store, identity);
-  const CommitRecord record = log.newest().value();
+  const CommitRecord record = CommitLog(store, identity).newest().value();
   if (record.form > static_cast<std::uint32_t>(StateForm::fp32))
     throw IoError(fmt::format("the store's state is of an unknown form {}", record.form));
   std::vector<TensorToWrite> tensors;
   for (const DurableArray& array : record.arrays) tensors.push_back(tensor_of(array, static_cast<StateForm>(record.form)));
   SummedWriter writer(file, tensors);
-  for_each_extent(log, record, [&](const Extent& extent) {
+  for_each_extent(store, identity, record, [&](const Extent& extent) {
     if (extent_hash(extent.content) != extent.hash)
       throw IoError(damage_of(store, extent), "Go on from a checkpoint of the run: remove its store.json.");
     writer.append(extent.array.name, extent.content);
@@ -259,8 +260,7 @@ ScrubResult scrub(const DurableState& state, const std::function<void(const std:
   ScrubResult result;
   result.step = state.record.step;
   Store store(options_of(state.link, state.identity));
-  CommitLog log(store, state.identity);
-  for_each_extent(log, state.record, [&](const Extent& extent) {
+  for_each_extent(store, state.identity, state.record, [&](const Extent& extent) {
     ++result.extents;
     result.bytes += std::ssize(extent.content);
     if (extent_hash(extent.content) == extent.hash) return;
