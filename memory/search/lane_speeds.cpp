@@ -7,6 +7,9 @@
 
 namespace spillway {
 
+static_assert(std::ranges::all_of(kLinks, [](const Link& link) { return rate_of(link.up) && rate_of(link.down); }),
+              "a lane of a link has no row in kLaneRates (machine.h)");
+
 double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const Work& work) {
   const bool single = graph.dtype == DType::float32;
   double seconds = 0;

@@ -22,6 +22,15 @@
 namespace spillway {
 namespace {
 
+constexpr bool is_in_files(double MachineProfile::*rate) {
+  return rate == nullptr || std::ranges::find(kMachineRates, rate, &MachineRate::rate) != std::end(kMachineRates);
+}
+constexpr bool are_in_files(const LaneRate& rate) {
+  return is_in_files(rate.bytes) && is_in_files(rate.mixed_bytes) && is_in_files(rate.small_requests) &&
+         is_in_files(rate.update_beside) && is_in_files(rate.beside_update) && is_in_files(rate.beside_compute);
+}
+static_assert(std::ranges::all_of(kLaneRates, are_in_files), "a rate of a lane has no row in kMachineRates (rate_table.h)");
+
 // Raised when figures are measured in another way: what was kept is then measured again.
 constexpr int kMeasuredBy = 16;
 
