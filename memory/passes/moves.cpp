@@ -7,6 +7,7 @@
 
 #include "memory/error.h"
 #include "memory/passes/grouped.h"
+#include "memory/passes/sort_stably.h"
 
 namespace spillway {
 namespace {
@@ -209,7 +210,7 @@ class Issue {
 
   // In the order in which they are wanted; what comes from farther away first.
   void issue_fetches(int task, std::span<int> fetches) {
-    std::stable_sort(fetches.begin(), fetches.end(), [&](int a, int b) {
+    sort_stably(fetches.begin(), fetches.end(), [&](int a, int b) {
       const Residency &p = at(a), &q = at(b);
       if (links_to_home(a) != links_to_home(b)) return links_to_home(a) < links_to_home(b);
       return p.first.task < q.first.task;
@@ -218,7 +219,7 @@ class Issue {
   }
 
   void issue_saves(int task, std::span<int> saves) {
-    std::stable_sort(saves.begin(), saves.end(), [&](int a, int b) { return links_to_home(a) > links_to_home(b); });
+    sort_stably(saves.begin(), saves.end(), [&](int a, int b) { return links_to_home(a) > links_to_home(b); });
     issue_moves(saves, false, {task, Moment::Side::after});
     for (const int residency : saves) {
       if (next_of(at(residency)) == object_of(residency).home)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "memory/passes/sort_stably.h"
 
 namespace spillway {
 namespace {
@@ -72,11 +73,20 @@ class Uses {
     }
     by_end_ = sorted(touched, program.ops.size(), [&](int i) { return program.buffers[i].last_op; });
     // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it; of those that
-    // also end together the largest, as the others find room more easily.
-    std::ranges::stable_sort(touched, std::ranges::greater(), [&](int i) { return program.buffers[i].bytes; });
+    // also end together, which are few, the largest, as the others find room more easily.
     const int last = static_cast<int>(program.ops.size()) - 1;
     by_begin_ = sorted(touched, program.ops.size(), [&](int i) { return last - program.buffers[i].last_op; });
     by_begin_ = sorted(by_begin_, program.ops.size(), [&](int i) { return program.buffers[i].first_op; });
+    const auto lives_otherwise = [&](int a, int b) {
+      const Buffer &x = program.buffers[a], &y = program.buffers[b];
+      return x.first_op != y.first_op || x.last_op != y.last_op;
+    };
+    const auto is_larger = [&](int a, int b) { return program.buffers[a].bytes > program.buffers[b].bytes; };
+    for (auto begin = by_begin_.begin(); begin != by_begin_.end();) {
+      const auto end = std::find_if(begin, by_begin_.end(), [&](int other) { return lives_otherwise(*begin, other); });
+      sort_stably(begin, end, is_larger);
+      begin = end;
+    }
   }
   const std::vector<int>& by_begin() const { return by_begin_; }
   const std::vector<int>& by_end() const { return by_end_; }

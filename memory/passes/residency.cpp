@@ -6,6 +6,7 @@
 #include "memory/error.h"
 #include "memory/passes/grouped.h"
 #include "memory/passes/reach.h"
+#include "memory/passes/sort_stably.h"
 
 namespace spillway {
 namespace {
@@ -48,8 +49,8 @@ class Finder {
       }
     }
     if (tiers_used_ > 1)
-      std::stable_sort(found_.begin() + static_cast<std::ptrdiff_t>(first), found_.end(),
-                       [](const Residency& a, const Residency& b) { return a.last < b.last; });
+      sort_stably(found_.begin() + static_cast<std::ptrdiff_t>(first), found_.end(),
+                  [](const Residency& a, const Residency& b) { return a.last < b.last; });
   }
 
  private:
@@ -186,7 +187,7 @@ class Finder {
       if (fetched != 0) uses.push_back({{residency.fetch_at, before}, Access::read, fetched, fetched});
       if (saved != 0) uses.push_back({{residency.last_change, after}, Access::write, saved, 0});
     }
-    std::ranges::stable_sort(uses, {}, &Use::when);
+    sort_stably(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.when < b.when; });
     ++tiers_used_;
   }
 

@@ -17,6 +17,7 @@ struct Round {
   TurnSet turn = kEveryTurn;
   bool begins_step = true;
   int shown = -1;  // where its spans go among those that are wanted; -1: nowhere
+  int completed = 0;
   double end_s = 0;
 };
 
@@ -50,12 +51,13 @@ class Lanes {
     }
   }
 
-  void run() {
+  // To the end of a round; what comes after it has begun beside it.
+  void run_through(int last) {
     do {
       for (State& lane : lanes_) start(lane);
-    } while (advance());
+    } while (round(last).completed < count_ && advance());
     for (const Lane lane : kAll<Lane>)
-      SPILLWAY_CHECK(is_through(lanes_[lane]), "the plan's waits form a circle at lane {}", name_of(lane));
+      SPILLWAY_CHECK(is_through(lanes_[lane], last), "the plan's waits form a circle at lane {}", name_of(lane));
   }
 
   double end_s(int round) const { return rounds_[static_cast<std::size_t>(round)].end_s; }
@@ -72,6 +74,7 @@ class Lanes {
     std::size_t next = 0;  // among the operations, in this round
     int round = 0;
     int waits_over = 0;    // of the next
+    int awaited = -1;      // that the next was found to wait for; -1: nobody has looked
     int room = 1;
     std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
     int count = 0;
@@ -79,7 +82,7 @@ class Lanes {
     int served = 0;       // of those under way, the oldest, whose requests are in flight
     double shared_s = 0;  // work of these, but for those at their end
   };
-  bool is_through(const State& lane) const { return lane.operations.empty() || lane.round == std::ssize(rounds_); }
+  bool is_through(const State& lane, int last) const { return lane.operations.empty() || lane.round > last; }
   Round& round(int index) { return rounds_[static_cast<std::size_t>(index)]; }
   Span& span(int shown, int id) { return spans_[static_cast<std::size_t>(shown * count_ + id)]; }
 
@@ -90,13 +93,17 @@ class Lanes {
     for (; lane.waits_over < count; ++lane.waits_over) {
       const Wait& wait = waits_[first_wait_[id] + lane.waits_over];
       const int round = lane.round + wait.turn;
-      if (round >= 0 && !done_[round * count_ + wait.op]) return false;
+      if (round < 0 || done_[round * count_ + wait.op]) continue;
+      lane.awaited = round * count_ + wait.op;
+      return false;
     }
     return true;
   }
 
   void start(State& lane) {
-    while (lane.count < lane.room && !is_through(lane)) {
+    if (lane.awaited >= 0 && !done_[lane.awaited]) return;
+    lane.awaited = -1;
+    while (lane.count < lane.room && !is_through(lane, static_cast<int>(rounds_.size()) - 1)) {
       const int id = lane.operations[lane.next];
       if (!ready(lane, id)) return;
       const Round& of = round(lane.round);
@@ -163,6 +170,7 @@ class Lanes {
       const auto [id, index, work_s, left] = lane.under_way[completed];
       Round& of = round(index);
       of.end_s = now_s_;  // time only goes on
+      ++of.completed;
       if (of.shown >= 0) span(of.shown, id).end_s = now_s_;
       done_[index * count_ + id] = 1;
       ++completed_;
@@ -215,7 +223,7 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   }
   // A step that may be taken back is over before the next begins.
   Lanes lanes(program, machine, work, std::move(script), speculates(plan.choices) ? Steps::apart : Steps::overlap);
-  lanes.run();
+  lanes.run_through((kShown + 1) * rounds - 1);
   // Two steps, because a step may end early at the expense of the next.
   const auto end_s = [&](int step, int round) { return lanes.end_s(step * rounds + round); };
   prediction.step_s = (end_s(kShown, rounds - 1) - end_s(kShown - 2, rounds - 1)) / 2;

@@ -1,0 +1,13 @@
+// Stable sorting of many short lists, most of which are in order: std::stable_sort allocates for each.
+#pragma once
+
+#include <algorithm>
+
+namespace spillway {
+
+template <typename Iterator, typename Less>
+void sort_stably(Iterator begin, Iterator end, const Less& less) {
+  if (!std::is_sorted(begin, end, less)) std::stable_sort(begin, end, less);
+}
+
+}  // namespace spillway
