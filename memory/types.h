@@ -25,7 +25,7 @@ struct Names<DType> {
   static constexpr Named<DType> all[] = {{"bf16", DType::bfloat16}, {"fp32", DType::float32}, {"fp16", DType::float16}};
 };
 
-// Where bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused (design: the CPU as a device).
+// Where bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused; cpu-apart and GPUs have all.
 enum class Tier : std::uint8_t { device, host, nvme };
 template <>
 struct Names<Tier> {
