@@ -22,9 +22,8 @@
 namespace spillway {
 namespace {
 
-constexpr bool is_in_files(double MachineProfile::*rate) {
-  return rate == nullptr || std::ranges::find(kMachineRates, rate, &MachineRate::rate) != std::end(kMachineRates);
-}
+constexpr bool is_in_files(double MachineProfile::*rate) { return rate == nullptr || row_of(rate) != nullptr; }
+// But for what compute loses: beside copies the number of threads says it (add_copies), and no file does.
 constexpr bool are_in_files(const LaneRate& rate) {
   return is_in_files(rate.bytes) && is_in_files(rate.mixed_bytes) && is_in_files(rate.small_requests) &&
          is_in_files(rate.update_beside) && is_in_files(rate.beside_update) && is_in_files(rate.beside_compute);

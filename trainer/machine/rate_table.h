@@ -93,8 +93,10 @@ constexpr const MachineRate* rate_named(std::string_view name) {
   const MachineRate* found = std::ranges::find(kMachineRates, name, &MachineRate::name);
   return found == std::end(kMachineRates) ? nullptr : found;
 }
-constexpr std::string_view name_of_rate(double MachineProfile::*rate) {
-  return std::ranges::find(kMachineRates, rate, &MachineRate::rate)->name;
+constexpr const MachineRate* row_of(double MachineProfile::*rate) {
+  const MachineRate* found = std::ranges::find(kMachineRates, rate, &MachineRate::rate);
+  return found == std::end(kMachineRates) ? nullptr : found;
 }
+constexpr std::string_view name_of_rate(double MachineProfile::*rate) { return row_of(rate)->name; }
 
 }  // namespace spillway
