@@ -16,6 +16,7 @@ namespace {
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
+constexpr double kLeastTaken = 0.4;  // of each byte that is dealt: what was seen of a few items may not hold for all
 
 // Of the device, about: what is read ahead, and what is kept for what is written (passes/reach.h).
 Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
@@ -322,6 +323,10 @@ bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts)
   for (std::size_t kind = 0; kind < counts.size(); ++kind) dealing.items[kind].raise_first(trial, counts[kind]);
   ++dealing.plans;
   const bool fitted = accept(trial);
+  if (const Point& before = dealing.fits; fitted && before.dealt > 0 && dealt > before.dealt) {
+    const double taken = static_cast<double>(before.room - room_[dealing.tier]) / static_cast<double>(dealt - before.dealt);
+    dealing.taken = std::clamp(taken, kLeastTaken, 1.0);
+  }
   (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_[dealing.tier], std::move(counts)};
   return fitted;
 }
@@ -359,7 +364,7 @@ bool Filling::deal(Dealing& dealing, Bytes dealt) {
 
 std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
   Point &fits = dealing.fits, &lacks = dealing.lacks;
-  if (lacks.dealt < 0) return fits.dealt + fits.room;
+  if (lacks.dealt < 0) return fits.dealt + static_cast<Bytes>(static_cast<double>(fits.room) / dealing.taken);
   if (fits.dealt < 0) {
     // The tier has room: it is one below that lacks, and with less here it would lack more.
     if (lacks.room >= 0) return std::nullopt;
@@ -374,8 +379,10 @@ std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
   }
   const Bytes between = lacks.dealt - fits.dealt;
   const double part = static_cast<double>(fits.room) / static_cast<double>(fits.room - lacks.room);
-  // Where one more plan did not fit either, the middle: what the least items take is more than they have.
-  const double most = lacked_again ? 0.5 : 0.9;
+  // Short of what may lack again, by no more room than is left where no other plan is built. Where one more did not fit either,
+  // the middle: what the least items take is more than they have.
+  const double nearest = 1 - static_cast<double>(dealing.not_worth_a_plan) / 2 / static_cast<double>(fits.room);
+  const double most = lacked_again ? 0.5 : std::max(0.9, nearest);
   const Bytes dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
   // Items that take nothing of what is dealt may take some of the tier.
   return dealt > fits.dealt ? std::optional(dealt) : std::nullopt;

@@ -79,6 +79,7 @@ class Filling {
     Bytes budget;
     Bytes not_worth_a_plan;       // room that is left
     Point fits = {}, lacks = {};  // the most that is known to fit, the least that is known not to
+    double taken = 1;             // of the room, by each byte that is dealt, as the last two points that fitted say
     int plans = 0;
     std::size_t built_before = 0;
   };
