@@ -16,7 +16,8 @@ namespace {
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
-constexpr double kLeastTaken = 0.4;  // of each byte that is dealt: what was seen of a few items may not hold for all
+// Of each byte that is dealt; and of the room, what may be taken: what was seen of a few items need not hold for all.
+constexpr double kLeastTaken = 0.4, kSurely = 0.85;
 
 // Of the device, about: what is read ahead, and what is kept for what is written (passes/reach.h).
 Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
@@ -364,7 +365,8 @@ bool Filling::deal(Dealing& dealing, Bytes dealt) {
 
 std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
   Point &fits = dealing.fits, &lacks = dealing.lacks;
-  if (lacks.dealt < 0) return fits.dealt + static_cast<Bytes>(static_cast<double>(fits.room) / dealing.taken);
+  if (lacks.dealt < 0)
+    return fits.dealt + static_cast<Bytes>(std::max(1.0, kSurely / dealing.taken) * static_cast<double>(fits.room));
   if (fits.dealt < 0) {
     // The tier has room: it is one below that lacks, and with less here it would lack more.
     if (lacks.room >= 0) return std::nullopt;
