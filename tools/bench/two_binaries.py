@@ -5,18 +5,23 @@
                                 [--rounds N] [--steps N] [--sequence N] [--aim R]
 
 Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
-both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. A ratio above one says that
-the new one is faster. The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit
-code 1 where a ratio misses --aim.
+both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. Where both have room in
+memory they train at once, and each is stopped while the other does a step: a machine's speed may differ by a tenth
+from one minute to the next, and hardly does from one step to the next. A ratio above one says that the new one is
+faster. The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit code 1 where
+a ratio misses --aim.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import math
 import os
 import pathlib
 import resource
+import signal
 import statistics
+import subprocess
 import sys
 import time
 
@@ -73,6 +78,40 @@ CASES += [
 ] + [Training("scripts", "llama-3.2-1b", 2, 8, NO_CLIP, "1GiB")]
 
 
+class Stepwise:
+    """A run of `spillway train` that does a step when it is asked to, and is stopped until then."""
+
+    def __init__(self, program, flags, directory, iterations, timeout_s=3600):
+        directory.mkdir()
+        self.timeout_s = timeout_s
+        self.next_record = common.lines_of(directory / "saved" / "log.jsonl")
+        self.output = open(directory / "output.txt", "w+", encoding="utf-8")
+        command = [program.resolve(), "train", *flags, "--train-iters", iterations, "--lr-decay-style", "constant",
+                   "--save", directory / "saved"]
+        self.child = subprocess.Popen([str(word) for word in command], env=common.environment_with(directory.parent),
+                                      cwd=directory, stdin=subprocess.DEVNULL, stdout=self.output,
+                                      stderr=subprocess.STDOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        common.stop_child(self.child)
+        self.output.close()
+
+    def step(self):
+        """Its seconds, its processor seconds, and its loss."""
+        began, before_cpu = time.monotonic(), common.cpu_seconds(self.child.pid)
+        self.child.send_signal(signal.SIGCONT)
+        while (record := self.next_record()) is None:
+            if self.child.poll() is not None or time.monotonic() - began > self.timeout_s:
+                self.output.seek(0)
+                raise RuntimeError(f"{' '.join(self.child.args)} ended or stands still:\n{self.output.read()[-4000:]}")
+            time.sleep(0.001)
+        self.child.send_signal(signal.SIGSTOP)
+        return time.monotonic() - began, common.cpu_seconds(self.child.pid) - before_cpu, record["loss"]
+
+
 class Comparison:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
@@ -81,17 +120,49 @@ class Comparison:
         self.profile = common.machine_profile(arguments.old, directory, nvme, thorough=False)
         self.spoken_run = None
 
-    def train(self, program, case):
+    def flags_of(self, case, nvme):
         data = self.directory / f"{case.model}.jsonl"
         if not data.exists():
             common.write_tokens(data, common.model_config(case.model), self.arguments.sequence, 64)
         flags = common.spillway_flags(case.model, data, case.micro_batch, case.global_batch, self.arguments.sequence,
                                       "--profile", self.profile, *case.flags)
+        if "--durability" not in case.flags:
+            flags += ["--durability", "checkpoint"]
         if case.device_memory:
-            flags += ["--device-memory", case.device_memory, "--nvme", self.nvme]
+            flags += ["--device-memory", case.device_memory, "--nvme", nvme]
         # The run before was stopped, and what it kept there is nobody's to go on with.
-        (self.nvme / "spillway-store.bin").unlink(missing_ok=True)
-        return common.train(program, flags, self.directory, self.arguments.steps, warm_up=2)
+        (nvme / "spillway-store.bin").unlink(missing_ok=True)
+        return flags
+
+    def train(self, program, case):
+        return common.train(program, self.flags_of(case, self.nvme), self.directory, self.arguments.steps, warm_up=2)
+
+    def have_room(self, case):
+        """Whether both programs' runs have, at once."""
+        planned = common.plan(self.programs[1], self.flags_of(case, self.nvme), self.directory)
+        return 2 * (planned["tiers"]["device"]["peak_bytes"] + common.GIB) < common.available_memory()
+
+    def train_in_turns(self, case):
+        """A round is one start of each."""
+        old, new, warm_up = common.Run(), common.Run(), 2
+        for _ in range(self.arguments.rounds):
+            with common.temporary_directory(self.directory) as directory:
+                both = []
+                with contextlib.ExitStack() as stack:
+                    for name, program in zip(("old", "new"), self.programs):
+                        nvme = self.nvme / name
+                        nvme.mkdir(exist_ok=True)
+                        both.append(stack.enter_context(Stepwise(program, self.flags_of(case, nvme), directory / name,
+                                                                 warm_up + 2 * self.arguments.steps + 2)))
+                        both[-1].step()  # starts, and is stopped, before the other starts
+                    for turn in range(1, warm_up + 2 * self.arguments.steps):
+                        for run, stepwise in ((old, both[0]), (new, both[1]))[::1 if turn % 2 else -1]:
+                            seconds, cpu_s, loss = stepwise.step()
+                            run.loss.append(loss)
+                            if turn >= warm_up:
+                                run.step_s.append(seconds)
+                                run.cpu_s.append(cpu_s)
+        return old, new
 
     def speak(self, program, case):
         if not self.spoken_run:
@@ -111,15 +182,21 @@ class Comparison:
     def run_to_its_end(self, command):
         common.run_to_its_end(command, self.directory, common.environment_with(self.directory))
 
-    def run(self, program, case):
-        return self.train(program, case) if isinstance(case, Training) else self.speak(program, case)
-
-    def compare(self, case):
+    def run_in_turns(self, run, case):
         old, new = common.Run(), common.Run()
         for _ in range(self.arguments.rounds):
             for index in (0, 1, 1, 0):
-                (new if index else old).join(self.run(self.programs[index], case))
-        losses = len(old.loss) // (2 * self.arguments.rounds)
+                (new if index else old).join(run(self.programs[index], case))
+        return old, new
+
+    def compare(self, case):
+        if not isinstance(case, Training):
+            old, new = self.run_in_turns(self.speak, case)
+        elif self.have_room(case):
+            old, new = self.train_in_turns(case)
+        else:
+            old, new = self.run_in_turns(self.train, case)
+        losses = min(len(old.loss), len(new.loss))
         return {"case": case.name(), "old_s": old.step_s, "new_s": new.step_s,
                 "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": old.median_s() / new.median_s(),
                 "of_best": min(old.step_s) / min(new.step_s),
@@ -141,7 +218,8 @@ def main():
     parser.add_argument("--nvme", type=pathlib.Path, help="where state that does not fit goes (a temporary directory)")
     parser.add_argument("--directory", type=pathlib.Path, help="where temporary files go, all removed at the end")
     parser.add_argument("--rounds", type=int, default=2, help="turns of old, new, new, old (2)")
-    parser.add_argument("--steps", type=int, default=5, help="measured steps of each run, after two (5)")
+    parser.add_argument("--steps", type=int, default=5,
+                        help="measured steps of each run, after two (5); twice as many where both run at once")
     parser.add_argument("--sequence", type=int, default=512, help="tokens of a sequence that is trained on (512)")
     parser.add_argument("--aim", type=float, default=0.98, help="least ratio of old to new (0.98)")
     arguments = parser.parse_args()
