@@ -268,6 +268,13 @@ def spillway_flags(model, data, micro_batch, global_batch, sequence, *more, devi
             "--global-batch-size", global_batch, "--seq-length", sequence, *more]
 
 
+def train_command(program, flags, iterations, saved):
+    # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
+    durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
+    return [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style",
+            "constant", "--save", saved]
+
+
 def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False, least_s=0):
     """`spillway train` for warm_up + steps steps, and as many more as the measured ones take to fill least_s; with the
     timeline of the last one, the run is let to its end, after warm_up + steps."""
@@ -276,10 +283,7 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
         # One step more than measured: the run is stopped in it, before it saves.
         least_s = 0 if with_timeline else least_s
         iterations = 1_000_000 if least_s else steps + warm_up + (0 if with_timeline else 2)
-        # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
-        durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
-        command = [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style",
-                   "constant", "--save", saved]
+        command = train_command(program, flags, iterations, saved)
         run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"),
                      steps, warm_up, timeout_s, threads, with_timeline, least_s)
         run.plan = json.loads((saved / "plan.json").read_text())

@@ -82,13 +82,11 @@ class Stepwise:
     """A run of `spillway train` that does a step when it is asked to, and is stopped until then."""
 
     def __init__(self, program, flags, directory, iterations, timeout_s=3600):
-        directory.mkdir()
         self.timeout_s = timeout_s
         self.next_record = common.lines_of(directory / "saved" / "log.jsonl")
         self.output = open(directory / "output.txt", "w+", encoding="utf-8")
-        command = [program.resolve(), "train", *flags, "--train-iters", iterations, "--lr-decay-style", "constant",
-                   "--save", directory / "saved"]
-        self.child = subprocess.Popen([str(word) for word in command], env=common.environment_with(directory.parent),
+        command = common.train_command(program, flags, iterations, directory / "saved")
+        self.child = subprocess.Popen([str(word) for word in command], env=common.environment_with(directory),
                                       cwd=directory, stdin=subprocess.DEVNULL, stdout=self.output,
                                       stderr=subprocess.STDOUT)
 
@@ -126,16 +124,14 @@ class Comparison:
             common.write_tokens(data, common.model_config(case.model), self.arguments.sequence, 64)
         flags = common.spillway_flags(case.model, data, case.micro_batch, case.global_batch, self.arguments.sequence,
                                       "--profile", self.profile, *case.flags)
-        if "--durability" not in case.flags:
-            flags += ["--durability", "checkpoint"]
         if case.device_memory:
             flags += ["--device-memory", case.device_memory, "--nvme", nvme]
-        # The run before was stopped, and what it kept there is nobody's to go on with.
-        (nvme / "spillway-store.bin").unlink(missing_ok=True)
         return flags
 
     def train(self, program, case):
-        return common.train(program, self.flags_of(case, self.nvme), self.directory, self.arguments.steps, warm_up=2)
+        # Runs are stopped, and what one keeps on NVMe is nobody's to go on with.
+        with common.temporary_directory(self.nvme) as nvme:
+            return common.train(program, self.flags_of(case, nvme), self.directory, self.arguments.steps, warm_up=2)
 
     def have_room(self, case):
         """Whether both programs' runs have, at once."""
@@ -145,23 +141,24 @@ class Comparison:
     def train_in_turns(self, case):
         """A round is one start of each."""
         old, new, warm_up = common.Run(), common.Run(), 2
+        steps = warm_up + 2 * self.arguments.steps
         for _ in range(self.arguments.rounds):
-            with common.temporary_directory(self.directory) as directory:
+            with contextlib.ExitStack() as stack:
                 both = []
-                with contextlib.ExitStack() as stack:
-                    for name, program in zip(("old", "new"), self.programs):
-                        nvme = self.nvme / name
-                        nvme.mkdir(exist_ok=True)
-                        both.append(stack.enter_context(Stepwise(program, self.flags_of(case, nvme), directory / name,
-                                                                 warm_up + 2 * self.arguments.steps + 2)))
-                        both[-1].step()  # starts, and is stopped, before the other starts
-                    for turn in range(1, warm_up + 2 * self.arguments.steps):
-                        for run, stepwise in ((old, both[0]), (new, both[1]))[::1 if turn % 2 else -1]:
-                            seconds, cpu_s, loss = stepwise.step()
-                            run.loss.append(loss)
-                            if turn >= warm_up:
-                                run.step_s.append(seconds)
-                                run.cpu_s.append(cpu_s)
+                for run, program in zip((old, new), self.programs):
+                    directory = stack.enter_context(common.temporary_directory(self.directory))
+                    nvme = stack.enter_context(common.temporary_directory(self.nvme))
+                    # They are stopped before they would save.
+                    both.append((run, stack.enter_context(
+                        Stepwise(program, self.flags_of(case, nvme), directory, steps + 2))))
+                    run.loss.append(both[-1][1].step()[2])  # starts, and is stopped, before the other starts
+                for step in range(1, steps):
+                    for run, stepwise in both[::1 if step % 2 else -1]:
+                        seconds, cpu_s, loss = stepwise.step()
+                        run.loss.append(loss)
+                        if step >= warm_up:
+                            run.step_s.append(seconds)
+                            run.cpu_s.append(cpu_s)
         return old, new
 
     def speak(self, program, case):
@@ -196,12 +193,11 @@ class Comparison:
             old, new = self.train_in_turns(case)
         else:
             old, new = self.run_in_turns(self.train, case)
-        losses = min(len(old.loss), len(new.loss))
         return {"case": case.name(), "old_s": old.step_s, "new_s": new.step_s,
                 "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": old.median_s() / new.median_s(),
                 "of_best": min(old.step_s) / min(new.step_s),
                 "of_cpu_seconds": old.median_cpu_s() / new.median_cpu_s(),
-                "same_losses": old.loss[:losses] == new.loss[:losses] if losses else None}
+                "same_losses": old.loss == new.loss if old.loss else None}
 
 
 def geometric_mean(values):
