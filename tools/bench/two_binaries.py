@@ -7,14 +7,17 @@
 Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
 both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. Where both have room in
 memory they train at once, and each is stopped while the other does a step: a machine's speed may differ by a tenth
-from one minute to the next, and hardly does from one step to the next. A ratio above one says that the new one is
-faster. The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit code 1 where
-a ratio misses --aim.
+from one minute to the next, and hardly does from one step to the next. One program's speed differs by some percent
+from one start to the next and stays so until it ends, so a case's ratio is the geometric mean of its rounds', each a
+new start of both, and how far they lie apart is printed beside it. A ratio above one says that the new one is faster.
+The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit code 1 where a ratio
+misses --aim.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -139,26 +142,24 @@ class Comparison:
         return 2 * (planned["tiers"]["device"]["peak_bytes"] + common.GIB) < common.available_memory()
 
     def train_in_turns(self, case):
-        """A round is one start of each."""
         old, new, warm_up = common.Run(), common.Run(), 2
         steps = warm_up + 2 * self.arguments.steps
-        for _ in range(self.arguments.rounds):
-            with contextlib.ExitStack() as stack:
-                both = []
-                for run, program in zip((old, new), self.programs):
-                    directory = stack.enter_context(common.temporary_directory(self.directory))
-                    nvme = stack.enter_context(common.temporary_directory(self.nvme))
-                    # They are stopped before they would save.
-                    both.append((run, stack.enter_context(
-                        Stepwise(program, self.flags_of(case, nvme), directory, steps + 2))))
-                    run.loss.append(both[-1][1].step()[2])  # starts, and is stopped, before the other starts
-                for step in range(1, steps):
-                    for run, stepwise in both[::1 if step % 2 else -1]:
-                        seconds, cpu_s, loss = stepwise.step()
-                        run.loss.append(loss)
-                        if step >= warm_up:
-                            run.step_s.append(seconds)
-                            run.cpu_s.append(cpu_s)
+        with contextlib.ExitStack() as stack:
+            both = []
+            for run, program in zip((old, new), self.programs):
+                directory = stack.enter_context(common.temporary_directory(self.directory))
+                nvme = stack.enter_context(common.temporary_directory(self.nvme))
+                # They are stopped before they would save.
+                both.append((run, stack.enter_context(
+                    Stepwise(program, self.flags_of(case, nvme), directory, steps + 2))))
+                run.loss.append(both[-1][1].step()[2])  # starts, and is stopped, before the other starts
+            for step in range(1, steps):
+                for run, stepwise in both[::1 if step % 2 else -1]:
+                    seconds, cpu_s, loss = stepwise.step()
+                    run.loss.append(loss)
+                    if step >= warm_up:
+                        run.step_s.append(seconds)
+                        run.cpu_s.append(cpu_s)
         return old, new
 
     def speak(self, program, case):
@@ -181,22 +182,23 @@ class Comparison:
 
     def run_in_turns(self, run, case):
         old, new = common.Run(), common.Run()
-        for _ in range(self.arguments.rounds):
-            for index in (0, 1, 1, 0):
-                (new if index else old).join(run(self.programs[index], case))
+        for index in (0, 1, 1, 0):
+            (new if index else old).join(run(self.programs[index], case))
         return old, new
 
-    def compare(self, case):
+    def round(self, case):
+        """A start of both programs, or two of each where only one of them has room: their runs."""
         if not isinstance(case, Training):
-            old, new = self.run_in_turns(self.speak, case)
-        elif self.have_room(case):
-            old, new = self.train_in_turns(case)
-        else:
-            old, new = self.run_in_turns(self.train, case)
+            return self.run_in_turns(self.speak, case)
+        return self.train_in_turns(case) if self.have_room(case) else self.run_in_turns(self.train, case)
+
+    def compare(self, case):
+        rounds = [self.round(case) for _ in range(self.arguments.rounds)]
+        ratios = [old.median_s() / new.median_s() for old, new in rounds]
+        old, new = (functools.reduce(common.Run.join, runs, common.Run()) for runs in zip(*rounds))
         return {"case": case.name(), "old_s": old.step_s, "new_s": new.step_s,
-                "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": old.median_s() / new.median_s(),
-                "of_best": min(old.step_s) / min(new.step_s),
-                "of_cpu_seconds": old.median_cpu_s() / new.median_cpu_s(),
+                "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": geometric_mean(ratios),
+                "ratios_of_rounds": ratios, "of_cpu_seconds": old.median_cpu_s() / new.median_cpu_s(),
                 "same_losses": old.loss == new.loss if old.loss else None}
 
 
@@ -213,7 +215,8 @@ def main():
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name has this")
     parser.add_argument("--nvme", type=pathlib.Path, help="where state that does not fit goes (a temporary directory)")
     parser.add_argument("--directory", type=pathlib.Path, help="where temporary files go, all removed at the end")
-    parser.add_argument("--rounds", type=int, default=2, help="turns of old, new, new, old (2)")
+    parser.add_argument("--rounds", type=int, default=2,
+                        help="starts of both at once, or turns of old, new, new, old (2)")
     parser.add_argument("--steps", type=int, default=5,
                         help="measured steps of each run, after two (5); twice as many where both run at once")
     parser.add_argument("--sequence", type=int, default=512, help="tokens of a sequence that is trained on (512)")
@@ -234,12 +237,13 @@ def main():
         for case in cases:
             results.append(comparison.compare(case))
             print(f"{results[-1]['ratio']:.3f}  {case.name()}", flush=True)
-    rows = [("case", "old", "new", "old/new", "of best", "of CPU seconds", "losses")]
+    rows = [("case", "old", "new", "old/new", "of its rounds", "of CPU seconds", "losses")]
     for result in results:
         old_s, new_s = statistics.median(result["old_s"]), statistics.median(result["new_s"])
+        rounds = result["ratios_of_rounds"]
         losses = {True: "the same", False: "differ", None: ""}[result["same_losses"]]
         rows.append((result["case"], f"{old_s:.3f} s", f"{new_s:.3f} s", f"{result['ratio']:.3f}",
-                     f"{result['of_best']:.3f}", f"{result['of_cpu_seconds']:.3f}", losses))
+                     "{:.3f} to {:.3f}".format(min(rounds), max(rounds)), f"{result['of_cpu_seconds']:.3f}", losses))
     common.print_table(rows)
     ratios = [result["ratio"] for result in results]
     mean, least = geometric_mean(ratios), min(ratios)
