@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import resource
@@ -180,30 +179,23 @@ class Comparison:
     def run_to_its_end(self, command):
         common.run_to_its_end(command, self.directory, common.environment_with(self.directory))
 
-    def run_in_turns(self, run, case):
+    def run_in_turns(self, case):
+        run = self.train if isinstance(case, Training) else self.speak
         old, new = common.Run(), common.Run()
         for index in (0, 1, 1, 0):
             (new if index else old).join(run(self.programs[index], case))
         return old, new
 
-    def round(self, case):
-        """A start of both programs, or two of each where only one of them has room: their runs."""
-        if not isinstance(case, Training):
-            return self.run_in_turns(self.speak, case)
-        return self.train_in_turns(case) if self.have_room(case) else self.run_in_turns(self.train, case)
-
     def compare(self, case):
-        rounds = [self.round(case) for _ in range(self.arguments.rounds)]
+        at_once = isinstance(case, Training) and self.have_room(case)
+        run = self.train_in_turns if at_once else self.run_in_turns
+        rounds = [run(case) for _ in range(self.arguments.rounds)]
         ratios = [old.median_s() / new.median_s() for old, new in rounds]
         old, new = (functools.reduce(common.Run.join, runs, common.Run()) for runs in zip(*rounds))
         return {"case": case.name(), "old_s": old.step_s, "new_s": new.step_s,
-                "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": geometric_mean(ratios),
+                "old_cpu_s": old.cpu_s, "new_cpu_s": new.cpu_s, "ratio": statistics.geometric_mean(ratios),
                 "ratios_of_rounds": ratios, "of_cpu_seconds": old.median_cpu_s() / new.median_cpu_s(),
                 "same_losses": old.loss == new.loss if old.loss else None}
-
-
-def geometric_mean(values):
-    return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
 def main():
@@ -246,7 +238,7 @@ def main():
                      "{:.3f} to {:.3f}".format(min(rounds), max(rounds)), f"{result['of_cpu_seconds']:.3f}", losses))
     common.print_table(rows)
     ratios = [result["ratio"] for result in results]
-    mean, least = geometric_mean(ratios), min(ratios)
+    mean, least = statistics.geometric_mean(ratios), min(ratios)
     print(f"geometric mean {mean:.3f}, least {least:.3f}: {common.verdict(least, arguments.aim)} ({arguments.aim})")
     common.save_result("two_binaries", {"results": results, "geometric_mean": mean})
     return 0 if least >= arguments.aim else 1
