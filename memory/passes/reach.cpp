@@ -1,6 +1,7 @@
 #include "memory/passes/reach.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -8,6 +9,7 @@
 namespace spillway {
 namespace {
 
+constexpr int kUnitsAhead = 2;
 constexpr Bytes kBehind = 2;
 constexpr Bytes kOwn = 2;  // a lane that writes an object reads at the same time, and others stand before it
 
@@ -31,6 +33,28 @@ std::vector<Bytes> bytes_of_tasks(const TaskList& list, Access not_by) {
   return found;
 }
 
+// A task: the first one from which on no more than `most` is taken before it. With 0 that is the task itself.
+std::vector<int> firsts_within(const std::vector<Bytes>& taken, Bytes most) {
+  std::vector<int> firsts;
+  firsts.reserve(taken.size());
+  Bytes between = 0;
+  for (int task = 0, first = 0; task < std::ssize(taken); ++task) {
+    for (; first < task && (between > most || most == 0); ++first) between -= taken[static_cast<std::size_t>(first)];
+    firsts.push_back(first);
+    between += taken[static_cast<std::size_t>(task)];
+  }
+  return firsts;
+}
+
+bool computes(const Task& task) { return task.op.lane == Lane::compute && task.op.kind != OpKind::update; }
+
+// Where the last of something began, the newest first: that one, and those before it that compute is fetched for ahead of.
+using Begins = std::array<int, 1 + kUnitsAhead>;
+void add(Begins& begins, int task) {
+  std::shift_right(begins.begin(), begins.end(), 1);
+  begins.front() = task;
+}
+
 }  // namespace
 
 int Reach::behind(int task, Bytes bytes) const {
@@ -40,26 +64,24 @@ int Reach::behind(int task, Bytes bytes) const {
 }
 
 Reach reach_of(const TaskList& list, Bytes ahead) {
-  const int tasks = static_cast<int>(list.tasks.size());
   Reach reach;
-  for (std::vector<int>* of : {&reach.ahead, &reach.phase}) of->resize(list.tasks.size());
-  reach.left.resize(list.tasks.size());
-  const std::vector<Bytes> taken = bytes_of_tasks(list, Access::write), left = bytes_of_tasks(list, Access::read);
-  Bytes between = 0;
-  for (int task = 0, first = 0; task < tasks; ++task) {
-    for (; first < task && (between > ahead || ahead == 0); ++first) between -= taken[static_cast<std::size_t>(first)];
-    reach.ahead[static_cast<std::size_t>(task)] = first;
-    between += taken[static_cast<std::size_t>(task)];
+  std::vector<Bytes> taken = bytes_of_tasks(list, Access::write), left = bytes_of_tasks(list, Access::read);
+  reach.unit = reach.ahead = firsts_within(taken, ahead);
+  for (std::size_t task = 0; task < list.tasks.size(); ++task) taken[task] *= computes(list.tasks[task]);
+  const std::vector<int> of_compute = firsts_within(taken, ahead);
+  Begins strips{}, units{};
+  int phase = -1;
+  for (std::size_t task = 0; task < list.tasks.size(); ++task) {
+    const Task& of = list.tasks[task];
+    if (!computes(of)) continue;
+    add(strips, static_cast<int>(task));
+    if (std::exchange(phase, of.phase) != of.phase) add(units, static_cast<int>(task));
+    reach.unit[task] = std::min({reach.unit[task], units.front(), std::max(of_compute[task], units.back())});
+    reach.ahead[task] = std::min(reach.ahead[task], std::max(of_compute[task], strips.back()));
   }
   reach.kept = ahead / kBehind;
+  reach.left.resize(left.size());
   std::partial_sum(left.begin(), left.end(), reach.left.begin());
-  int phase = -1, begin = 0;
-  for (int task = 0; task < tasks; ++task) {
-    const Task& of = list.tasks[static_cast<std::size_t>(task)];
-    const bool is_compute = of.op.lane == Lane::compute && of.op.kind != OpKind::update;
-    if (is_compute && std::exchange(phase, of.phase) != of.phase) begin = task;
-    reach.phase[static_cast<std::size_t>(task)] = is_compute ? begin : task;
-  }
   return reach;
 }
 

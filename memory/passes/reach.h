@@ -11,7 +11,7 @@ namespace spillway {
 
 struct Reach {
   std::vector<int> ahead;  // a task: the first one before which what it wants may be fetched
-  std::vector<int> phase;  // the first one of its phase of compute, whose tasks want their unit's weights together
+  std::vector<int> unit;   // the same of its unit's weights, which the tasks of a phase of compute want together
   // The last task through which a buffer stays reserved behind this one, of which so many bytes are still written. 0: it is read.
   int behind(int task, Bytes bytes) const;
 
@@ -20,10 +20,12 @@ struct Reach {
 };
 
 // A fetch for a task is issued so early that what the tasks from there on take before it is no more than `ahead` bytes: that much
-// is on its way for others first. Buffers are kept for the tasks behind it that leave half of that: writes keep up, or
-// nothing does; but a large object takes its own time, and what leaves twice as much as it does comes before its buffer is
-// another's. Arrays of a block count wherever they rest, since what does not move takes time, too; other objects count where they
-// move. With 0 nothing is fetched before the task that wants it.
+// is on its way for others first. Updates between two units take so much that these would be fetched for one after the other:
+// what compute wants is fetched for before the two before it, strips before strips and units before units, as far as what compute
+// alone takes from there on is no more than `ahead`. Buffers are kept for the tasks behind it that leave half of that: writes
+// keep up, or nothing does; but a large object takes its own time, and what leaves twice as much as it does comes before its
+// buffer is another's. Arrays of a block count wherever they rest, since what does not move takes time, too; other objects count
+// where they move. With 0 nothing is fetched before the task that wants it.
 Reach reach_of(const TaskList& list, Bytes ahead);
 
 }  // namespace spillway

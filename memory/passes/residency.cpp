@@ -132,11 +132,11 @@ class Finder {
     const bool has_contents = object_->lasts != 0 || (first_write_.task >= 0 && first_write_ < use.when);
     SPILLWAY_CHECK(has_contents || use.access != Access::read, "task {} ({}) reads {} before it is written", use.when.task,
                    name_of(list_.tasks[static_cast<std::size_t>(use.when.task)].op), object_->name.text());
-    found_.push_back({.object = index_, .tier = tier, .first = use.when, .last = use.when});
+    found_.push_back({.object = index_, .first = use.when, .last = use.when, .tier = tier});
     takes_contents_ = has_contents && tier != object_->home;
   }
 
-  int ahead_of(int task) const { return of_micro_batch_ ? reach_.ahead[task] : std::min(reach_.ahead[task], reach_.phase[task]); }
+  int ahead_of(int task) const { return of_micro_batch_ ? reach_.ahead[task] : reach_.unit[task]; }
 
   // A use that would be fetched for before the last one is over is served by the same buffer.
   bool joins(const Residency& residency, const Use& use) const {
@@ -166,7 +166,7 @@ class Finder {
       if (other.access != Access::read && other.when < residency.first) ready_after = std::max(ready_after, other.when.task);
     }
     if (!has_next && !wanted_elsewhere) residency.saved_in &= object_->lasts;
-    int earliest = ready_after + 1;
+    int& earliest = residency.earliest = ready_after + 1;
     // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
     if ((residency.used_in & kEveryTurn) == kWaitingTurn && choices_.update == UpdateTime::in_backward)
       earliest = std::max(earliest, std::min(fetches_end_, residency.first.task));
@@ -226,7 +226,7 @@ Residencies::Residencies(const TaskList& list, const Choices& choices) {
       }
     }
   });
-  all_.reserve(list.objects.size());
+  all_.reserve(2 * list.objects.size());
   first_.reserve(list.objects.size() + 1);
   Finder finder(list, choices, all_);
   for (int object = 0; object < std::ssize(list.objects); ++object) {

@@ -1,17 +1,25 @@
 #include "memory/passes/schedule.h"
 
 #include "memory/error.h"
+#include "memory/passes/early_reads.h"
 #include "memory/passes/moves.h"
 #include "memory/passes/resident_buffers.h"
 #include "memory/passes/task_list.h"
 
 // The compilation goes in passes. First the tasks: everything that computes, in an order that alone fixes the numbers
-// (task_list.h). Then where each object is and when (residency.h), and the operations that move them there (moves.h).
+// (task_list.h). Then where each object is and when (residency.h), what is read early into the room that leaves (early_reads.h),
+// and the operations that move them there (moves.h).
 
 namespace spillway {
 namespace {
 
-Program compile(const Plan& plan, const TaskList& list) { return issue(plan, list, Residencies(list, plan.choices)); }
+Program compile(const Plan& plan, const TaskList& list) {
+  const Choices& choices = plan.choices;
+  Residencies residencies(list, choices);
+  // Where all updates come behind the backward, the next step's forward would wait for the room that they take.
+  if (choices.ahead > 0 && choices.update != UpdateTime::after) read_early(list, choices.chain, residencies);
+  return issue(plan, list, residencies);
+}
 
 }  // namespace
 

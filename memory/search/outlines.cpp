@@ -170,9 +170,11 @@ Bytes Outlines::farthest_ahead() const {
 
 std::int64_t Outlines::chunk(Tier tier) const {
   constexpr Bytes in_flight = 5, bytes_per_element = 12;
+  constexpr std::int64_t not_many = 1 << 13;  // chunks: more of them are worth twice the room
   const Bytes budget = request_.budgets[tier];
   std::int64_t elements = least_chunk();
-  while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= budget / 8) elements *= 2;
+  const auto room = [&] { return elements * not_many < graphs_.tiled->parameters ? budget / 4 : budget / 8; };
+  while (elements < (64 << 20) && 2 * elements * in_flight * bytes_per_element <= room()) elements *= 2;
   return elements;
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kRefined = 8, kPolished = 2;
 constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
-constexpr std::size_t kSpent = 1'300'000, kSpentOnSample = 700'000;
+constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
                            Fill::boundary_after_gradients};
@@ -55,8 +55,13 @@ class Search {
     outcome.plans_built = filling_.plans_built() + trial_plans_built_;
     if (best_) {
       const Plan& plan = filling_.plan_of(best_->choices);
-      prediction_.bound = StepBound(plan, graph_of(graphs_, best_->choices), machine_);
-      outcome.prediction = std::move(prediction_);
+      const UnitGraph& graph = graph_of(graphs_, best_->choices);
+      if (request_.goal == Goal::time) {
+        outcome.prediction.step_s = best_->step_s;
+        outcome.prediction.bound = StepBound(plan, graph, machine_);
+      } else {
+        outcome.prediction = predict(plan, graph, machine_);
+      }
       outcome.outline = best_->outline, outcome.filled = best_->filled;
       if (request_.goal != Goal::time) outcome.plan = filling_.take_plan_of(best_->choices);
     } else if (const auto& lack = filling_.least_lack()) {
@@ -108,14 +113,12 @@ class Search {
     }
     const Plan& plan = filling_.plan_of(choices);
     weighed_ += plan.step.ops.size();
-    Prediction prediction = simulate(plan, graph_of(graphs_, choices), machine_);
-    double seconds = prediction.step_s;
-    if (speculates(choices)) seconds *= 1 + request_.expected_clip_rate;
+    const double step_s = seconds_of_step(plan, graph_of(graphs_, choices), machine_);
+    const double seconds = speculates(choices) ? step_s * (1 + request_.expected_clip_rate) : step_s;
     ranking_.push_back({seconds, outline, filling_.filled(), false});
     weighed_choices_.emplace_back(choices, seconds);
     if (seconds < best_seconds_) {
-      best_ = Best{outline, filling_.filled(), choices};
-      prediction_ = std::move(prediction);
+      best_ = Best{outline, filling_.filled(), choices, step_s};
       best_seconds_ = seconds;
     }
     return seconds;
@@ -197,7 +200,6 @@ class Search {
       trial_plans_built_ += half.filling_.plans_built();
       if (!half.best_ || half.best_seconds_ >= best_seconds_) continue;
       best_ = std::move(half.best_);
-      prediction_ = std::move(half.prediction_);
       best_seconds_ = half.best_seconds_;
     }
   }
@@ -429,9 +431,9 @@ class Search {
     Outline outline;
     Filled filled;
     Choices choices;
+    double step_s;
   };
-  std::optional<Best> best_;     // its plan is built again where others were since: large ones are not kept beside each other
-  Prediction prediction_;        // of the best
+  std::optional<Best> best_;  // its plan is built again where others were since: large ones are not kept beside each other
   double best_seconds_ = std::numeric_limits<double>::infinity();
   std::size_t spent_before_ = 0;
   std::size_t spent_until_last_ = 0, spent_on_last_ = 0;     // the outline that was considered last

@@ -195,10 +195,9 @@ TEST(Planner, PredictsThePlanThatItGives) {
     const PlanRequest request{.budgets = {{Tier::device, budget}, {Tier::nvme, kGiB}}, .micro_batches = 2};
     const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
     ASSERT_TRUE(outcome.plan);
-    const Prediction again = simulate(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices), machine());
-    EXPECT_EQ(outcome.prediction.step_s, again.step_s);
-    EXPECT_EQ(outcome.prediction.bound.of_step().seconds,
-              StepBound(*outcome.plan, graph_of(graphs.candidates(), outcome.plan->choices), machine()).of_step().seconds);
+    const UnitGraph& graph = graph_of(graphs.candidates(), outcome.plan->choices);
+    EXPECT_EQ(outcome.prediction.step_s, seconds_of_step(*outcome.plan, graph, machine()));
+    EXPECT_EQ(outcome.prediction.bound.of_step().seconds, StepBound(*outcome.plan, graph, machine()).of_step().seconds);
     EXPECT_EQ(outcome.prediction.timeline.spans.size(), outcome.plan->step.ops.size());
   }
 }

@@ -74,9 +74,29 @@ TEST(Reach, ALargeObjectIsKeptForAsLongAsItIsWritten) {
 TEST(Reach, APhaseIsOne) {
   TaskList list = chain_of({10, 10, 10, 10});
   list.tasks[1].phase = 0, list.operands[1].object = 0;
-  EXPECT_EQ(reach_of(list, 0).phase, (std::vector<int>{0, 0, 2, 3}));
+  EXPECT_EQ(reach_of(list, 0).unit, (std::vector<int>{0, 0, 2, 3}));
   EXPECT_EQ(reach_of(list, 0).ahead, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(reach_of(list, 10).ahead, (std::vector<int>{0, 0, 0, 1}));
+}
+
+// Between units come updates that take ten times as much as they.
+TEST(Reach, UnitsAreFetchedForWhileThoseBeforeThemCompute) {
+  TaskList list = chain_of({10, 100, 10, 100, 10, 100, 10});
+  for (const std::size_t update : {1, 3, 5}) list.tasks[update].op.lane = Lane::update;
+  const Reach far = reach_of(list, 40), near = reach_of(list, 10);
+  EXPECT_EQ(far.ahead, (std::vector<int>{0, 0, 0, 2, 0, 4, 2}));
+  EXPECT_EQ(far.unit, far.ahead);
+  EXPECT_EQ(near.ahead, (std::vector<int>{0, 0, 0, 2, 1, 4, 3}));  // one unit of compute is all that is on its way
+  EXPECT_EQ(reach_of(list, 0).ahead, (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
+}
+
+TEST(Reach, UnitsWeightsAreFetchedForBeforeUnitsAndTheirStripsBeforeStrips) {
+  TaskList list = chain_of({10, 10, 100, 10, 10, 100, 10, 10});
+  for (const std::size_t update : {2, 5}) list.tasks[update].op.lane = Lane::update;
+  for (const std::size_t strip : {1, 4, 7}) list.tasks[strip].phase = list.tasks[strip - 1].phase;
+  const Reach reach = reach_of(list, 60);
+  EXPECT_EQ(reach.ahead[7], 4);
+  EXPECT_EQ(reach.unit[7], 0);
 }
 
 TEST(Reach, HasItsLimitInEveryCombination) {
@@ -88,6 +108,8 @@ TEST(Reach, HasItsLimitInEveryCombination) {
     for (int task = 0; task < std::ssize(list.tasks); ++task) {
       const auto at = static_cast<std::size_t>(task);
       ASSERT_LE(near.ahead[at], task);
+      ASSERT_LE(near.unit[at], near.ahead[at]);
+      ASSERT_LE(far.unit[at], near.unit[at]);
       ASSERT_GE(near.behind(task, 0), task);
       ASSERT_GE(near.behind(task, kMiB), near.behind(task, 0));
       ASSERT_LE(far.ahead[at], near.ahead[at]);

@@ -84,7 +84,7 @@ void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline
       {"build_schedule", [=] { benchmark::DoNotOptimize(build_schedule(model->graph(), choices)); }},
       {"pack", [=] { pack(*plan); }},
       {"derive_waits", [=] { derive_waits(*plan); }},
-      {"simulate", [=] { benchmark::DoNotOptimize(simulate(*plan, model->graph(), *machine)); }},
+      {"simulate", [=] { benchmark::DoNotOptimize(seconds_of_step(*plan, model->graph(), *machine)); }},
       {"validate", [=] { validate(*plan, model->graph()); }},
   };
   for (const auto& [stage, work] : stages) {

@@ -66,7 +66,7 @@ class DriveWatcher final : public StepWatcher {
     if (!cache) return;
     const Plan& plan = *planned_.outcome.plan;
     keep_seen(*cache, fitted(*seen, planned_.measured, lengths_.median(), [&](const MachineProfile& machine) {
-      return simulate(plan, model_.of(plan).graph, machine).step_s;
+      return seconds_of_step(plan, model_.of(plan).graph, machine);
     }));
   }
 

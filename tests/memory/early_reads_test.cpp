@@ -1,0 +1,93 @@
+// The pass that reads what updates want into room that the program leaves, alone: on task lists of toy graphs.
+#include "memory/passes/early_reads.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "memory/passes/resident_buffers.h"
+#include "memory/passes/task_list.h"
+#include "tests/memory/every_choice.h"
+
+namespace spillway {
+namespace {
+
+TaskList tasks_of(const UnitGraph& graph, const Choices& choices) {
+  Plan plan;
+  plan.choices = choices;
+  add_resident_buffers(graph, plan);
+  return step_tasks(graph, plan);
+}
+
+bool is_computed_with(const TaskList& list, int object) {
+  return std::ranges::any_of(list.tasks, [&](const Task& task) {
+    return task.op.lane == Lane::compute &&
+           std::ranges::any_of(list.operands_of(task), [&](const TaskOperand& operand) { return operand.object == object; });
+  });
+}
+
+// The most bytes that are held on a tier at any task.
+Bytes most_held(const TaskList& list, const Residencies& residencies, Tier tier) {
+  Bytes most = 0;
+  for (int task = 0; task < std::ssize(list.tasks); ++task) {
+    Bytes held = 0;
+    for (const Residency& of : residencies.all()) {
+      const int begin = of.is_fetched() ? of.fetch_at : of.first.task;
+      if (of.tier == tier && begin <= task && task <= std::max(of.free_after, of.last.task))
+        held += round_up(list.objects[static_cast<std::size_t>(of.object)].bytes, kExtentAlignment);
+    }
+    for (const TaskOperand& operand : list.operands_of(list.tasks[static_cast<std::size_t>(task)])) {
+      if (operand.object < 0 && operand.at == tier) held += round_up(operand.bytes, kExtentAlignment);
+    }
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+TEST(EarlyReads, TakeRoomThatIsThereForWhatIsNotComputedWith) {
+  int lists = 0, moved = 0;
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    if (lists++ % 5 != 0) return;
+    const TaskList list = tasks_of(graph, choices);
+    const Residencies before(list, choices);
+    Residencies after(list, choices);
+    read_early(list, choices.chain, after);
+    for (std::size_t i = 0; i < after.all().size(); ++i) {
+      const Residency &was = before.all()[i], &is = after.all()[i];
+      ASSERT_LE(is.fetch_at, was.fetch_at);
+      if (is.fetch_at == was.fetch_at) continue;
+      ++moved;
+      ASSERT_TRUE(is.is_fetched());
+      ASSERT_GE(is.fetch_at, is.earliest);
+      ASSERT_FALSE(is_computed_with(list, is.object));
+    }
+    ASSERT_LE(most_held(list, after, Tier::device), most_held(list, before, Tier::device));
+  });
+  EXPECT_GT(lists, 500);
+  EXPECT_GT(moved, 0);
+}
+
+// The lane brings one after the other: nothing that is wanted sooner waits for what is read early.
+TEST(EarlyReads, NoneIsAheadOfWhatIsWantedBeforeIt) {
+  int lists = 0;
+  for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
+    if (lists++ % 5 != 0) return;
+    const TaskList list = tasks_of(graph, choices);
+    const Residencies before(list, choices);
+    Residencies after(list, choices);
+    read_early(list, choices.chain, after);
+    for (std::size_t i = 0; i < after.all().size(); ++i) {
+      const Residency& early = after.all()[i];
+      if (early.fetch_at == before.all()[i].fetch_at) continue;
+      for (const Residency& other : after.all()) {
+        if (other.tier == early.tier && other.is_fetched() && other.first < early.first) {
+          ASSERT_LE(other.fetch_at, early.fetch_at);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace spillway
