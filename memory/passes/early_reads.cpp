@@ -13,22 +13,17 @@ constexpr Bytes kRoomOf = 16, kRoom = 15;
 
 class EarlyReads {
  public:
-  EarlyReads(const TaskList& list, Chain chain, std::vector<Residency>& all)
-      : list_(list), chain_(chain), all_(all), computed_with_(list.objects.size(), 0) {
-    for (const Task& task : list.tasks) {
-      if (task.op.lane != Lane::compute) continue;
-      for (const TaskOperand& operand : list.operands_of(task)) {
-        if (operand.object >= 0) computed_with_[static_cast<std::size_t>(operand.object)] = 1;
-      }
-    }
-  }
+  EarlyReads(const TaskList& list, Chain chain, Residencies& residencies)
+      : list_(list), chain_(chain), residencies_(residencies) {}
 
   void move_on(Tier tier) {
+    const std::vector<Residency*> reads = reads_to(tier);
+    if (std::ranges::none_of(reads, [&](const Residency* read) { return may_move(*read); })) return;
     std::vector<Bytes> held = held_on(tier);
     const Bytes room = std::ranges::max(held) / kRoomOf * kRoom;
     int before = 0;
-    for (Residency* const read : reads_to(tier)) {
-      if (computed_with_[static_cast<std::size_t>(read->object)] == 0) {
+    for (Residency* const read : reads) {
+      if (may_move(*read)) {
         const Bytes bytes = bytes_of(*read);
         const int earliest = std::max(read->earliest, before);
         while (read->fetch_at > earliest && at(held, read->fetch_at - 1) + bytes <= room) at(held, --read->fetch_at) += bytes;
@@ -38,6 +33,7 @@ class EarlyReads {
   }
 
  private:
+  bool may_move(const Residency& read) const { return !residencies_.is_computed_with(read.object); }
   static Bytes& at(std::vector<Bytes>& bytes, int task) { return bytes[static_cast<std::size_t>(task)]; }
   const Object& object_of(const Residency& residency) const { return list_.objects[static_cast<std::size_t>(residency.object)]; }
   Bytes bytes_of(const Residency& residency) const { return round_up(object_of(residency).bytes, kExtentAlignment); }
@@ -45,7 +41,7 @@ class EarlyReads {
   // At each task, but for what rests there for all of the run.
   std::vector<Bytes> held_on(Tier tier) const {
     std::vector<Bytes> held(list_.tasks.size() + 1, 0);
-    for (const Residency& residency : all_) {
+    for (const Residency& residency : residencies_.all()) {
       if (residency.tier != tier) continue;
       at(held, residency.is_fetched() ? residency.fetch_at : residency.first.task) += bytes_of(residency);
       at(held, std::max(residency.free_after, residency.last.task) + 1) -= bytes_of(residency);
@@ -62,7 +58,7 @@ class EarlyReads {
   // What comes from its home, in the order in which it is wanted.
   std::vector<Residency*> reads_to(Tier tier) {
     std::vector<Residency*> reads;
-    for (Residency& residency : all_) {
+    for (Residency& residency : residencies_.all()) {
       if (residency.tier == tier && residency.is_fetched() && links_between(chain_, tier, object_of(residency).home) == 1)
         reads.push_back(&residency);
     }
@@ -72,14 +68,13 @@ class EarlyReads {
 
   const TaskList& list_;
   const Chain chain_;
-  std::vector<Residency>& all_;
-  std::vector<char> computed_with_;  // an object: a task of the compute lane uses it
+  Residencies& residencies_;
 };
 
 }  // namespace
 
 void read_early(const TaskList& list, Chain chain, Residencies& residencies) {
-  EarlyReads reads(list, chain, residencies.all());
+  EarlyReads reads(list, chain, residencies);
   for (const Tier tier : tiers_of(chain)) reads.move_on(tier);
 }
 

@@ -14,32 +14,6 @@ namespace {
 
 constexpr int kShortOfAll = 8;  // what lives for a longer part of a step lasts long
 
-// Which of a tier's buffers are packed apart (Buffer::apart).
-class Apartness {
- public:
-  explicit Apartness(const TaskList& list) : list_(list), computed_with_(list.objects.size(), 0) {
-    for (const Task& task : list.tasks) {
-      if (task.op.lane != Lane::compute) continue;
-      for (const TaskOperand& operand : list.operands_of(task)) {
-        if (operand.object >= 0) computed_with_[static_cast<std::size_t>(operand.object)] = 1;
-      }
-    }
-  }
-
-  bool is_apart(const Residency& residency) const {
-    if (residency.tier != Tier::device) return false;
-    const auto phase_of = [&](const Moment& moment) { return list_.tasks[static_cast<std::size_t>(moment.task)].phase; };
-    const int phases = phase_of(residency.last) - phase_of(residency.first);
-    const bool lasts = kShortOfAll * phases > list_.tasks.back().phase;
-    const auto object = static_cast<std::size_t>(residency.object);
-    return computed_with_[object] == 0 || (lasts && list_.objects[object].category == Category::gradients);
-  }
-
- private:
-  const TaskList& list_;
-  std::vector<char> computed_with_;  // an object: a task of the compute lane uses it
-};
-
 // A plan of a large model has some hundred thousand operations, and a search makes many plans: what there is one of for each
 // object, use or move lies in arrays, and names are not made here.
 class Issue {
@@ -49,7 +23,6 @@ class Issue {
         list_(list),
         residencies_(residencies),
         all_(residencies.all()),
-        apartness_(list),
         resident_count_(static_cast<int>(plan.resident.size())),
         buffer_of_(all_.size(), -1),
         home_of_(list.objects.size(), -1),
@@ -109,13 +82,23 @@ class Issue {
     touched.last_op = std::max(touched.last_op, op);
   }
 
+  // Buffer::apart.
+  bool is_apart(const Residency& residency) const {
+    if (residency.tier != Tier::device) return false;
+    const auto phase_of = [&](const Moment& moment) { return list_.tasks[static_cast<std::size_t>(moment.task)].phase; };
+    const int phases = phase_of(residency.last) - phase_of(residency.first);
+    const bool lasts = kShortOfAll * phases > list_.tasks.back().phase;
+    const Object& object = list_.objects[static_cast<std::size_t>(residency.object)];
+    return !residencies_.is_computed_with(residency.object) || (lasts && object.category == Category::gradients);
+  }
+
   int buffer_of_residency(int residency) {
     int& index = buffer_of_[static_cast<std::size_t>(residency)];
     if (index < 0) {
       const Object& of = object_of(residency);
       const Tier tier = at(residency).tier;
       index = add_buffer(of.name, of.home == tier ? of.category : of.staged_category, tier, of.bytes);
-      buffer(index).apart = apartness_.is_apart(at(residency));
+      buffer(index).apart = is_apart(at(residency));
     }
     return index;
   }
@@ -252,7 +235,6 @@ class Issue {
   const TaskList& list_;
   const Residencies& residencies_;
   const std::vector<Residency>& all_;
-  const Apartness apartness_;
   const int resident_count_;
   Program program_;
   std::vector<int> buffer_of_;  // a residency

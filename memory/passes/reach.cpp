@@ -65,7 +65,7 @@ int Reach::behind(int task, Bytes bytes) const {
 
 Reach reach_of(const TaskList& list, Bytes ahead) {
   Reach reach;
-  std::vector<Bytes> taken = bytes_of_tasks(list, Access::write), left = bytes_of_tasks(list, Access::read);
+  std::vector<Bytes> taken = bytes_of_tasks(list, Access::write);
   reach.unit = reach.ahead = firsts_within(taken, ahead);
   for (std::size_t task = 0; task < list.tasks.size(); ++task) taken[task] *= computes(list.tasks[task]);
   const std::vector<int> of_compute = firsts_within(taken, ahead);
@@ -80,8 +80,8 @@ Reach reach_of(const TaskList& list, Bytes ahead) {
     reach.ahead[task] = std::min(reach.ahead[task], std::max(of_compute[task], strips.back()));
   }
   reach.kept = ahead / kBehind;
-  reach.left.resize(left.size());
-  std::partial_sum(left.begin(), left.end(), reach.left.begin());
+  reach.left = bytes_of_tasks(list, Access::read);
+  std::partial_sum(reach.left.begin(), reach.left.end(), reach.left.begin());
   return reach;
 }
 

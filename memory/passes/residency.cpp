@@ -211,7 +211,13 @@ class Finder {
 
 }  // namespace
 
-Residencies::Residencies(const TaskList& list, const Choices& choices) {
+Residencies::Residencies(const TaskList& list, const Choices& choices) : computed_with_(list.objects.size(), 0) {
+  for (const Task& task : list.tasks) {
+    if (task.op.lane != Lane::compute) continue;
+    for (const TaskOperand& operand : list.operands_of(task)) {
+      if (operand.object >= 0) computed_with_[static_cast<std::size_t>(operand.object)] = 1;
+    }
+  }
   // What rests where all its tasks want it needs no other place.
   std::vector<char> is_held(list.objects.size(), 0);
   for (const TaskOperand& operand : list.operands) {
@@ -226,7 +232,7 @@ Residencies::Residencies(const TaskList& list, const Choices& choices) {
       }
     }
   });
-  all_.reserve(2 * list.objects.size());
+  all_.reserve(2 * list.objects.size());  // few have more, and to grow takes as much again
   first_.reserve(list.objects.size() + 1);
   Finder finder(list, choices, all_);
   for (int object = 0; object < std::ssize(list.objects); ++object) {

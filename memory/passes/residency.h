@@ -68,10 +68,13 @@ class Residencies {
   const std::vector<Residency>& all() const { return all_; }
   int first_of(int object) const { return first_[static_cast<std::size_t>(object)]; }
   int end_of(int object) const { return first_[static_cast<std::size_t>(object) + 1]; }
+  // Whether a task of the compute lane uses it.
+  bool is_computed_with(int object) const { return computed_with_[static_cast<std::size_t>(object)] != 0; }
 
  private:
   std::vector<Residency> all_;
   std::vector<int> first_;  // an object: its first; and the end of the last one's
+  std::vector<char> computed_with_;  // an object
 };
 
 }  // namespace spillway

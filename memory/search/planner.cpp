@@ -61,9 +61,9 @@ class Search {
         outcome.prediction.bound = StepBound(plan, graph, machine_);
       } else {
         outcome.prediction = predict(plan, graph, machine_);
+        outcome.plan = filling_.take_plan_of(best_->choices);
       }
       outcome.outline = best_->outline, outcome.filled = best_->filled;
-      if (request_.goal != Goal::time) outcome.plan = filling_.take_plan_of(best_->choices);
     } else if (const auto& lack = filling_.least_lack()) {
       outcome.short_tier = lack->tier;
       outcome.needed = lack->needed;

@@ -201,9 +201,8 @@ class Lanes {
 // Of a step's turns the first, two from the middle and the last are gone through: the middle ones are alike.
 constexpr int kTurnsGoneThrough = 4;
 
-enum class Shown : std::uint8_t { timeline, nothing };
-
-Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine, Shown shown_of_it) {
+// `wanted`: of the step's turns that are shown, how many have their spans in the timeline.
+Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine, int wanted) {
   // The first step starts cold and the last has no successor beside its tail: what counts lies between.
   constexpr int kSteps = 5, kShown = 3;
   const Program& program = plan.step;
@@ -216,7 +215,7 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   for (int step = 0; step < kSteps; ++step) {
     for (int round = 0; round < rounds; ++round) {
       script.push_back({.turn = turn_set(round, rounds, true), .begins_step = round == 0});
-      for (int shown = 0; shown_of_it == Shown::timeline && step == kShown && shown < shown_turns(turns); ++shown) {
+      for (int shown = 0; step == kShown && shown < wanted; ++shown) {
         if (shown_turn(shown, rounds) == round) script.back().shown = shown;
       }
     }
@@ -243,11 +242,11 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
 }  // namespace
 
 double seconds_of_step(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
-  return simulate(plan, graph, machine, Shown::nothing).step_s;
+  return simulate(plan, graph, machine, 0).step_s;
 }
 
 Prediction predict(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
-  Prediction prediction = simulate(plan, graph, machine, Shown::timeline);
+  Prediction prediction = simulate(plan, graph, machine, shown_turns(turns_of(plan.choices)));
   prediction.bound = StepBound(plan, graph, machine);
   return prediction;
 }

@@ -1,8 +1,10 @@
-// Choices as they are -> a plan, without a search.
+// Choices as they are -> a plan, or its tasks alone, without a search.
 #pragma once
 
 #include "memory/passes/packing.h"
+#include "memory/passes/resident_buffers.h"
 #include "memory/passes/schedule.h"
+#include "memory/passes/task_list.h"
 #include "memory/passes/waits.h"
 
 namespace spillway {
@@ -12,6 +14,13 @@ inline Plan compiled(const UnitGraph& graph, const Choices& choices) {
   pack(plan);
   derive_waits(plan);
   return plan;
+}
+
+inline TaskList tasks_of(const UnitGraph& graph, const Choices& choices) {
+  Plan plan;
+  plan.choices = choices;
+  add_resident_buffers(graph, plan);
+  return step_tasks(graph, plan);
 }
 
 }  // namespace spillway

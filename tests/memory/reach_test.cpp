@@ -5,19 +5,11 @@
 
 #include <numeric>
 
-#include "memory/passes/resident_buffers.h"
-#include "memory/passes/task_list.h"
+#include "tests/memory/compiled_plan.h"
 #include "tests/memory/every_choice.h"
 
 namespace spillway {
 namespace {
-
-TaskList tasks_of(const UnitGraph& graph, const Choices& choices) {
-  Plan plan;
-  plan.choices = choices;
-  add_resident_buffers(graph, plan);
-  return step_tasks(graph, plan);
-}
 
 // An object that is taken, with its bytes, by the only task of a phase.
 TaskList chain_of(const std::vector<Bytes>& taken, Access access = Access::read) {
