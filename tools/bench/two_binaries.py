@@ -6,10 +6,13 @@
 
 Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
 both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. Where both have room in
-memory they train at once, and each is stopped while the other does a step: a machine's speed may differ by a tenth
-from one minute to the next, and hardly does from one step to the next. One program's speed differs by some percent
-from one start to the next and stays so until it ends, so a case's ratio is the geometric mean of its rounds', each a
-new start of both, and how far they lie apart is printed beside it. A ratio above one says that the new one is faster.
+memory they train at once, and each is stopped while the other does a few steps: a machine's speed may differ by a
+tenth from one minute to the next, and hardly does from one step to the next. What was on its way to or from the drive
+when a program was stopped arrives meanwhile and costs it nothing, so that the first step of a turn is not counted.
+One program's speed differs by some percent from one start to the next and stays so until it ends, and which plans two
+programs choose depends on what a probe saw, so a case's ratio is the geometric mean of its rounds', each with a probe
+and a start of both of its own, and how far they lie apart is printed beside it. A ratio above one says that the new
+one is faster.
 The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit code 1 where a ratio
 misses --aim.
 """
@@ -81,7 +84,7 @@ CASES += [
 
 
 class Stepwise:
-    """A run of `spillway train` that does a step when it is asked to, and is stopped until then."""
+    """A run of `spillway train` that does steps when it is asked to, and is stopped until then."""
 
     def __init__(self, program, flags, directory, iterations, timeout_s=3600):
         self.timeout_s = timeout_s
@@ -99,26 +102,37 @@ class Stepwise:
         common.stop_child(self.child)
         self.output.close()
 
-    def step(self):
-        """Its seconds, its processor seconds, and its loss."""
-        began, before_cpu = time.monotonic(), common.cpu_seconds(self.child.pid)
+    def advance(self, steps):
+        """The run of so many steps."""
+        run = common.Run()
         self.child.send_signal(signal.SIGCONT)
+        for _ in range(steps):
+            began, before_cpu = time.monotonic(), common.cpu_seconds(self.child.pid)
+            run.loss.append(self.next_step(began)["loss"])
+            run.step_s.append(time.monotonic() - began)
+            run.cpu_s.append(common.cpu_seconds(self.child.pid) - before_cpu)
+        self.child.send_signal(signal.SIGSTOP)
+        return run
+
+    def next_step(self, began):
         while (record := self.next_record()) is None:
             if self.child.poll() is not None or time.monotonic() - began > self.timeout_s:
                 self.output.seek(0)
                 raise RuntimeError(f"{' '.join(self.child.args)} ended or stands still:\n{self.output.read()[-4000:]}")
             time.sleep(0.001)
-        self.child.send_signal(signal.SIGSTOP)
-        return time.monotonic() - began, common.cpu_seconds(self.child.pid) - before_cpu, record["loss"]
+        return record
 
 
 class Comparison:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
         self.programs = (arguments.old, arguments.new)
-        # The old program's: what it can read, the new one can.
-        self.profile = common.machine_profile(arguments.old, directory, nvme, thorough=False)
+        self.profile = self.probe()
         self.spoken_run = None
+
+    def probe(self):
+        # The old program's: what it can read, the new one can.
+        return common.machine_profile(self.arguments.old, self.directory, self.nvme, thorough=False)
 
     def flags_of(self, case, nvme):
         data = self.directory / f"{case.model}.jsonl"
@@ -141,8 +155,8 @@ class Comparison:
         return 2 * (planned["tiers"]["device"]["peak_bytes"] + common.GIB) < common.available_memory()
 
     def train_in_turns(self, case):
-        old, new, warm_up = common.Run(), common.Run(), 2
-        steps = warm_up + 2 * self.arguments.steps
+        old, new, turns = common.Run(), common.Run(), 2
+        steps = 1 + turns * (1 + self.arguments.steps)
         with contextlib.ExitStack() as stack:
             both = []
             for run, program in zip((old, new), self.programs):
@@ -151,14 +165,13 @@ class Comparison:
                 # They are stopped before they would save.
                 both.append((run, stack.enter_context(
                     Stepwise(program, self.flags_of(case, nvme), directory, steps + 2))))
-                run.loss.append(both[-1][1].step()[2])  # starts, and is stopped, before the other starts
-            for step in range(1, steps):
-                for run, stepwise in both[::1 if step % 2 else -1]:
-                    seconds, cpu_s, loss = stepwise.step()
-                    run.loss.append(loss)
-                    if step >= warm_up:
-                        run.step_s.append(seconds)
-                        run.cpu_s.append(cpu_s)
+                run.loss += both[-1][1].advance(1).loss  # starts, and is stopped, before the other starts
+            for turn in range(turns):
+                for run, stepwise in both[::-1 if turn % 2 else 1]:
+                    advanced = stepwise.advance(1 + self.arguments.steps)
+                    run.loss += advanced.loss
+                    run.step_s += advanced.step_s[1:]
+                    run.cpu_s += advanced.cpu_s[1:]
         return old, new
 
     def speak(self, program, case):
@@ -189,7 +202,10 @@ class Comparison:
     def compare(self, case):
         at_once = isinstance(case, Training) and self.have_room(case)
         run = self.train_in_turns if at_once else self.run_in_turns
-        rounds = [run(case) for _ in range(self.arguments.rounds)]
+        rounds = []
+        for _ in range(self.arguments.rounds):
+            self.profile = self.probe()
+            rounds.append(run(case))
         ratios = [old.median_s() / new.median_s() for old, new in rounds]
         old, new = (functools.reduce(common.Run.join, runs, common.Run()) for runs in zip(*rounds))
         return {"case": case.name(), "old_s": old.step_s, "new_s": new.step_s,
@@ -210,7 +226,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2,
                         help="starts of both at once, or turns of old, new, new, old (2)")
     parser.add_argument("--steps", type=int, default=5,
-                        help="measured steps of each run, after two (5); twice as many where both run at once")
+                        help="counted steps of each run, after two (5); of each of two turns where both run at once")
     parser.add_argument("--sequence", type=int, default=512, help="tokens of a sequence that is trained on (512)")
     parser.add_argument("--aim", type=float, default=0.98, help="least ratio of old to new (0.98)")
     arguments = parser.parse_args()
