@@ -7,7 +7,9 @@
 
 #include "memory/error.h"
 #include "models/cuda/attention_backward.cuh"
+#include "models/cuda/attention_backward_hopper.cuh"
 #include "models/cuda/attention_forward.cuh"
+#include "models/cuda/attention_forward_hopper.cuh"
 #include "models/cuda/attention_plain.cuh"
 #include "models/cuda/with_type.h"
 
@@ -16,6 +18,8 @@ namespace {
 
 // Head sizes that kernels on tensor cores have.
 using TiledSizes = std::integer_sequence<int, 64, 80, 96, 128, 256>;
+// Those of them that kernels for warpgroups have.
+constexpr bool has_warpgroup_form(int D) { return D == 64 || D == 128; }
 // The most that rows of the plain kernels may have, and of those that take them element by element.
 using PlainSizes = std::integer_sequence<int, 64, 128, 256>;
 using NarrowSizes = std::integer_sequence<int, 256>;
@@ -109,6 +113,9 @@ void attend(Queue& queue, const AttentionArguments& a) {
   const bool packs = fits_packs(a, {a.q, a.k, a.v, a.o});
   // A single query would leave most of a tile empty.
   if (a.shape.queries > 1 && with_tiles(a, packs, [&]<typename T, int D>(std::type_identity<T>, Int<D>) {
+        if constexpr (has_warpgroup_form(D)) {
+          if (queue.has_warpgroups()) return launch_as<AttendForwardHopper<T, D>, T>(queue, a);
+        }
         launch_as<AttendForward<T, D>, T>(queue, a);
       }))
     return;
@@ -131,6 +138,13 @@ void attend_backward(Queue& queue, const AttentionArguments& a) {
     packs ? delta(Int<kWidest<T>>()) : delta(Int<1>());
   });
   const bool is_served = with_tiles(a, packs, [&]<typename T, int D>(std::type_identity<T>, Int<D>) {
+    if constexpr (has_warpgroup_form(D)) {
+      if (queue.has_warpgroups()) {
+        launch_as<AttendBackwardKeysHopper<T, D>, T>(queue, a);
+        launch_as<AttendBackwardQueriesHopper<T, D>, T>(queue, a);
+        return;
+      }
+    }
     if constexpr (D <= 128) {
       launch_as<AttendBackwardKeys<T, D, true, true>, T>(queue, a);
     } else {

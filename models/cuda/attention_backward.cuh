@@ -47,6 +47,30 @@ SPILLWAY_GPU void slope_of(const Gpu& gpu, const Scores& scores, bool is_seen, f
   product = p, dp = p * (dp - delta) * slope;
 }
 
+// Of one query of a tile, in the registers of one of the first threads while they are on their way to shared memory: there they
+// are of all queries lse, as an exponent of two, then delta where it is wanted, then the first key.
+template <typename T, int kQueries, bool wants_delta>
+struct QueryStatistics {
+  static constexpr int kNumbers = 3 * kQueries;
+  float lse = 0, delta = 0;
+  int first = 0;
+
+  SPILLWAY_GPU void load(const Gpu& gpu, const AttentionOperands<T>& of, const Sight& sight, std::int64_t row, int query) {
+    if (gpu.thread() >= kQueries) return;
+    const int t = query + gpu.thread();
+    // Queries that are not there have no weight.
+    lse = t < sight.queries ? gpu.load(of.lse + row + t) * kLog2E : INFINITY;
+    if constexpr (wants_delta) delta = t < sight.queries ? gpu.load(of.delta + row + t) : 0.0f;
+    first = sight.first(gpu, t);
+  }
+  SPILLWAY_GPU void store(const Gpu& gpu, Shared<float> numbers) const {
+    if (gpu.thread() >= kQueries) return;
+    gpu.store(numbers + gpu.thread(), lse);
+    gpu.store(numbers + (kQueries + gpu.thread()), delta);
+    gpu.store((numbers + (2 * kQueries + gpu.thread())).template as<int>(), first);
+  }
+};
+
 // dk and dv, or one of them where registers do not hold both: a block has a tile of keys and values of one head, a warp 16 of
 // them, and goes through all queries that see them, of all heads of the group.
 template <typename T, int D, bool wants_dk, bool wants_dv>
@@ -81,7 +105,7 @@ struct AttendBackwardKeys {
     if constexpr (wants_dk)
       copy_tile<kKeys, D, kThreads>(gpu, v_tile, of.v.head(b * s.keys, kv_head, D), of.v.stride, first_key, sight.keys);
     if constexpr (kHolds) gpu.commit_copies();
-    Statistics statistics;
+    QueryStatistics<T, kQueries, wants_dk> statistics;
     const auto begin = [&](int i) {
       const std::int64_t head = kv_head * group + i / tiles;
       const int query = (first_tile + i % tiles) * kQueries;
@@ -123,27 +147,6 @@ struct AttendBackwardKeys {
   }
 
  private:
-  // Of one query, in the registers of one of the first threads while they are on their way to shared memory.
-  struct Statistics {
-    float lse = 0, delta = 0;
-    int first = 0;
-
-    SPILLWAY_GPU void load(const Gpu& gpu, const AttentionOperands<T>& of, const Sight& sight, std::int64_t row, int query) {
-      if (gpu.thread() >= kQueries) return;
-      const int t = query + gpu.thread();
-      // Queries that are not there have no weight.
-      lse = t < sight.queries ? gpu.load(of.lse + row + t) * kLog2E : INFINITY;
-      if constexpr (wants_dk) delta = t < sight.queries ? gpu.load(of.delta + row + t) : 0.0f;
-      first = sight.first(gpu, t);
-    }
-    SPILLWAY_GPU void store(const Gpu& gpu, Shared<float> numbers) const {
-      if (gpu.thread() >= kQueries) return;
-      gpu.store(numbers + gpu.thread(), lse);
-      gpu.store(numbers + (kQueries + gpu.thread()), delta);
-      gpu.store((numbers + (2 * kQueries + gpu.thread())).template as<int>(), first);
-    }
-  };
-
   // Products here have keys for rows and queries for columns, so that they are the left sides of those that make gradients.
   struct Warp {
     Left<kHolds ? D : 16> keys[1], values[1];

@@ -4,7 +4,7 @@
 // Legend: as in attention_tile.cuh.
 #pragma once
 
-#include "models/cuda/attention_tile.cuh"
+#include "models/cuda/attention_softmax.cuh"
 
 namespace spillway::cuda {
 
@@ -75,11 +75,11 @@ struct AttendForward {
   }
 
  private:
-  // What a warp knows of its queries. A lane has rows lane / 4 and 8 further of each band.
+  // What a warp knows of its queries, 16 of each band.
   struct Warp {
     Left<D> queries[kHoldsQueries ? kBands : 1];
     Sums<D> sums[kBands];
-    float most[kBands][2], total[kBands][2];  // of the products seen so far, and of what the lane has seen of the powers
+    Softmax softmax[kBands];
     Scores scores;
     int first_query;
     int first, all_see_from;  // keys: that any query sees, and that all see
@@ -88,11 +88,7 @@ struct AttendForward {
         : scores(shape), first_query(its_first) {
       first = sight.first(gpu, first_query), all_see_from = sight.first(gpu, first_query + kRows - 1);
       SPILLWAY_UNROLL
-      for (int band = 0; band < kBands; ++band) {
-        sums[band].clear();
-        SPILLWAY_UNROLL
-        for (int half = 0; half < 2; ++half) most[band][half] = -INFINITY, total[band][half] = 0;
-      }
+      for (int band = 0; band < kBands; ++band) sums[band].clear();
     }
 
     SPILLWAY_GPU bool sees(const Sight& sight, int first_key) const {
@@ -112,75 +108,18 @@ struct AttendForward {
       const bool is_partial = first_key < all_see_from || first_key + kKeys - 1 > sight.last(first_query);
       SPILLWAY_UNROLL
       for (int band = 0; band < kBands; ++band) {
-        if (scores.is_capped()) bend(gpu, products[band]);
+        if (scores.is_capped()) bend(gpu, scores, products[band]);
         if (is_partial) mask(gpu, sight, products[band], first_query + 16 * band, first_key);
-        soften(gpu, products[band], band);
+        scale_rows(sums[band], softmax[band].soften(gpu, scores, products[band]));
         round_left<T>(gpu, weights[band], products[band]);
       }
     }
-    SPILLWAY_GPU void bend(const Gpu& gpu, Sums<kKeys>& products) const {
-      SPILLWAY_UNROLL
-      for (int j = 0; j < kKeys / 8; ++j) {
-        SPILLWAY_UNROLL
-        for (int i = 0; i < 4; ++i) products.x[j][i] = scores.bent(gpu, products.x[j][i]);
-      }
-    }
-    SPILLWAY_GPU static void mask(const Gpu& gpu, const Sight& sight, Sums<kKeys>& products, int query, int first_key) {
-      SPILLWAY_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int t = query + 8 * half + gpu.lane() / 4, column = first_key + 2 * (gpu.lane() % 4);
-        const int from = sight.first(gpu, t) - column, to = sight.last(t) - column;
-        SPILLWAY_UNROLL
-        for (int j = 0; j < kKeys / 8; ++j) {
-          SPILLWAY_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            if (8 * j + i < from || 8 * j + i > to) products.x[j][2 * half + i] = -INFINITY;
-          }
-        }
-      }
-    }
-    SPILLWAY_GPU void soften(const Gpu& gpu, Sums<kKeys>& products, int band) {
-      SPILLWAY_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        float largest = most[band][half];
-        SPILLWAY_UNROLL
-        for (int j = 0; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(products.x[j][2 * half], products.x[j][2 * half + 1]));
-        // The four lanes that share a row.
-        largest = fmaxf(largest, gpu.shuffle_xor(largest, 1));
-        largest = fmaxf(largest, gpu.shuffle_xor(largest, 2));
-        // A row that has not seen a key yet has no base, and its powers are zeros.
-        const float base = largest == -INFINITY ? 0.0f : largest * scores.to_log2;
-        const float before = gpu.exp2(most[band][half] * scores.to_log2 - base);
-        float sum = 0;
-        SPILLWAY_UNROLL
-        for (int j = 0; j < kKeys / 8; ++j) {
-          SPILLWAY_UNROLL
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            products.x[j][i] = gpu.exp2(products.x[j][i] * scores.to_log2 - base);
-            sum += products.x[j][i];
-          }
-        }
-        most[band][half] = largest, total[band][half] = total[band][half] * before + sum;
-        SPILLWAY_UNROLL
-        for (int j = 0; j < D / 8; ++j) sums[band].x[j][2 * half] *= before, sums[band].x[j][2 * half + 1] *= before;
-      }
-    }
-
     SPILLWAY_GPU void finish(const Gpu& gpu, Shared<T> tile, T* rows, std::int64_t stride, float* lse, int end) {
       SPILLWAY_UNROLL
       for (int band = 0; band < kBands; ++band) {
-        float factors[2];
-        SPILLWAY_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          float sum = total[band][half];
-          sum += gpu.shuffle_xor(sum, 1);
-          sum += gpu.shuffle_xor(sum, 2);
-          factors[half] = 1.0f / sum;
-          const int t = first_query + 16 * band + 8 * half + gpu.lane() / 4;
-          if (lse != nullptr && gpu.lane() % 4 == 0 && t < end)
-            gpu.store(lse + t, most[band][half] * (scores.to_log2 * Scores::kLn2) + logf(sum));
-        }
-        store_rows(gpu, sums[band], factors[0], factors[1], tile + 16 * band * D, rows, stride, first_query + 16 * band, end);
+        const int query = first_query + 16 * band;
+        const RowFactors factors = softmax[band].finish(gpu, scores, lse, query, end);
+        store_rows(gpu, sums[band], factors.x[0], factors.x[1], tile + 16 * band * D, rows, stride, query, end);
       }
     }
   };

@@ -22,6 +22,40 @@
 #define SPILLWAY_UNROLL _Pragma("unroll")
 #define SPILLWAY_NO_UNROLL _Pragma("unroll 1")
 
+// --- wgmma of n = 64 or 128 columns: its sums are the first 32 or 64 operands ---
+
+#define SPILLWAY_FOUR(how, c, i) how(c[i][0]), how(c[i][1]), how(c[i][2]), how(c[i][3])
+#define SPILLWAY_SIXTEEN(how, c, i) \
+  SPILLWAY_FOUR(how, c, i), SPILLWAY_FOUR(how, c, i + 1), SPILLWAY_FOUR(how, c, i + 2), SPILLWAY_FOUR(how, c, i + 3)
+#define SPILLWAY_SUMS_64(how, c) SPILLWAY_SIXTEEN(how, c, 0), SPILLWAY_SIXTEEN(how, c, 4)
+#define SPILLWAY_SUMS_128(how, c) SPILLWAY_SUMS_64(how, c), SPILLWAY_SIXTEEN(how, c, 8), SPILLWAY_SIXTEEN(how, c, 12)
+#define SPILLWAY_NAMES_64                                                                                              \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24," \
+  "%25, %26, %27, %28, %29, %30, %31"
+#define SPILLWAY_NAMES_128                                                                                               \
+  SPILLWAY_NAMES_64                                                                                                      \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54," \
+  "%55, %56, %57, %58, %59, %60, %61, %62, %63"
+// Of sums that are written ("=f", adds 0) or added to ("+f", 1); `sides` are names of operands, which follow.
+#define SPILLWAY_WGMMA(type, n, how, adds, sides, ...)                                                                   \
+  asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " #adds ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type \
+               "." type " {" SPILLWAY_NAMES_##n "}, " sides "; }"                                                        \
+               : SPILLWAY_SUMS_##n(how, c)                                                                               \
+               : __VA_ARGS__                                                                                             \
+               : "memory")
+// The same for the type and the columns of c: operands are numbered from the sums on.
+#define SPILLWAY_WGMMA_OF(how, adds, sides_64, sides_128, ...)      \
+  static_assert(eights == 8 || eights == 16);                       \
+  if constexpr (std::is_same_v<T, BFloat16> && eights == 8) {       \
+    SPILLWAY_WGMMA("bf16", 64, how, adds, sides_64, __VA_ARGS__);   \
+  } else if constexpr (std::is_same_v<T, BFloat16>) {               \
+    SPILLWAY_WGMMA("bf16", 128, how, adds, sides_128, __VA_ARGS__); \
+  } else if constexpr (eights == 8) {                               \
+    SPILLWAY_WGMMA("f16", 64, how, adds, sides_64, __VA_ARGS__);    \
+  } else {                                                          \
+    SPILLWAY_WGMMA("f16", 128, how, adds, sides_128, __VA_ARGS__);  \
+  }
+
 namespace spillway::cuda {
 
 // A place in the shared memory of a block.
@@ -42,11 +76,33 @@ class Shared {
   T* at_;
 };
 
+// Rows of 64 numbers of 16 bits in shared memory, as products of a warpgroup find them: chunks of 16 bytes are turned within rows
+// as TileLayout<64> turns them, and eight rows are 1024 bytes, aligned to so many. Columns behind the 64 are `next_panel`
+// elements further.
+template <typename T>
+class Panels {
+ public:
+  SPILLWAY_GPU explicit Panels(Shared<T> at, int next_panel = 0)
+      : bits_(kTurned | static_cast<std::uint64_t>(next_panel) * sizeof(T) / 16 << 16 | (at.address() & 0x3ffff) / 16) {}
+  // To columns by 16, to rows by eight.
+  SPILLWAY_GPU Panels operator+(int elements) const { return Panels(bits_ + elements * static_cast<int>(sizeof(T)) / 16); }
+  // The descriptor of a matrix, as wgmma takes it.
+  SPILLWAY_GPU std::uint64_t bits() const { return bits_; }
+
+ private:
+  // Turned within 128 bytes; from eight rows to the next eight.
+  static constexpr std::uint64_t kTurned = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32;
+  SPILLWAY_GPU explicit Panels(std::uint64_t bits) : bits_(bits) {}
+  std::uint64_t bits_;
+};
+
 class Gpu {
  public:
   SPILLWAY_GPU int thread() const { return static_cast<int>(threadIdx.x); }
   SPILLWAY_GPU int lane() const { return static_cast<int>(threadIdx.x) % 32; }
   SPILLWAY_GPU int warp() const { return static_cast<int>(threadIdx.x) / 32; }
+  // x, which is the same in all lanes of the warp: so the compiler knows it, too.
+  SPILLWAY_GPU int uniform(int x) const { return __shfl_sync(0xffffffffu, x, 0); }
   SPILLWAY_GPU std::int64_t block() const { return blockIdx.x; }
   SPILLWAY_GPU std::int64_t blocks() const { return gridDim.x; }
 
@@ -91,6 +147,11 @@ class Gpu {
   // --- with others ---
 
   SPILLWAY_GPU void sync() const { __syncthreads(); }
+  // The same where warps come to it at different steps of theirs. `threads`: all of the block's.
+  template <int threads>
+  SPILLWAY_GPU void sync_steps() const {
+    asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+  }
   SPILLWAY_GPU void sync_warp() const { __syncwarp(); }
   // What the lane has whose number differs in the bits of the mask.
   template <typename T>
@@ -138,6 +199,49 @@ class Gpu {
                  : "memory");
   }
 
+  // --- products of a warpgroup, four warps of which the first one's number is a multiple of four: on sm_90a alone ---
+  //
+  // They are on their way until the group that they were committed with is waited for, and are done in their order: nobody
+  // touches sums, registers on the left side or shared memory of theirs meanwhile. All four warps do all of this together.
+
+  // What this thread has written to shared memory, and copies that it has waited for: products see it behind the next barrier.
+  SPILLWAY_GPU void show_to_products() const { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+  // Products that follow see registers as they are now.
+  SPILLWAY_GPU void begin_products() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+  // c = a b, of 64 x 16 and 16 x n numbers, rows of a by rows of b: what was in c is not asked for, and takes no registers.
+  template <typename T, int eights>
+  SPILLWAY_GPU void multiply_rows(float (&c)[eights][4], const Panels<T>& a, const Panels<T>& b) const {
+    SPILLWAY_WGMMA_OF("=f", 0, "%32, %33, adds, 1, 1, 0, 0", "%64, %65, adds, 1, 1, 0, 0", "l"(a.bits()), "l"(b.bits()));
+  }
+  // c += a b
+  template <typename T, int eights>
+  SPILLWAY_GPU void add_rows(float (&c)[eights][4], const Panels<T>& a, const Panels<T>& b) const {
+    SPILLWAY_WGMMA_OF("+f", 1, "%32, %33, adds, 1, 1, 0, 0", "%64, %65, adds, 1, 1, 0, 0", "l"(a.bits()), "l"(b.bits()));
+  }
+  // The same of a's rows as each warp's fragment of mma, by columns of b, whose rows are the depth.
+  template <typename T, int eights>
+  SPILLWAY_GPU void add_columns(float (&c)[eights][4], const std::uint32_t (&a)[4], const Panels<T>& b) const {
+    SPILLWAY_WGMMA_OF("+f", 1, "{%32, %33, %34, %35}, %36, adds, 1, 1, 1", "{%64, %65, %66, %67}, %68, adds, 1, 1, 1", "r"(a[0]),
+                      "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
+  }
+  SPILLWAY_GPU void commit_products() const { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+  // Until no more groups than `left` are on their way; these sums are not among them.
+  template <int left, int eights>
+  SPILLWAY_GPU void wait_for_products(float (&c)[eights][4]) const {
+    static_assert(eights == 8 || eights == 16);
+    if constexpr (eights == 8) {
+      asm volatile("wgmma.wait_group.sync.aligned %32;" : SPILLWAY_SUMS_64("+f", c) : "n"(left) : "memory");
+    } else {
+      asm volatile("wgmma.wait_group.sync.aligned %64;" : SPILLWAY_SUMS_128("+f", c) : "n"(left) : "memory");
+    }
+  }
+
+  // What x >= 0 is made of is computed before whatever is waited for behind this: by itself the compiler waits first. A branch
+  // that is never taken, and might be for all that it knows, holds it.
+  SPILLWAY_GPU void settle(float x) const {
+    asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @!p bra SETTLED; membar.cta; SETTLED: }" ::"f"(x) : "memory");
+  }
+
   // --- arithmetic that rounds each operation to the nearest, fused with no other ---
 
   static SPILLWAY_GPU float add(float a, float b) { return __fadd_rn(a, b); }
@@ -147,9 +251,10 @@ class Gpu {
 
   // --- arithmetic that has an instruction of its own, which rounds a little differently ---
 
+  // Zero where that is below the smallest normal number: to keep what is there would take three instructions more.
   SPILLWAY_GPU float exp2(float x) const {
     float y;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
   }
   SPILLWAY_GPU float reciprocal(float x) const {
@@ -198,6 +303,14 @@ class Queue {
  public:
   explicit Queue(cudaStream_t stream) : stream_(stream) {}
   cudaStream_t stream() const { return stream_; }
+  // Whether kernels for warpgroups run here: what they are compiled for is this chip alone.
+  bool has_warpgroups() const {
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major == 9 && minor == 0;
+  }
 
  private:
   cudaStream_t stream_;
@@ -214,9 +327,22 @@ constexpr int blocks_of_sm() {
   }
 }
 
+// A kernel whose warpgroups multiply says so, `kNeedsWarpgroups`: for other chips than sm_90a there is none of it.
+template <typename K>
+constexpr bool needs_warpgroups() {
+  return requires { K::kNeedsWarpgroups; };
+}
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool kHasWarpgroups = true;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+#error "For compute capability 9.0 kernels are compiled by -gencode=arch=compute_90a,code=sm_90a."
+#else
+inline constexpr bool kHasWarpgroups = false;
+#endif
+
 template <typename K>
 __global__ void __launch_bounds__(K::kThreads, blocks_of_sm<K>()) run_kernel(const __grid_constant__ K kernel) {
-  kernel(Gpu());
+  if constexpr (kHasWarpgroups || !needs_warpgroups<K>()) kernel(Gpu());
 }
 
 // Enqueues kernel(gpu) for each thread of a grid of blocks of K::kThreads.
@@ -249,6 +375,7 @@ namespace spillway::cuda {
 using simt::Gpu;
 using simt::Grid;
 using simt::launch;
+using simt::Panels;
 using simt::Queue;
 using simt::Shared;
 }  // namespace spillway::cuda

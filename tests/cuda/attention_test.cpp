@@ -151,20 +151,23 @@ TEST(CudaAttention, MovesTheBytesThatItMust) {
   if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
   constexpr std::int64_t T = 256, D = 64, kRow = D * 2, kNumber = 4;
   const Case c{.shape = shape_of(T, 1, 1, D)};
-  const Problem problem(c);
-  device::Queue queue({.counts = true});
-  attend(queue, problem.arguments());
   const std::int64_t seen = 128 + 256, seen_by_64 = 64 + 128 + 192 + 256;
-  EXPECT_EQ(queue.counts().read_bytes, (T + 2 * seen) * kRow);
-  EXPECT_EQ(queue.counts().written_bytes, T * (kRow + kNumber));
-  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
-  queue.clear_counts();
-  attend_backward(queue, problem.arguments());
   const std::int64_t delta = 2 * T * kRow, keys = (2 * T + 2 * seen_by_64) * kRow + 2 * seen_by_64 * kNumber,
                      queries = (2 * T + 2 * seen_by_64) * kRow + 2 * T * kNumber;
-  EXPECT_EQ(queue.counts().read_bytes, delta + keys + queries);
-  EXPECT_EQ(queue.counts().written_bytes, 3 * T * kRow + T * kNumber);
-  EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
+  for (const device::Options& options : devices_of(c, {.counts = true})) {
+    SCOPED_TRACE(on_hopper(options));
+    const Problem problem(c);
+    device::Queue queue(options);
+    attend(queue, problem.arguments());
+    EXPECT_EQ(queue.counts().read_bytes, (T + 2 * seen) * kRow);
+    EXPECT_EQ(queue.counts().written_bytes, T * (kRow + kNumber));
+    EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
+    queue.clear_counts();
+    attend_backward(queue, problem.arguments());
+    EXPECT_EQ(queue.counts().read_bytes, delta + keys + queries);
+    EXPECT_EQ(queue.counts().written_bytes, 3 * T * kRow + T * kNumber);
+    EXPECT_LE(queue.counts().moved_bytes, queue.counts().requested_bytes);
+  }
 }
 
 std::vector<std::byte> bits_of(const Case& c, const device::Options& options) {
@@ -183,8 +186,10 @@ std::vector<std::byte> bits_of(const Case& c, const device::Options& options) {
 TEST(CudaAttention, BitsDoNotDependOnTheOrderOfBlocksAndWarps) {
   for (const Case& c : {Case{.shape = shape_of(130, 4, 2, 64)}, Case{.shape = shape_of(70, 2, 1, 128)},
                         Case{.shape = shape_of(33, 4, 2, 32), .type = DType::float32}}) {
-    const auto expected = bits_of(c, {.seed = 1});
-    for (std::uint64_t seed = 2; seed < 5; ++seed) EXPECT_EQ(bits_of(c, {.seed = seed}), expected) << seed;
+    for (device::Options options : devices_of(c, {.seed = 1})) {
+      const auto expected = bits_of(c, options);
+      for (options.seed = 2; options.seed < 5; ++options.seed) EXPECT_EQ(bits_of(c, options), expected) << options.seed;
+    }
   }
 }
 

@@ -232,14 +232,12 @@ inline double unit_of(const Case& c) {
   return std::ldexp(1.0, c.type == DType::float32 ? -20 : c.type == DType::bfloat16 ? -7 : -10);
 }
 
-inline void check(const Case& c, const device::Options& options = {}) {
-  SCOPED_TRACE(testing::PrintToString(c));
-  const Problem problem(c);
+inline void check_run(const Problem& problem, const Expected& expected, const device::Options& options) {
+  const Case& c = problem.of;
   device::Queue queue(options);
   attend(queue, problem.arguments());
   if (!c.by_position) attend_backward(queue, problem.arguments());
   queue.synchronize();
-  const Expected expected = expected_of(problem, !c.by_position);
   const auto expect_near = [&](const char* what, const Matrix& got, const std::vector<Sum>& sums, std::int64_t columns) {
     SCOPED_TRACE(what);
     const Errors errors = errors_of(got, sums, columns, unit_of(c));
@@ -255,6 +253,31 @@ inline void check(const Case& c, const device::Options& options = {}) {
   expect_near("dq", problem.dq, expected.dq, problem.query_columns());
   expect_near("dk", problem.dk, expected.dk, problem.key_columns());
   expect_near("dv", problem.dv, expected.dv, problem.key_columns());
+}
+
+inline const char* on_hopper([[maybe_unused]] const device::Options& options) {
+#if !defined(__CUDACC__)
+  if (options.chip == simt::Chip::sm_90) return " on Hopper";
+#endif
+  return "";
+}
+
+// On the emulated device whatever has kernels of its own on Hopper runs there, too.
+inline std::vector<device::Options> devices_of(const Case& c, const device::Options& options) {
+  std::vector<device::Options> all{options};
+#if !defined(__CUDACC__)
+  const bool has_both = c.type != DType::float32 && (c.shape.head_dim == 64 || c.shape.head_dim == 128);
+  if (has_both && options.chip == device::Options().chip) all.push_back(options), all.back().chip = simt::Chip::sm_90;
+#endif
+  return all;
+}
+
+inline void check(const Case& c, const device::Options& options = {}) {
+  const Expected expected = expected_of(Problem(c), !c.by_position);
+  for (const device::Options& device : devices_of(c, options)) {
+    SCOPED_TRACE(testing::PrintToString(c) + on_hopper(device));
+    check_run(Problem(c), expected, device);
+  }
 }
 
 inline ops::AttentionShape shape_of(std::int64_t T, std::int64_t heads, std::int64_t kv_heads, std::int64_t D) {

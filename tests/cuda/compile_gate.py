@@ -31,10 +31,15 @@ SHARED_OF_SYSTEM = 1 << 10  # of each block
 NOT_HERE = 77
 
 
+def architecture(chip):
+    """nvcc's option for it; products of warpgroups are in Hopper's own dialect alone."""
+    return "-gencode=arch=compute_90a,code=sm_90a" if chip == 90 else f"-arch=sm_{chip}"
+
+
 def compiled(nvcc, source, chip):
     """{kernel: (registers, threads, static shared bytes)} of a source; what is wrong with it ends the program."""
     with tempfile.TemporaryDirectory() as space:
-        command = [nvcc, "-std=c++20", f"-arch=sm_{chip}", "--expt-relaxed-constexpr", f"-I{ROOT}", "-DFMT_SHARED",
+        command = [nvcc, "-std=c++20", architecture(chip), "--expt-relaxed-constexpr", f"-I{ROOT}", "-DFMT_SHARED",
                    "-DFMT_CONSTEVAL=", "-cubin", "-Xptxas", "-v,--warn-on-spills,--warn-on-local-memory-usage",
                    "--keep", "--keep-dir", space, "-o", f"{space}/out.cubin", str(source)]
         ran = subprocess.run(command, capture_output=True, text=True, cwd=space, check=False)
@@ -81,6 +86,8 @@ def measured(nvcc, chips, dynamic_shared):
             names = readable(list(found))
             for mangled, (registers, threads, static) in found.items():
                 name = names[mangled]
+                if "Hopper" in name and chip != 90:
+                    continue  # there is none of it for other chips
                 shared = static + dynamic_shared.get(name, dynamic_shared.get(name.split("<")[0], 0))
                 row = [registers, threads, shared, blocks_of_sm(chip, registers, threads, shared)]
                 table.setdefault(f"sm_{chip}", {})[name] = row

@@ -13,11 +13,15 @@ namespace spillway::simt {
 namespace {
 
 const char* name_of(WarpOp::Kind kind) {
-  constexpr const char* names[] = {"sync_warp", "shuffle_xor", "mma", "load_matrices"};
+  constexpr const char* names[] = {"sync_warp",       "shuffle_xor",      "mma",
+                                   "load_matrices",   "begin_products",   "a product of a warpgroup",
+                                   "commit_products", "wait_for_products"};
   return names[static_cast<int>(kind)];
 }
 
-std::uint16_t half_of(std::uint32_t word, int index) { return static_cast<std::uint16_t>(index == 0 ? word : word >> 16); }
+std::uint16_t half_of(std::uint32_t word, std::size_t index) {
+  return static_cast<std::uint16_t>(index == 0 ? word : word >> 16);
+}
 
 }  // namespace
 
@@ -34,6 +38,8 @@ void Block::begin(const Launch& launch, std::int64_t index) {
   shared_.begin(static_cast<std::size_t>(launch.grid.shared_bytes));
   warps_.resize(static_cast<std::size_t>(launch.threads / kWarp));
   for (Warp& warp : warps_) warp.epoch = 0;
+  warpgroups_.resize(static_cast<std::size_t>(launch.threads / kGroupThreads));
+  for (Warpgroup& warpgroup : warpgroups_) warpgroup.reset();
   while (std::ssize(lanes_) < launch.threads) lanes_.push_back(std::make_unique<Lane>());
   for (int thread = 0; thread < launch.threads; ++thread) {
     Lane& of = lane(thread);
@@ -51,6 +57,9 @@ void Block::run_lane(void* argument) {
   try {
     block.launch_->body(block.launch_->kernel, Gpu(block, of.thread));
     if (!of.copies.empty()) throw Error(fmt::format("thread {} ends with copies that it has not waited for", of.thread));
+    const auto warpgroup = static_cast<std::size_t>(of.thread / kGroupThreads);
+    if (warpgroup < block.warpgroups_.size() && block.warpgroups_[warpgroup].is_busy())
+      throw Error(fmt::format("thread {} ends with products that it has not waited for", of.thread));
   } catch (...) {
     if (!block.failure_) block.failure_ = std::current_exception();
   }
@@ -108,12 +117,8 @@ bool Block::run_warp(int warp) {
 void Block::perform(int warp) {
   const int first = warp * kWarp;
   const WarpOp& op = *lane(first).op;
-  for (int i = 1; i < kWarp; ++i) {
-    const WarpOp& other = *lane(first + i).op;
-    if (other.kind != op.kind || other.at.line() != op.at.line() || other.at.file_name() != op.at.file_name())
-      throw Error(fmt::format("thread {} is at {} ({}), and thread {} of its warp at {} ({})", first, name_of(op.kind),
-                              text_of(op.at), first + i, name_of(other.kind), text_of(other.at)));
-  }
+  for (int i = 1; i < kWarp; ++i) check_together(first, first + i);
+  if (op.is_of_warpgroup()) return meet_warpgroup(warp);
   switch (op.kind) {
     case WarpOp::Kind::sync:
       ++warps_[static_cast<std::size_t>(warp)].epoch;
@@ -127,8 +132,41 @@ void Block::perform(int warp) {
     case WarpOp::Kind::load_matrices:
       load_matrices(warp);
       break;
+    default:
+      break;
   }
   for (int i = 0; i < kWarp; ++i) lane(first + i).state = State::ready;
+}
+
+void Block::check_together(int thread, int other) const {
+  const WarpOp &op = *lane(thread).op, &its = *lane(other).op;
+  if (its.kind == op.kind && its.at.line() == op.at.line() && its.at.file_name() == op.at.file_name()) return;
+  throw Error(fmt::format("thread {} is at {} ({}), and thread {} of its {} at {} ({})", thread, name_of(op.kind), text_of(op.at),
+                          other, thread / kWarp == other / kWarp ? "warp" : "warpgroup", name_of(its.kind), text_of(its.at)));
+}
+
+// The last of its warps to come does it.
+void Block::meet_warpgroup(int warp) {
+  const int number = warp * kWarp / kGroupThreads, first = number * kGroupThreads;
+  const WarpOp& op = *lane(warp * kWarp).op;
+  if (std::ssize(warpgroups_) <= number || options_.chip != Chip::sm_90)
+    throw Error(fmt::format("{} at {}: there is no warpgroup here", name_of(op.kind), text_of(op.at)));
+  for (int i = 0; i < kWarp; ++i) lane(warp * kWarp + i).state = State::at_warpgroup_op;
+  for (int i = 0; i < kGroupThreads; i += kWarp)
+    if (lane(first + i).state != State::at_warpgroup_op) return;
+  for (int i = kWarp; i < kGroupThreads; i += kWarp) check_together(first, first + i);
+  Warpgroup& warpgroup = warpgroups_[static_cast<std::size_t>(number)];
+  const Warpgroup::Readers readers{now(first), now(first + kWarp)};
+  if (op.kind == WarpOp::Kind::begin_products) warpgroup.begin();
+  if (op.kind == WarpOp::Kind::commit_products) warpgroup.commit();
+  if (op.kind == WarpOp::Kind::group_multiply) {
+    std::array<const GroupProduct*, kGroupThreads> products;
+    for (int i = 0; i < kGroupThreads; ++i) products[static_cast<std::size_t>(i)] = &lane(first + i).op->product;
+    warpgroup.multiply(products, readers, shared_, op.at);
+  }
+  if (op.kind == WarpOp::Kind::wait_for_products)
+    warpgroup.wait(op.left, lane(first).op->product.c, options_.chip, readers, shared_, op.at);
+  for (int i = 0; i < kGroupThreads; ++i) lane(first + i).state = State::ready;
 }
 
 void Block::shuffle(int warp) {
@@ -144,22 +182,22 @@ void Block::shuffle(int warp) {
 
 // The fragments of m16n8k16, as the PTX manual draws them.
 void Block::multiply(int warp) {
-  std::uint16_t a[kRows][kDepth], b[kColumns][kDepth];
+  Line a[kRows], b[kColumns];
   float c[kRows][kColumns];
   const auto each_lane = [&](const auto& visit) {
-    for (int i = 0; i < kWarp; ++i) visit(*lane(warp * kWarp + i).op, i / 4, 2 * (i % 4));
+    for (std::size_t i = 0; i < kWarp; ++i) visit(*lane(warp * kWarp + static_cast<int>(i)).op, i / 4, 2 * (i % 4));
   };
-  each_lane([&](const WarpOp& op, int row, int column) {
-    for (int i = 0; i < 2; ++i) {
+  each_lane([&](const WarpOp& op, std::size_t row, std::size_t column) {
+    for (std::size_t i = 0; i < 2; ++i) {
       a[row][column + i] = half_of(op.a[0], i), a[row + 8][column + i] = half_of(op.a[1], i);
       a[row][column + 8 + i] = half_of(op.a[2], i), a[row + 8][column + 8 + i] = half_of(op.a[3], i);
       b[row][column + i] = half_of(op.b[0], i), b[row][column + 8 + i] = half_of(op.b[1], i);
       c[row][column + i] = op.c[i], c[row + 8][column + i] = op.c[2 + i];
     }
   });
-  multiply_add(options_.chip, lane(warp * kWarp).op->type, a, b, c);
-  each_lane([&](const WarpOp& op, int row, int column) {
-    for (int i = 0; i < 2; ++i) op.c[i] = c[row][column + i], op.c[2 + i] = c[row + 8][column + i];
+  multiply_add(options_.chip, lane(warp * kWarp).op->type, a, b, &c[0][0]);
+  each_lane([&](const WarpOp& op, std::size_t row, std::size_t column) {
+    for (std::size_t i = 0; i < 2; ++i) op.c[i] = c[row][column + i], op.c[2 + i] = c[row + 8][column + i];
   });
 }
 
@@ -197,6 +235,11 @@ void Block::pass_barrier() {
 
 void Block::refuse_barrier() const {
   const auto waits = [](const Lane& of) { return of.state == State::at_barrier; };
+  for (int thread = 0; thread < launch_->threads; ++thread) {
+    if (lane(thread).state == State::at_warpgroup_op)
+      throw Error(fmt::format("thread {} waits for its warpgroup at {} ({}), which others of it do not reach", thread,
+                              name_of(lane(thread).op->kind), text_of(lane(thread).op->at)));
+  }
   int with = 0;
   while (!waits(lane(with))) ++with;
   for (int other = 0; other < launch_->threads; ++other) {

@@ -16,14 +16,25 @@
 #include "tests/simt/global_memory.h"
 #include "tests/simt/machine.h"
 #include "tests/simt/shared_memory.h"
+#include "tests/simt/warpgroup.h"
 
 namespace spillway::simt {
 
 inline constexpr int kWarp = 32;
 
-// What all lanes of a warp do together; each brings its own, which gives the result back.
+// What all lanes of a warp do together, or from begin_products on those of a warpgroup; each brings its own, which gives the
+// result back.
 struct WarpOp {
-  enum class Kind : std::uint8_t { sync, shuffle, multiply, load_matrices };
+  enum class Kind : std::uint8_t {
+    sync,
+    shuffle,
+    multiply,
+    load_matrices,
+    begin_products,
+    group_multiply,
+    commit_products,
+    wait_for_products
+  };
   Kind kind = Kind::sync;
   Site at;
   std::uint64_t value = 0;                         // shuffle: brought, and taken from the other lane
@@ -34,6 +45,9 @@ struct WarpOp {
   std::uint32_t byte = 0;                          // load_matrices: of shared memory, 16 bytes
   std::uint32_t* registers = nullptr;              // load_matrices: 4
   bool transposed = false;                         // load_matrices
+  GroupProduct product;                            // group_multiply; wait_for_products: its sums
+  int left = 0;                                    // wait_for_products: groups
+  bool is_of_warpgroup() const { return kind >= Kind::begin_products; }
 };
 
 struct Launch {
@@ -56,6 +70,7 @@ class Block {
 
   std::int64_t index() const { return index_; }
   std::int64_t blocks() const { return launch_->grid.blocks; }
+  int threads() const { return launch_->threads; }
   void sync(int thread, const Site& at);
   void together(int thread, WarpOp& op);
   std::byte* global(int thread, std::uintptr_t address, std::size_t bytes, bool writes, const Site& at);
@@ -64,9 +79,10 @@ class Block {
   void copy(int thread, std::uint32_t to, const std::byte* from, const Site& at);
   void commit_copies(int thread);
   void wait_for_copies(int thread, int groups_left, const Site& at);
+  void show_to_products(int thread) { shared_.show_to_products(now(thread)); }
 
  private:
-  enum class State : std::uint8_t { ready, at_warp_op, at_barrier, ended };
+  enum class State : std::uint8_t { ready, at_warp_op, at_warpgroup_op, at_barrier, ended };
   struct Copy {
     std::uint32_t to;
     const std::byte* from;
@@ -92,6 +108,8 @@ class Block {
   static void run_lane(void* argument);
   bool run_warp(int warp);  // false: nothing of it could go on
   void perform(int warp);
+  void check_together(int thread, int other) const;
+  void meet_warpgroup(int warp);
   void shuffle(int warp);
   void multiply(int warp);
   void load_matrices(int warp);
@@ -111,6 +129,7 @@ class Block {
   Counts counts_;
   SharedMemory shared_;
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::exception_ptr failure_;
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 #include "memory/bfloat16.h"
@@ -36,6 +37,22 @@ class Shared {
   std::uint32_t byte_ = 0;
 };
 
+template <typename T>
+class Panels {
+ public:
+  explicit Panels(Shared<T> at, int next_panel = 0)
+      : at_{at.byte(), static_cast<std::uint32_t>(next_panel) * static_cast<std::uint32_t>(sizeof(T))} {}
+  Panels operator+(int elements) const {
+    Panels other = *this;
+    other.at_.byte += static_cast<std::uint32_t>(elements) * static_cast<std::uint32_t>(sizeof(T));
+    return other;
+  }
+  const Panel& at() const { return at_; }
+
+ private:
+  Panel at_;
+};
+
 class Gpu {
  public:
   Gpu(Block& block, int thread) : block_(&block), thread_(thread) {}
@@ -43,6 +60,7 @@ class Gpu {
   int thread() const { return thread_; }
   int lane() const { return thread_ % kWarp; }
   int warp() const { return thread_ / kWarp; }
+  int uniform(int x) const { return x; }
   std::int64_t block() const { return block_->index(); }
   std::int64_t blocks() const { return block_->blocks(); }
 
@@ -81,6 +99,13 @@ class Gpu {
   // --- with others ---
 
   void sync(const Site& at = Site::current()) const { block_->sync(thread_, at); }
+  template <int threads>
+  void sync_steps(const Site& at = Site::current()) const {
+    if (threads != block_->threads())
+      throw Error(text_of(at) + ": a barrier of " + std::to_string(threads) + " of " + std::to_string(block_->threads()) +
+                  " threads");
+    block_->sync(thread_, at);
+  }
   void sync_warp(const Site& at = Site::current()) const {
     WarpOp op{.kind = WarpOp::Kind::sync, .at = at};
     block_->together(thread_, op);
@@ -117,6 +142,38 @@ class Gpu {
     load_matrices(registers, row.byte(), true, at);
   }
 
+  // --- products of a warpgroup ---
+
+  void show_to_products() const { block_->show_to_products(thread_); }
+  void begin_products(const Site& at = Site::current()) const {
+    WarpOp op{.kind = WarpOp::Kind::begin_products, .at = at};
+    block_->together(thread_, op);
+  }
+  template <typename T, int eights>
+  void multiply_rows(float (&c)[eights][4], const Panels<T>& a, const Panels<T>& b, const Site& at = Site::current()) const {
+    multiply<T, eights>({.c = c[0], .left = a.at(), .right = b.at()}, at);
+  }
+  template <typename T, int eights>
+  void add_rows(float (&c)[eights][4], const Panels<T>& a, const Panels<T>& b, const Site& at = Site::current()) const {
+    multiply<T, eights>({.c = c[0], .left = a.at(), .right = b.at(), .adds = true}, at);
+  }
+  template <typename T, int eights>
+  void add_columns(float (&c)[eights][4], const std::uint32_t (&a)[4], const Panels<T>& b,
+                   const Site& at = Site::current()) const {
+    multiply<T, eights>({.c = c[0], .held = a, .right = b.at(), .adds = true}, at);
+  }
+  void commit_products(const Site& at = Site::current()) const {
+    WarpOp op{.kind = WarpOp::Kind::commit_products, .at = at};
+    block_->together(thread_, op);
+  }
+  template <int left, int eights>
+  void wait_for_products(float (&c)[eights][4], const Site& at = Site::current()) const {
+    WarpOp op{.kind = WarpOp::Kind::wait_for_products, .at = at, .product = {.c = c[0]}, .left = left};
+    block_->together(thread_, op);
+  }
+
+  void settle(float /*x*/) const {}
+
   // --- arithmetic that rounds each operation to the nearest, fused with no other ---
 
   static float add(float a, float b) { return a + b; }
@@ -139,6 +196,15 @@ class Gpu {
   }
   void load_matrices(std::uint32_t (&registers)[4], std::uint32_t byte, bool transposed, const Site& at) const {
     WarpOp op{.kind = WarpOp::Kind::load_matrices, .at = at, .byte = byte, .registers = registers, .transposed = transposed};
+    block_->together(thread_, op);
+  }
+
+  template <typename T, int eights>
+  void multiply(GroupProduct product, const Site& at) const {
+    static_assert(eights == 8 || eights == 16);
+    product.type = std::is_same_v<T, BFloat16> ? Half::bf16 : Half::fp16;
+    product.columns = 8 * eights;
+    WarpOp op{.kind = WarpOp::Kind::group_multiply, .at = at, .product = product};
     block_->together(thread_, op);
   }
 

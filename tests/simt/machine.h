@@ -57,8 +57,8 @@ class Buffer {
 // --- Launches -------------------------------------------------------------------------------------------------------------
 
 struct Options {
-  Chip chip = Chip::sm_90;
-  std::uint64_t seed = 1;  // of the order of blocks, and of warps within them
+  Chip chip = Chip::sm_120;  // sm_90 has kernels of its own, which are asked for by name
+  std::uint64_t seed = 1;    // of the order of blocks, and of warps within them
   bool counts = false;
   int threads = 1;  // of the host
   bool operator==(const Options&) const = default;
@@ -95,6 +95,7 @@ class Queue {
     if (stream_ != nullptr) stream_->finish();
   }
   const Options& options() const { return options_; }
+  bool has_warpgroups() const { return options_.chip == Chip::sm_90; }
   const Counts& counts() const { return counts_; }  // of all launches
   void clear_counts() { counts_ = {}; }
 

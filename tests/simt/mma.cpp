@@ -53,20 +53,20 @@ float truncated(std::int64_t sum, int exponent) {
 }
 
 // What is not a number, or infinite, is as IEEE arithmetic has it.
-float special(Half type, const std::uint16_t* a, const std::uint16_t* b, int count, float c) {
+float special(Half type, const Line& a, const Line& b, float c) {
   double sum = c;
-  for (int i = 0; i < count; ++i) sum += to_double(type, a[i]) * to_double(type, b[i]);
+  for (std::size_t i = 0; i < a.size(); ++i) sum += to_double(type, a[i]) * to_double(type, b[i]);
   return std::isnan(sum) ? std::bit_cast<float>(0x7fffffffu) : static_cast<float>(sum);
 }
 
 // A row of A or a column of B, taken apart once for all that it is multiplied with.
-struct Line {
+struct Taken {
   std::int32_t significand[kDepth];
   std::int32_t exponent[kDepth];
   bool is_finite = true;
 
-  Line(Half type, const std::uint16_t* bits) {
-    for (int i = 0; i < kDepth; ++i) {
+  Taken(Half type, const Line& bits) {
+    for (std::size_t i = 0; i < bits.size(); ++i) {
       const Parts parts = parts_of(type, bits[i]);
       significand[i] = static_cast<std::int32_t>(parts.significand), exponent[i] = parts.exponent;
       is_finite &= !is_special(type, bits[i]);
@@ -75,7 +75,7 @@ struct Line {
 };
 
 // Products [first, first + count) and `c`. Products have 22 bits at most, and stand at most 11 further left: 32 bits hold them.
-float dot_add(int fraction_bits, Half type, const Line& a, const Line& b, int first, int count, float c) {
+float dot_add(int fraction_bits, Half type, const Taken& a, const Taken& b, int first, int count, float c) {
   const int left = fraction_bits - 2 * fraction_bits_of(type);
   const Parts added = parts_of(std::bit_cast<std::uint32_t>(c), 23, 8);
   std::int32_t product[kDepth], exponent[kDepth], largest = added.exponent;
@@ -95,21 +95,22 @@ float dot_add(int fraction_bits, Half type, const Line& a, const Line& b, int fi
 
 }  // namespace
 
-void multiply_add(Chip chip, Half type, const std::uint16_t (&a)[kRows][kDepth], const std::uint16_t (&b)[kColumns][kDepth],
-                  float (&c)[kRows][kColumns]) {
-  std::vector<Line> columns;
-  for (const auto& column : b) columns.emplace_back(type, column);
-  for (int i = 0; i < kRows; ++i) {
-    const Line row(type, a[i]);
-    for (int j = 0; j < kColumns; ++j) {
-      const Line& column = columns[static_cast<std::size_t>(j)];
-      float& d = c[i][j];
-      if (!row.is_finite || !column.is_finite || !std::isfinite(d)) {
-        d = special(type, a[i], b[j], kDepth, d);
-      } else if (chip == Chip::sm_90) {
-        d = dot_add(25, type, row, column, 0, kDepth, d);
+void multiply_add(Chip chip, Half type, std::span<const Line> rows, std::span<const Line> columns, float* c) {
+  const std::vector<Taken> taken = [&] {
+    std::vector<Taken> all;
+    for (const Line& column : columns) all.emplace_back(type, column);
+    return all;
+  }();
+  for (const Line& of_row : rows) {
+    const Taken row(type, of_row);
+    for (std::size_t j = 0; j < columns.size(); ++j) {
+      float& d = *c++;
+      if (!row.is_finite || !taken[j].is_finite || !std::isfinite(d)) {
+        d = special(type, of_row, columns[j], d);
+      } else if (chip == Chip::sm_80) {
+        d = dot_add(24, type, row, taken[j], kDepth / 2, kDepth / 2, dot_add(24, type, row, taken[j], 0, kDepth / 2, d));
       } else {
-        d = dot_add(24, type, row, column, kDepth / 2, kDepth / 2, dot_add(24, type, row, column, 0, kDepth / 2, d));
+        d = dot_add(25, type, row, taken[j], 0, kDepth, d);
       }
     }
   }

@@ -328,11 +328,12 @@ std::uint16_t bits_of(float x) { return BFloat16::from_float(x).bits; }
 
 // One row and one column, all else zeros.
 float product_of(Chip chip, const std::vector<float>& a, const std::vector<float>& b, float c) {
-  std::uint16_t rows[kRows][kDepth] = {}, columns[kColumns][kDepth] = {};
+  std::array<Line, kRows> rows{};
+  std::array<Line, kColumns> columns{};
   float sums[kRows][kColumns] = {};
   for (std::size_t i = 0; i < a.size(); ++i) rows[3][i] = bits_of(a[i]), columns[5][i] = bits_of(b[i]);
   sums[3][5] = c;
-  multiply_add(chip, Half::bf16, rows, columns, sums);
+  multiply_add(chip, Half::bf16, rows, columns, &sums[0][0]);
   return sums[3][5];
 }
 

@@ -18,6 +18,7 @@ void SharedMemory::begin(std::size_t bytes) {
   bytes_ = bytes;
   content_.assign(bytes, std::byte{0xff});  // NaN in every format
   shadows_.assign((bytes + kShadowed - 1) / kShadowed, {});
+  for (auto& of_thread : shown_) of_thread.clear();
 }
 
 void SharedMemory::check_place(const LaneTime& now, std::uint32_t byte, std::size_t bytes, const Site& at) const {
@@ -50,6 +51,8 @@ void SharedMemory::note_write(Shadow& shadow, const LaneTime& now, const Site& a
   shadow.writer = now.thread, shadow.write_epoch = now.block_epoch, shadow.write_warp_epoch = now.warp_epoch;
   shadow.write_line = at.line();
   shadow.is_written = true;
+  const auto thread = static_cast<std::size_t>(now.thread);
+  shadow.shown = thread < shown_.size() ? static_cast<std::uint32_t>(shown_[thread].size()) : 0;
 }
 
 void SharedMemory::note_read(Shadow& shadow, const LaneTime& now, const Site& at) {
@@ -111,6 +114,26 @@ std::byte* SharedMemory::end_copy(const LaneTime& now, std::uint32_t byte, const
     note_write(shadows_[i], now, at);
   }
   return content_.data() + byte;
+}
+
+void SharedMemory::show_to_products(const LaneTime& now) {
+  const auto thread = static_cast<std::size_t>(now.thread);
+  if (shown_.size() <= thread) shown_.resize(thread + 1);
+  shown_[thread].push_back(now.block_epoch);
+}
+
+const std::byte* SharedMemory::read_for_product(const LaneTime& now, std::uint32_t byte, std::size_t bytes, const Site& at) {
+  const std::byte* const there = access(now, byte, bytes, false, at);
+  for (std::size_t i = byte / kShadowed; i < (byte + bytes) / kShadowed; ++i) {
+    const Shadow& shadow = shadows_[i];
+    const auto writer = static_cast<std::size_t>(shadow.writer);
+    if (writer >= shown_.size() || shown_[writer].size() <= shadow.shown || shown_[writer][shadow.shown] >= now.block_epoch)
+      throw Error(
+          fmt::format("a product at {} reads byte {} of shared memory that thread {} wrote at line {} and has not shown to "
+                      "products, with a barrier behind that",
+                      text_of(at), i * kShadowed, shadow.writer, shadow.write_line));
+  }
+  return there;
 }
 
 }  // namespace spillway::simt

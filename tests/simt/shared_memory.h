@@ -30,6 +30,9 @@ class SharedMemory {
   // 16 bytes that a copy will bring: until it is waited for nobody may touch them. It writes when it is waited for.
   void begin_copy(const LaneTime& now, std::uint32_t byte, const Site& at);
   std::byte* end_copy(const LaneTime& now, std::uint32_t byte, const Site& at);
+  // What the thread has written, products of a warpgroup may read behind the next barrier.
+  void show_to_products(const LaneTime& now);
+  const std::byte* read_for_product(const LaneTime& now, std::uint32_t byte, std::size_t bytes, const Site& at);
 
  private:
   struct Shadow {
@@ -37,6 +40,7 @@ class SharedMemory {
     std::int32_t reader_warp = -1;
     std::uint32_t write_epoch = 0, write_warp_epoch = 0, read_epoch = 0, read_warp_epoch = 0;
     std::uint32_t write_line = 0, read_line = 0;
+    std::uint32_t shown = 0;   // how often the writer had shown what it wrote, before this
     std::uint16_t copies = 0;  // under way
     bool is_written = false;
   };
@@ -44,12 +48,13 @@ class SharedMemory {
   static bool races_with_write(const Shadow& shadow, const LaneTime& now);
   static bool races_with_reads(const Shadow& shadow, const LaneTime& now);
   void check_write(const Shadow& shadow, const LaneTime& now, std::uint32_t byte, const Site& at) const;
-  static void note_write(Shadow& shadow, const LaneTime& now, const Site& at);
+  void note_write(Shadow& shadow, const LaneTime& now, const Site& at);
   static void note_read(Shadow& shadow, const LaneTime& now, const Site& at);
 
   std::size_t bytes_ = 0;
   std::vector<std::byte> content_;
   std::vector<Shadow> shadows_;
+  std::vector<std::vector<std::uint32_t>> shown_;  // of each thread, when it has shown what it wrote: epochs of the block
 };
 
 }  // namespace spillway::simt

@@ -1,0 +1,101 @@
+// What attention's kernels for Hopper share beyond attention_tile.cuh: tiles as products of a warpgroup take them, those
+// products, and how warpgroups take turns.
+//
+// Legend: as in attention_tile.cuh. Rows of a tile are in panels of 64 columns, one behind the other, each as TileLayout<64> has
+// it. Sums and Left are those of a warp: of a warpgroup's 64 rows the i-th warp has 16 from 16 i on.
+#pragma once
+
+#include "models/cuda/attention_tile.cuh"
+
+namespace spillway::cuda {
+
+inline constexpr int kPanel = 64;  // columns
+
+// As copy_tile, into panels. A thread keeps to a chunk of rows as many apart as threads have: all of its places come from the
+// first by numbers that are known.
+template <int kRows, int D, int kThreads, typename T>
+SPILLWAY_GPU void copy_panels(const Gpu& gpu, Shared<T> tile, const T* rows, std::int64_t stride, int first, int end) {
+  constexpr int kChunks = kPanel / 8, kStep = kThreads / kChunks;
+  static_assert(D % kPanel == 0 && kStep % 8 == 0);
+  const int row = gpu.thread() / kChunks, chunk = gpu.thread() % kChunks;
+  const auto to = tile + TileLayout<kPanel>::at(row, chunk);
+  const T* from = rows + ((first + row) * stride + chunk * 8);
+  SPILLWAY_UNROLL
+  for (int i = 0; i < kRows; i += kStep) {
+    if (kRows % kStep != 0 && row + i >= kRows) break;
+    SPILLWAY_UNROLL
+    for (int column = 0; column < D; column += kPanel)
+      gpu.copy_16(to + (column * kRows + i * kPanel), from + column, first + row + i < end);
+    from += kStep * stride;
+  }
+}
+
+// What threads have written and waited for, all products that follow see.
+SPILLWAY_GPU void share_with_products(const Gpu& gpu) {
+  gpu.show_to_products();
+  gpu.sync();
+}
+
+// A block of two warpgroups, which take turns: while products of one are on their way, the other computes. Both do the same steps
+// of two turns, the second of them one turn later. Where a block has one warpgroup, other blocks of the SM take the other's part.
+template <int groups>
+class Turns {
+ public:
+  // What a step uses is free three turns after the first warpgroup has begun it, and its copies are begun in the first turn of a
+  // step: by the first warpgroup one step before it, by the second two. So many places take turns.
+  static constexpr int kPlaces = 3;
+  static_assert(groups == 1 || groups == 2);
+
+  SPILLWAY_GPU explicit Turns(const Gpu& gpu) : group_(groups == 1 ? 0 : gpu.uniform(gpu.warp() / 4)) {}
+  SPILLWAY_GPU int group() const { return group_; }
+  SPILLWAY_GPU bool is_late() const { return group_ > 0; }
+  // Copies are begun for so many steps later.
+  SPILLWAY_GPU int ahead() const { return 1 + group_; }
+  // What the first step needs is there and shared.
+  SPILLWAY_GPU void begin(const Gpu& gpu) const {
+    share_with_products(gpu);
+    if (is_late()) end(gpu);
+  }
+  SPILLWAY_GPU void end_first(const Gpu& gpu) const {
+    if constexpr (groups > 1) end(gpu);
+  }
+  // Copies of the step have been waited for.
+  SPILLWAY_GPU void end_second(const Gpu& gpu) const {
+    gpu.show_to_products();
+    end(gpu);
+  }
+  // Behind the last step: nobody uses anything of the steps any more.
+  SPILLWAY_GPU void finish(const Gpu& gpu) const {
+    if (groups > 1 && !is_late()) end(gpu);
+  }
+
+ private:
+  static SPILLWAY_GPU void end(const Gpu& gpu) { gpu.sync_steps<128 * groups>(); }
+  int group_;
+};
+
+// The n rows of a tile, as both sides of a product find them.
+template <typename T, int n>
+SPILLWAY_GPU Panels<T> panels_of(Shared<T> tile) {
+  return Panels<T>(tile, n * kPanel);
+}
+
+// Begins sums = left times the rows of a tile, of depth D: column j of the sums is with row j. Of the left side 64 rows from
+// `row` on, of a tile of `rows`.
+template <int D, int rows, int n, typename T>
+SPILLWAY_GPU void multiply_rows(const Gpu& gpu, Sums<n>& sums, const Panels<T>& left, int row, const Panels<T>& right) {
+  SPILLWAY_UNROLL
+  for (int k = 0; k < D; k += 16) {
+    const int column = k % kPanel;
+    const auto a = left + (k / kPanel * rows * kPanel + row * kPanel + column), b = right + (k / kPanel * n * kPanel + column);
+    k == 0 ? gpu.multiply_rows(sums.x, a, b) : gpu.add_rows(sums.x, a, b);
+  }
+}
+// Begins sums += left times a tile whose rows are the depth: column j of the sums is with column j.
+template <int depth, int n, typename T>
+SPILLWAY_GPU void add_columns(const Gpu& gpu, Sums<n>& sums, const Left<depth>& left, const Panels<T>& right) {
+  SPILLWAY_UNROLL
+  for (int k = 0; k < depth; k += 16) gpu.add_columns(sums.x, left.x[k / 16], right + k * kPanel);
+}
+
+}  // namespace spillway::cuda
