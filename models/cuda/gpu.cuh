@@ -147,10 +147,11 @@ class Gpu {
   // --- with others ---
 
   SPILLWAY_GPU void sync() const { __syncthreads(); }
-  // The same where warps come to it at different steps of theirs. `threads`: all of the block's.
+  // The same where warps come to it at different steps of theirs, from different instructions: bar.sync, which is aligned, would
+  // promise that they do not. `threads`: all of the block's.
   template <int threads>
   SPILLWAY_GPU void sync_steps() const {
-    asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+    asm volatile("barrier.sync 1, %0;" ::"n"(threads) : "memory");
   }
   SPILLWAY_GPU void sync_warp() const { __syncwarp(); }
   // What the lane has whose number differs in the bits of the mask.
