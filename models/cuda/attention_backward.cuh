@@ -81,7 +81,8 @@ struct AttendBackwardKeys {
   // Two tiles of queries and two of d_o take turns; of each query lse, delta and the first key.
   static constexpr int kTile = kKeys * D, kTurn = kQueries * D, kTiles = (wants_dk ? 2 : 1) * kTile;
   static constexpr std::int64_t kStatistics = static_cast<std::int64_t>(sizeof(T)) * (kTiles + 4 * kTurn);
-  static constexpr std::int64_t kShared = kStatistics + 2 * 3 * kQueries * static_cast<std::int64_t>(sizeof(float));
+  using Statistics = QueryStatistics<T, kQueries, wants_dk>;
+  static constexpr std::int64_t kShared = kStatistics + 2 * Statistics::kNumbers * static_cast<std::int64_t>(sizeof(float));
   AttentionOperands<T> of;
 
   static Grid grid(const ops::AttentionShape& s) {
@@ -105,7 +106,7 @@ struct AttendBackwardKeys {
     if constexpr (wants_dk)
       copy_tile<kKeys, D, kThreads>(gpu, v_tile, of.v.head(b * s.keys, kv_head, D), of.v.stride, first_key, sight.keys);
     if constexpr (kHolds) gpu.commit_copies();
-    QueryStatistics<T, kQueries, wants_dk> statistics;
+    Statistics statistics;
     const auto begin = [&](int i) {
       const std::int64_t head = kv_head * group + i / tiles;
       const int query = (first_tile + i % tiles) * kQueries;
@@ -126,7 +127,7 @@ struct AttendBackwardKeys {
       load_left(gpu, warp.values[0], reader, v_tile, gpu.warp() * 16);
     }
     for (int i = 0; i < group * tiles; ++i) {
-      const auto numbers = gpu.template shared<float>(kStatistics) + i % 2 * 3 * kQueries;
+      const auto numbers = gpu.template shared<float>(kStatistics) + i % 2 * Statistics::kNumbers;
       statistics.store(gpu, numbers);
       gpu.template wait_for_copies<0>();
       gpu.sync();  // the queries are there, and nobody needs those before them

@@ -127,7 +127,7 @@ class Comparison:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
         self.programs = (arguments.old, arguments.new)
-        self.profile = self.probe()
+        self.profile = None  # of each round
         self.spoken_run = None
 
     def probe(self):
@@ -200,11 +200,12 @@ class Comparison:
         return old, new
 
     def compare(self, case):
-        at_once = isinstance(case, Training) and self.have_room(case)
-        run = self.train_in_turns if at_once else self.run_in_turns
-        rounds = []
+        rounds, run = [], None
         for _ in range(self.arguments.rounds):
             self.profile = self.probe()
+            if run is None:
+                at_once = isinstance(case, Training) and self.have_room(case)
+                run = self.train_in_turns if at_once else self.run_in_turns
             rounds.append(run(case))
         ratios = [old.median_s() / new.median_s() for old, new in rounds]
         old, new = (functools.reduce(common.Run.join, runs, common.Run()) for runs in zip(*rounds))
