@@ -3,64 +3,21 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "memory/error.h"
+#include "memory/passes/free_space.h"
 #include "memory/passes/sort_stably.h"
 
 namespace spillway {
 namespace {
 
+// Shares of what is alive at once: what may lie in gaps before it is packed in another way, and what is large.
+constexpr Bytes kGapsOf = 16, kLargeOf = 20;
+
 Bytes span_of(const Buffer& buffer) { return buffer.bytes * buffer.slots; }
-
-// The bytes above `base` that no live buffer has: gaps between buffers, and everything above the highest.
-class FreeSpace {
- public:
-  explicit FreeSpace(Bytes base) : end_(base) {}
-
-  // The lowest gap that holds it, or above all.
-  Bytes take(Bytes bytes) {
-    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-      if (gap->bytes < bytes) continue;
-      const Bytes offset = gap->offset;
-      gap->offset += bytes;
-      gap->bytes -= bytes;
-      if (gap->bytes == 0) gaps_.erase(gap);
-      return offset;
-    }
-    return std::exchange(end_, end_ + bytes);
-  }
-
-  void give_back(Bytes offset, Bytes bytes) {
-    if (bytes == 0) return;
-    auto next = std::lower_bound(gaps_.begin(), gaps_.end(), offset, [](const Gap& gap, Bytes at) { return gap.offset < at; });
-    if (next != gaps_.begin() && std::prev(next)->offset + std::prev(next)->bytes == offset) {
-      --next;
-      next->bytes += bytes;
-    } else {
-      next = gaps_.insert(next, {offset, bytes});
-    }
-    const auto after = std::next(next);
-    if (after != gaps_.end() && next->offset + next->bytes == after->offset) {
-      next->bytes += after->bytes;
-      gaps_.erase(after);
-    }
-    if (gaps_.back().offset + gaps_.back().bytes == end_) {
-      end_ = gaps_.back().offset;
-      gaps_.pop_back();
-    }
-  }
-
-  Bytes end() const { return end_; }  // of the highest that is alive
-
- private:
-  struct Gap {
-    Bytes offset, bytes;
-  };
-  std::vector<Gap> gaps_;  // by offset; no two touch. There are as many as live buffers at most: few.
-  Bytes end_;
-};
 
 // The buffers that a program touches, by their first use and by their last. Both are operations of the program: sorting takes a
 // look at each buffer and each operation.
@@ -105,36 +62,132 @@ class Uses {
   std::vector<int> by_begin_, by_end_;
 };
 
+// Buffers that have their places before the others do: what is large finds no gap between small ones. The largest first, each at
+// the lowest place from `base` on that is free as long as it lives (Pisarchyk and Lee 2020, "Efficient Memory Management for
+// Deep Neural Net Inference": greedy by size).
+class LargeBuffers {
+ public:
+  struct Placed {
+    int index, first_op, last_op;
+    Bytes offset, end;
+  };
+
+  LargeBuffers() = default;  // none
+  LargeBuffers(const Program& program, const Uses& uses, Tier tier, Bytes base, Bytes from)
+      : near_(kStretches), stretch_(static_cast<int>(program.ops.size()) / kStretches + 1) {
+    for (const int index : uses.by_begin()) {
+      const Buffer& buffer = program.buffers[index];
+      if (buffer.tier == tier && !buffer.apart && span_of(buffer) >= from)
+        placed_.push_back({index, buffer.first_op, buffer.last_op, base, base + span_of(buffer)});
+    }
+    sort_stably(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) { return a.end > b.end; });
+    for (Placed& buffer : placed_) place(buffer);
+    sort_stably(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) { return a.first_op < b.first_op; });
+  }
+
+  // The next one, if it begins by then; for every operation in turn.
+  const Placed* begin_next(int op) {
+    return begun_ < placed_.size() && placed_[begun_].first_op <= op ? &placed_[begun_++] : nullptr;
+  }
+  // The lowest place from `offset` on for what lives until `last_op`: none of those that have not begun comes there before.
+  Bytes clear_from(Bytes offset, Bytes bytes, int last_op) const {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t i = begun_; i < placed_.size() && placed_[i].first_op <= last_op; ++i) {
+        if (placed_[i].offset >= offset + bytes || placed_[i].end <= offset) continue;
+        offset = placed_[i].end;
+        moved = true;
+      }
+    }
+    return offset;
+  }
+
+ private:
+  static constexpr int kStretches = 64;  // of a program
+
+  void place(Placed& buffer) {
+    const auto stretches =
+        std::span(near_).subspan(buffer.first_op / stretch_, buffer.last_op / stretch_ - buffer.first_op / stretch_ + 1);
+    std::vector<Placed> beside;
+    for (const std::vector<Placed>& stretch : stretches) {
+      std::ranges::copy_if(stretch, std::back_inserter(beside), [&](const Placed& other) {
+        return other.last_op >= buffer.first_op && buffer.last_op >= other.first_op;
+      });
+    }
+    std::ranges::sort(beside, {}, &Placed::offset);
+    const Bytes bytes = buffer.end - buffer.offset;
+    for (const Placed& other : beside) {
+      if (other.offset >= buffer.offset + bytes) break;
+      buffer.offset = std::max(buffer.offset, other.end);
+    }
+    buffer.end = buffer.offset + bytes;
+    for (std::vector<Placed>& stretch : stretches) stretch.push_back(buffer);
+  }
+
+  std::vector<Placed> placed_;             // by their first use
+  std::vector<std::vector<Placed>> near_;  // by stretches that they are alive in
+  int stretch_ = 1;                        // operations of one
+  std::size_t begun_ = 0;
+};
+
 // The buffers of one program on one tier, placed operation by operation: each, where its first use begins, in the lowest gap
-// between those alive that holds it, those apart counted from the top down and the others from `base` up. The two grow towards
-// each other, and what one leaves is the other's.
+// between those alive that holds it, and that no large one comes to; those apart counted from the top down and the others from
+// `base` up. The two grow towards each other, and what one leaves is the other's.
 class Placing {
  public:
-  // `uses`: of the program; must outlive this.
-  Placing(const Program& program, const Uses& uses, Tier tier, Bytes base)
-      : program_(program), uses_(uses), tier_(tier), below_(base), offsets_(program.buffers.size(), -1) {}
+  // `uses`: of the program; both must outlive this.
+  Placing(const Program& program, const Uses& uses, Tier tier, Bytes base, LargeBuffers large = {})
+      : program_(program),
+        uses_(uses),
+        tier_(tier),
+        below_(base),
+        large_(std::move(large)),
+        offsets_(program.buffers.size(), -1),
+        end_(base) {
+    for (int op = 0; op < std::ssize(program.ops); ++op) {
+      go_to(op);
+      end_ = std::max(end_, below_.end() + above_.end());
+      most_alive_ = std::max(most_alive_, alive_);
+    }
+  }
 
-  // To be called for every operation in turn.
+  Bytes end() const { return end_; }  // of the highest
+  Bytes most_alive() const { return most_alive_; }
+  void give_offsets(Program& program) const {
+    for (int index = 0; index < std::ssize(offsets_); ++index) {
+      Buffer& of = program.buffers[index];
+      const Bytes offset = offsets_[index];
+      if (offset >= 0) of.offset = of.apart ? end_ - offset - span_of(of) : offset;
+    }
+  }
+
+ private:
   void go_to(int op) {
     const auto is_there = [&](const std::vector<int>& list, std::size_t at) { return at < list.size(); };
     for (; is_there(uses_.by_end(), ended_) && buffer(uses_.by_end()[ended_]).last_op < op; ++ended_) {
       const int index = uses_.by_end()[ended_];
-      if (buffer(index).tier == tier_) space_of(index).give_back(offsets_[index], span_of(buffer(index)));
+      if (buffer(index).tier != tier_) continue;
+      space_of(index).give_back(offsets_[index], span_of(buffer(index)));
+      alive_ -= span_of(buffer(index));
+    }
+    while (const LargeBuffers::Placed* next = large_.begin_next(op)) {
+      below_.take_at(next->offset, next->end - next->offset);
+      offsets_[next->index] = next->offset;
+      alive_ += next->end - next->offset;
     }
     for (; is_there(uses_.by_begin(), begun_) && buffer(uses_.by_begin()[begun_]).first_op == op; ++begun_) {
       const int index = uses_.by_begin()[begun_];
-      if (buffer(index).tier == tier_) offsets_[index] = space_of(index).take(span_of(buffer(index)));
+      if (buffer(index).tier == tier_ && offsets_[index] < 0) place(index);
     }
   }
-  Bytes end_below() const { return below_.end(); }
-  Bytes bytes_above() const { return above_.end(); }
-  // Where it is once all lie below `end`; -1: not on the tier, or never used.
-  Bytes offset_of(int index, Bytes end) const {
-    const Bytes offset = offsets_[index];
-    return offset >= 0 && buffer(index).apart ? end - offset - span_of(buffer(index)) : offset;
+  void place(int index) {
+    const Bytes bytes = span_of(buffer(index));
+    const auto clear_from = [&](Bytes offset) {
+      return buffer(index).apart ? offset : large_.clear_from(offset, bytes, buffer(index).last_op);
+    };
+    offsets_[index] = space_of(index).take(bytes, clear_from);
+    alive_ += bytes;
   }
-
- private:
   const Buffer& buffer(int index) const { return program_.buffers[index]; }
   FreeSpace& space_of(int index) { return buffer(index).apart ? above_ : below_; }
 
@@ -142,23 +195,23 @@ class Placing {
   const Uses& uses_;
   const Tier tier_;
   FreeSpace below_, above_{0};
-  std::vector<Bytes> offsets_;
+  LargeBuffers large_;
+  std::vector<Bytes> offsets_;  // -1: not on the tier, or never used; of those apart, from the top
+  Bytes end_, alive_ = 0, most_alive_ = 0;
   std::size_t ended_ = 0, begun_ = 0;  // in the lists of uses
 };
 
-// Returns the end of the highest.
+// Returns the end of the highest. What comes in the order of time finds its place soon and mostly well; where that leaves much of
+// the tier in gaps, large ones come first, if that takes less.
 Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
-  Placing placing(program, uses, tier, base);
-  Bytes end = base;
-  for (int op = 0; op < std::ssize(program.ops); ++op) {
-    placing.go_to(op);
-    end = std::max(end, placing.end_below() + placing.bytes_above());
-  }
-  for (int index = 0; index < std::ssize(program.buffers); ++index) {
-    const Bytes offset = placing.offset_of(index, end);
-    if (offset >= 0) program.buffers[index].offset = offset;
-  }
-  return end;
+  const Placing by_time(program, uses, tier, base);
+  by_time.give_offsets(program);
+  const Bytes alive = by_time.most_alive();
+  if (by_time.end() - base <= alive + alive / kGapsOf) return by_time.end();
+  const Placing large_first(program, uses, tier, base, LargeBuffers(program, uses, tier, base, alive / kLargeOf));
+  if (large_first.end() >= by_time.end()) return by_time.end();
+  large_first.give_offsets(program);
+  return large_first.end();
 }
 
 // What the bytes of the peak are, at the operation where the most bytes are alive.

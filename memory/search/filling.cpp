@@ -19,9 +19,6 @@ constexpr Bytes kRoomNotWorthAPlan = 200;
 // Of each byte that is dealt; and of the room, what may be taken: what was seen of a few items need not hold for all.
 constexpr double kLeastTaken = 0.4, kSurely = 0.85;
 
-// Of the device, about: what is read ahead, and what is kept for what is written (passes/reach.h).
-Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
-
 Tier spill_of(SavedRequest request, Tier spare) {
   const std::optional<Tier> fixed = tier_of(request);
   return fixed && *fixed != Tier::device ? *fixed : spare;

@@ -2,6 +2,7 @@
 // Not here: which outlines there are and which is fastest (planner.h), how a plan is built (schedule.h, packing.h).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,11 @@ struct Lack {
   Bytes needed = 0, budget = 0;
 };
 
+// What of the device reading ahead takes, about: what is read, and what is kept for what is written (passes/reach.h).
+constexpr Bytes staged_with(Bytes ahead) { return ahead + ahead / 2; }
+// How much to read ahead so that it takes `staged` less.
+constexpr Bytes ahead_without(Bytes ahead, Bytes staged) { return ahead - staged * 2 / 3; }
+
 class Filling {
  public:
   // All are kept and must outlive it. `whole`: where graphs of fewer layers stand for it, as many of its items are dealt out as
@@ -34,6 +40,7 @@ class Filling {
   // The same rests on each tier as in another plan.
   std::optional<Choices> as_in(const Outline& outline, const Like& like);
   const Filled& filled() const { return filled_; }  // of the last that fitted
+  Bytes lacked() const { return std::max<Bytes>(0, -room_[Tier::device]); }  // of the device, by the plan weighed last
   bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);

@@ -23,6 +23,7 @@ constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
                            Fill::boundary_after_gradients};
+constexpr int kLessAhead = 3;      // how often an outline that does not fit is tried with less read ahead
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
 struct Ranked {
@@ -77,24 +78,35 @@ class Search {
     if (consider_in_core()) return;
     if (!is_thin()) return consider_all();
     consider_best_of_trial(Pace::ahead);
-    if (!best_) consider_best_of_trial(Pace::tight);
+    if (!best_ || !has_room_) consider_best_of_trial(Pace::tight);
   }
 
   // --- weighing ---
 
-  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to a tier below, or with rows
-  // that are fetched, may fit without.
+  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to a tier below may fit without, or
+  // where less is read ahead. Rows that are fetched are worth more than reading far ahead: last it does without.
   std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
     std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));
+    has_room_ |= seconds.has_value();
     if (!seconds && outline.spare_pieces == Saved::spill && request_.activations == SavedRequest::automatic) {
       outline.spare_pieces = Saved::recompute;
       seconds = consider(outline, filling_.fill(outline));
     }
-    if (!seconds && filling_.fetches_rows(outline)) {
-      outline.fetches_rows = false;
-      seconds = consider(outline, filling_.fill(outline));
+    if (!seconds) seconds = consider_reading_less(outline);
+    if (seconds || !filling_.fetches_rows(outline)) return seconds;
+    outline.fetches_rows = false;
+    seconds = consider(outline, filling_.fill(outline));
+    return seconds ? seconds : consider_reading_less(outline);
+  }
+
+  // Of one that has just been found not to fit.
+  std::optional<double> consider_reading_less(Outline outline) {
+    for (int times = 0; times < kLessAhead && !request_.ahead; ++times) {
+      outline.ahead = std::min(nearer(outline.ahead), ahead_without(outline.ahead, filling_.lacked()));
+      if (outline.ahead <= 0) break;
+      if (const auto seconds = consider(outline, filling_.fill(outline))) return seconds;
     }
-    return seconds;
+    return std::nullopt;
   }
 
   // Seconds of the choices' plan, if there are any; the fastest is kept.
@@ -146,6 +158,7 @@ class Search {
     for (const Outline& outline : outlines_.all()) {
       if (!is_good_enough()) consider(outline);
     }
+    if (best_ && !has_room_) consider_tightest();
     refine();
   }
 
@@ -355,6 +368,7 @@ class Search {
     try_best(&Outline::computes_alike);
     try_best(&Outline::ordered_alike, true);  // an embedding, a larger part of a few layers, makes one look worse than another
     try_best(&Outline::same_kind);
+    has_room_ &= weighed.has_room || others.has_room;
     refine();
   }
 
@@ -367,6 +381,7 @@ class Search {
   struct Weighed {
     std::vector<Ranked> ranking;
     int plans_built = 0;
+    bool has_room = false;
   };
   Weighed weigh(int graph, Pace pace) const {
     const GraphCandidates graphs = trial_graphs();
@@ -378,7 +393,7 @@ class Search {
       if (!trial.is_good_enough()) trial.consider(outline);
     }
     trial.refine();
-    return {std::move(trial.ranking_), trial.filling_.plans_built()};
+    return {std::move(trial.ranking_), trial.filling_.plans_built(), trial.has_room_};
   }
   GraphCandidates trial_graphs() const { return is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_; }
 
@@ -435,6 +450,7 @@ class Search {
   };
   std::optional<Best> best_;  // its plan is built again where others were since: large ones are not kept beside each other
   double best_seconds_ = std::numeric_limits<double>::infinity();
+  bool has_room_ = false;  // for an outline, with as much read ahead as it asks for
   std::size_t spent_before_ = 0;
   std::size_t spent_until_last_ = 0, spent_on_last_ = 0;     // the outline that was considered last
   std::size_t weighed_ = 0;                                  // operations of all plans that were

@@ -38,6 +38,7 @@ struct TwoCores {
 struct Case {
   std::string_view shape, profile;
   int gib = 1, micro_batches = 1, ranks = 1;
+  std::string_view drive_bound_state = "";  // given: few tokens, no clipping and one slot, so that updates come in the backward
 };
 
 void plan(benchmark::State& state, const Case& of) {
@@ -52,6 +53,12 @@ void plan(benchmark::State& state, const Case& of) {
                  {"ranks", {std::to_string(of.ranks)}},
                  {"zero-stage", {"3"}},
                  {"profile", {std::string(of.profile)}}};
+  if (!of.drive_bound_state.empty()) {
+    flags.given["seq-length"] = {"128"};
+    flags.given["clip-grad"] = {"0"};
+    flags.given["durability"] = {"checkpoint"};
+    flags.given["state"] = {std::string(of.drive_bound_state)};
+  }
   const RunOptions options = resolve_options(flags).options;
   for ([[maybe_unused]] auto _ : state) {
     const FreedMemoryKept freed_memory;
@@ -74,7 +81,8 @@ void plan(benchmark::State& state, const Case& of) {
 }
 
 void add(const Case& of) {
-  const std::string name = fmt::format("{}/{}GiB/{}x{}", of.shape, of.gib, of.ranks, of.micro_batches);
+  std::string name = fmt::format("{}/{}GiB/{}x{}", of.shape, of.gib, of.ranks, of.micro_batches);
+  if (!of.drive_bound_state.empty()) name += fmt::format("/{}", of.drive_bound_state);
   benchmark::RegisterBenchmark(name.c_str(), plan, of)->Iterations(1)->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 }
 
@@ -86,6 +94,9 @@ void add_all() {
     for (const int micro_batches : {1, 8}) {
       for (const int gib : {1, 8, 16, 24, 80}) add({shape, "laptop", gib, micro_batches});
       for (const int gib : {8, 80}) add({shape, "h100-node-8", gib, micro_batches, 8});
+      for (const int gib : {1, 2, 8, 24}) {
+        for (const std::string_view state : {"exact", "compact"}) add({shape, "laptop", gib, micro_batches, 1, state});
+      }
     }
   }
 }
