@@ -176,10 +176,10 @@ struct OpHead {
   TurnSet when = kEveryTurn;
   int unit = -1, block = -1;
   Strip strip{.first = -1};                         // the micro-batches that it is for; first -1: of none alone
+  int small_requests = 0;                           // that it moves its bytes in, where they are rows
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
   Work work;                            // compute and update lanes
   Bytes bytes = 0;                      // that it moves
-  std::int64_t small_requests = 0;      // that they take, where they are rows
 };
 
 // "read", "write_rows", "forward"

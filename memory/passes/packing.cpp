@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -204,14 +205,14 @@ class Placing {
 // Returns the end of the highest. What comes in the order of time finds its place soon and mostly well; where that leaves much of
 // the tier in gaps, large ones come first, if that takes less.
 Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
-  const Placing by_time(program, uses, tier, base);
-  by_time.give_offsets(program);
-  const Bytes alive = by_time.most_alive();
-  if (by_time.end() - base <= alive + alive / kGapsOf) return by_time.end();
-  const Placing large_first(program, uses, tier, base, LargeBuffers(program, uses, tier, base, alive / kLargeOf));
-  if (large_first.end() >= by_time.end()) return by_time.end();
-  large_first.give_offsets(program);
-  return large_first.end();
+  std::optional<Placing> placing(std::in_place, program, uses, tier, base);
+  const Bytes end = placing->end(), alive = placing->most_alive();
+  placing->give_offsets(program);
+  if (end - base <= alive + alive / kGapsOf) return end;
+  placing.emplace(program, uses, tier, base, LargeBuffers(program, uses, tier, base, alive / kLargeOf));
+  if (placing->end() >= end) return end;
+  placing->give_offsets(program);
+  return placing->end();
 }
 
 // What the bytes of the peak are, at the operation where the most bytes are alive.
