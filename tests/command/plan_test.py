@@ -170,6 +170,15 @@ class Plan(PlanTest):
                 if plan["fits"]:
                     self.assertLessEqual(chosen_s, 1.01 * plan["predicted"]["step_s"], (name, forced))
 
+    def test_what_hardly_fits_reads_less_ahead(self):
+        """Weights of two units ahead leave no room for updates in the backward: all others move whole gradients."""
+        flags = {"model": "qwen3-32b", "tokenizer": "bytes", "seq_length": 128, "micro_batch_size": 1,
+                 "global_batch_size": 1, "clip_grad": 0, "dtype": "bf16", "optimizer_tier": None,
+                 "durability": "checkpoint", "device_memory": "2GiB", "nvme": "/not/there=4TiB", "profile": "laptop"}
+        plan, _ = self.plan(self.flags(**flags))
+        self.assertEqual(plan["choices"]["update"], "in-backward")
+        self.assertLess(plan["predicted"]["step_s"], 1.05 * plan["predicted"]["bound_s"])
+
     def test_a_drive_that_is_nearly_full(self):
         flags = {"model": "llama-2-7b", "tokenizer": "bytes", "seq_length": 512, "micro_batch_size": 1,
                  "global_batch_size": 1, "clip_grad": 0, "dtype": "bf16", "state": "compact", "device_memory": "2GiB",
