@@ -15,8 +15,8 @@
 namespace spillway {
 namespace {
 
-// Shares of what is alive at once: what may lie in gaps before it is packed in another way, and what is large.
-constexpr Bytes kGapsOf = 16, kLargeOf = 20;
+// Shares of what is alive at once: what another packing has to save, and what is large.
+constexpr Bytes kSavedOf = 16, kLargeOf = 20;
 
 Bytes span_of(const Buffer& buffer) { return buffer.bytes * buffer.slots; }
 
@@ -202,15 +202,15 @@ class Placing {
   std::size_t ended_ = 0, begun_ = 0;  // in the lists of uses
 };
 
-// Returns the end of the highest. What comes in the order of time finds its place soon and mostly well; where that leaves much of
-// the tier in gaps, large ones come first, if that takes less.
+// Returns the end of the highest. What comes in the order of time finds its place soon and mostly well, and hardly waits for
+// whoever had it before; with the large ones first it waits longer, so that this must save something.
 Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
   std::optional<Placing> placing(std::in_place, program, uses, tier, base);
-  const Bytes end = placing->end(), alive = placing->most_alive();
+  const Bytes end = placing->end(), alive = placing->most_alive(), saved = alive / kSavedOf;
   placing->give_offsets(program);
-  if (end - base <= alive + alive / kGapsOf) return end;
+  if (end - base <= alive + saved) return end;
   placing.emplace(program, uses, tier, base, LargeBuffers(program, uses, tier, base, alive / kLargeOf));
-  if (placing->end() >= end) return end;
+  if (placing->end() + saved >= end) return end;
   placing->give_offsets(program);
   return placing->end();
 }
