@@ -51,7 +51,9 @@ struct Outline {
            (deferred > 0) == (other.deferred > 0);
   }
   // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
-  bool same_kind(const Outline& other) const { return computes_alike(other) && ordered_alike(other); }
+  bool same_kind(const Outline& other) const {
+    return computes_alike(other) && ordered_alike(other) && fetches_rows == other.fetches_rows;
+  }
 };
 
 // Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.

@@ -17,7 +17,7 @@ namespace {
 // Outlines whose details are weighed: so many, and none that takes so much longer than the fastest; and those of them whose
 // details are weighed until none gains. A plan that is so near to what the least compute takes is good enough.
 constexpr std::size_t kRefined = 8, kPolished = 2;
-constexpr double kHopeless = 1.15, kGoodEnough = 1.003;
+constexpr double kHopeless = 1.15, kHopelessGroup = 2, kGoodEnough = 1.003;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
 constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
@@ -83,34 +83,35 @@ class Search {
 
   // --- weighing ---
 
-  // Seconds of the outline's plan, filled; one that does not fit with logits on their way to a tier below may fit without, or
-  // where less is read ahead. Rows that are fetched are worth more than reading far ahead: last it does without.
-  std::optional<double> consider(Outline outline, const Filled* alike = nullptr) {
-    std::optional<double> seconds = consider(outline, filling_.fill(outline, alike));
-    has_room_ |= seconds.has_value();
-    if (!seconds && outline.spare_pieces == Saved::spill && request_.activations == SavedRequest::automatic) {
+  // The outline, filled; one that does not fit with logits on their way to a tier below may fit without. Where it does not
+  // either, with less read ahead, and as far ahead without rows that are fetched: weighing tells which is worth more. Whether any
+  // of these fits.
+  bool consider(Outline outline, const Filled* alike = nullptr) {
+    bool fits = weigh(outline, filling_.fill(outline, alike)).has_value();
+    has_room_ |= fits;
+    if (!fits && outline.spare_pieces == Saved::spill && request_.activations == SavedRequest::automatic) {
       outline.spare_pieces = Saved::recompute;
-      seconds = consider(outline, filling_.fill(outline));
+      fits = weigh(outline, filling_.fill(outline)).has_value();
     }
-    if (!seconds) seconds = consider_reading_less(outline);
-    if (seconds || !filling_.fetches_rows(outline)) return seconds;
+    if (fits) return true;
+    fits = consider_reading_less(outline);
+    if (!filling_.fetches_rows(outline)) return fits;
     outline.fetches_rows = false;
-    seconds = consider(outline, filling_.fill(outline));
-    return seconds ? seconds : consider_reading_less(outline);
+    return weigh(outline, filling_.fill(outline)) || fits || consider_reading_less(outline);
   }
 
   // Of one that has just been found not to fit.
-  std::optional<double> consider_reading_less(Outline outline) {
+  bool consider_reading_less(Outline outline) {
     for (int times = 0; times < kLessAhead && !request_.ahead; ++times) {
       outline.ahead = std::min(nearer(outline.ahead), ahead_without(outline.ahead, filling_.lacked()));
       if (outline.ahead <= 0) break;
-      if (const auto seconds = consider(outline, filling_.fill(outline))) return seconds;
+      if (weigh(outline, filling_.fill(outline))) return true;
     }
-    return std::nullopt;
+    return false;
   }
 
   // Seconds of the choices' plan, if there are any; the fastest is kept.
-  std::optional<double> consider(const Outline& outline, const std::optional<Choices>& choices) {
+  std::optional<double> weigh(const Outline& outline, const std::optional<Choices>& choices) {
     const std::optional<double> seconds = choices ? std::optional(weigh(outline, *choices)) : std::nullopt;
     spent_on_last_ = spent() - std::exchange(spent_until_last_, spent());
     return seconds;
@@ -138,7 +139,7 @@ class Search {
 
   void consider_like(const Like& like) {
     const Outline outline = outlines_.as_asked(like.outline);
-    if (!consider(outline, filling_.as_in(outline, like))) consider(outline, filling_.fill(outline, &like.filled));
+    if (!weigh(outline, filling_.as_in(outline, like))) weigh(outline, filling_.fill(outline, &like.filled));
   }
 
   // Where everything rests on the device there is nothing to weigh but the time of the update. Whether it does.
@@ -149,17 +150,29 @@ class Search {
       // Nor is there anything to fill or to fetch: outlines that differ in these have one plan.
       if (outline.spare == outlines_.first_spare().saved && outline.spare_boundary == outlines_.first_spare().boundary &&
           outline.fill == Fill::saved_first && outline.update_tier == Tier::device)
-        fits |= consider(outline, filling_.in_core(outline)).has_value();
+        fits |= weigh(outline, filling_.in_core(outline)).has_value();
     }
     return fits;
   }
 
   void consider_all() {
-    for (const Outline& outline : outlines_.all()) {
-      if (!is_good_enough()) consider(outline);
-    }
+    consider_all(outlines_.all());
     if (best_ && !has_room_) consider_tightest();
     refine();
+  }
+
+  void consider_all(const std::vector<Outline>& outlines) {
+    for (const Outline& outline : outlines) {
+      if (!is_good_enough() && !is_hopeless(outline)) consider(outline);
+    }
+  }
+
+  // Where groups of another size take so much less, it makes no difference when the updates come.
+  bool is_hopeless(const Outline& outline) const {
+    const auto is_of_group = [&](const Ranked& ranked) { return ranked.outline.group == outline.group; };
+    const auto is_near = [&](const Ranked& ranked) { return ranked.seconds <= kHopelessGroup * best_seconds_; };
+    return std::ranges::any_of(ranking_, is_of_group) &&
+           std::ranges::none_of(ranking_, [&](const Ranked& ranked) { return is_of_group(ranked) && is_near(ranked); });
   }
 
   bool is_good_enough() const { return best_seconds_ <= kGoodEnough * least_compute_s_; }
@@ -269,7 +282,7 @@ class Search {
     Outline trial = ranked.outline;
     trial.ahead = from.ahead, trial.fill = from.fill, trial.update_chunk = from.update_chunk;
     trial.fetches_rows = from.fetches_rows && ranked.outline.fetches_rows;
-    if (!is_spent() && trial != ranked.outline) consider(trial, filling_.fill(trial, &ranked.filled));
+    if (!is_spent() && trial != ranked.outline) weigh(trial, filling_.fill(trial, &ranked.filled));
   }
 
   // Weighs the outline with one detail changed, then the next; a change that gains stays. `tried`: what has been weighed of it.
@@ -278,7 +291,7 @@ class Search {
     const auto takes_less = [&](const Outline& trial) {
       if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
       tried.push_back(trial);
-      const std::optional<double> seconds = consider(trial, filling_.fill(trial, &ranked.filled));
+      const std::optional<double> seconds = weigh(trial, filling_.fill(trial, &ranked.filled));
       if (!seconds || *seconds >= ranked.seconds) return false;
       ranked.seconds = *seconds, outline = trial;
       return true;
@@ -347,7 +360,7 @@ class Search {
   // depend on how many there are: the best outline of each such choice is tried, and the others as far as there is time.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
-    run_pair_([&] { weighed = weigh(1, pace); }, [&] { others = weigh(0, pace); });
+    run_pair_([&] { weighed = weigh_sample(1, pace); }, [&] { others = weigh_sample(0, pace); });
     weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
     trial_plans_built_ += weighed.plans_built + others.plans_built;
     std::vector<Outline> tried;
@@ -383,15 +396,13 @@ class Search {
     int plans_built = 0;
     bool has_room = false;
   };
-  Weighed weigh(int graph, Pace pace) const {
+  Weighed weigh_sample(int graph, Pace pace) const {
     const GraphCandidates graphs = trial_graphs();
     std::vector<Outline> outlines = outlines_.all(pace);
     std::erase_if(outlines, [&](const Outline& outline) { return outline.graph != graph; });
     const PairRunner by_itself = one_after_the_other;  // two of these run at once
     Search trial(graphs, machine_, trial_request(), by_itself, graphs_.tiled);
-    for (const Outline& outline : outlines) {
-      if (!trial.is_good_enough()) trial.consider(outline);
-    }
+    trial.consider_all(outlines);
     trial.refine();
     return {std::move(trial.ranking_), trial.filling_.plans_built(), trial.has_room_};
   }
