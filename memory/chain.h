@@ -54,6 +54,8 @@ struct Link {
 inline constexpr Link kLinks[] = {{Tier::device, Tier::host, Lane::download, Lane::upload},
                                   {Tier::device, Tier::nvme, Lane::nvme_write, Lane::nvme_read},
                                   {Tier::host, Tier::nvme, Lane::nvme_write, Lane::nvme_read}};
+static_assert(std::ranges::all_of(kLinks, [](const Link& link) { return in_memory(link.above); }),
+              "a lane moves to or from memory");
 inline Lane lane_between(Tier from, Tier to) {
   for (const Link& link : kLinks) {
     if (link.above == from && link.below == to) return link.down;

@@ -55,7 +55,8 @@ class Generations {
  private:
   const bool two_slots_;
   const std::int64_t interval_;
-  // The second may be on its way still: what writes over its slot waits for the commit (passes/waits.h), so nobody here does.
+  // The second may be on its way still: what writes over its slot waits for the commit (passes/access_map.h: AccessBook), so
+  // nobody here does.
   Generation present_, durable_or_due_{.slot = -1};
   bool is_over_ = false;
 };

@@ -26,7 +26,7 @@ struct Run {
   TurnSet alone = 0;                    // kFlush, kCommitAlone: what it is there for; 0: a step, or a forward
   Generation before, after;             // the state that it begins with, and as its updates leave it
   int update_turn = 0;                  // that goes from the one to the other
-  std::optional<Generation> commit;     // that it makes durable
+  std::optional<Generation> commit;     // that it makes durable: in the run of a step, what the step before left
   int token_set = 0;
   By<Lane, std::uint32_t> base;              // operations each lane had completed when this run began
   StepControl* step = nullptr;               // of its own forward and backward

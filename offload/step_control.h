@@ -42,7 +42,7 @@ class StepControl {
 
   StepSettings settings;
   std::optional<double> known_factor;  // by which its gradients are scaled, where it is run again since it was found too late
-  double loss = 0, loss_sum = 0, grad_norm = 0;
+  double loss = 0, loss_sum = 0, grad_norm = 0;  // for who trains; updates take their factor from Plan::factor_buffer
   std::atomic<bool> updates_began{false};  // in its own run
 
  private:

@@ -21,7 +21,7 @@ class EarlyReads {
     if (std::ranges::none_of(reads, [&](const Residency* read) { return may_move(*read); })) return;
     std::vector<Bytes> held = held_on(tier);
     const Bytes room = std::ranges::max(held) / kRoomOf * kRoom;
-    int before = 0;
+    int before = 0;  // none is read ahead of what is wanted before it: a block's weight stays before the pieces of its state
     for (Residency* const read : reads) {
       if (may_move(*read)) {
         const Bytes bytes = bytes_of(*read);

@@ -23,6 +23,8 @@
 //   its rounding, compact    gradient_finish                  -                      kEveryTurn, as it `lasts`
 //   a piece of what waited   its update, in the next run      kWaitingUpdates        -
 //
+// and of a unit's values, those that are spilled: in the forward saved kEveryTurn, for the backward fetched kEveryTurn.
+//
 // Not here: the operations that move bytes (moves.h), what tasks there are (task_list.h).
 #pragma once
 

@@ -66,7 +66,7 @@ void RowTasks::fetch(const Strip& strip) {
   if (defers_all(choices)) {
     to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
     to_.at_rest(task, Role::touched, Access::read, to_.plan.touched_buffer);
-    updates_.wait_for_verdict(task);
+    updates_.read_verdict(task);
   }
   rows_object_[index(strip)] = taken;
 }
@@ -192,7 +192,7 @@ void RowTasks::update_touched() {
                                            (gradient_bytes_per_element(choices.form) + 2 * bytes_per_element(state())));
   for (const int object : touched_objects_) to_.use(task, Role::state, Access::update, object);
   to_.use(task, Role::touched_gradients, Access::read, touched_gradient_object_);
-  updates_.wait_for_verdict(task);
+  updates_.read_verdict(task);
   // The next step begins with the rows' weights, and need not wait for the rest.
   const std::span<const int> objects(touched_objects_);
   for (const auto part : {objects.first(1), objects.subspan(1)}) {

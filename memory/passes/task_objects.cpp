@@ -87,7 +87,7 @@ int TaskObjects::gradient_for_update(int block) {
   return rounded;
 }
 
-int TaskObjects::waiting_gradient(int block, std::int64_t begin, std::int64_t elements) {
+int TaskObjects::piece_that_waited(int block, std::int64_t begin, std::int64_t elements) {
   const Bytes each = gradient_bytes_per_element(choices_.form);
   return add({.name = {graph_.blocks[block].name, ".waiting_gradient"},
               .category = Category::gradients,
@@ -103,7 +103,7 @@ int TaskObjects::waiting_gradient(int block, std::int64_t begin, std::int64_t el
 void TaskObjects::place_waiting_gradient(int block, Object& object) const {
   const int resident = plan_.blocks[block].waiting_gradient;
   if (resident < 0) return;
-  object.lasts = kAlways;  // written by the step before
+  object.lasts = kAlways;  // this step writes it; the next one reads it in pieces (piece_that_waited)
   object.home_buffer = resident;
 }
 

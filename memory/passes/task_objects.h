@@ -24,7 +24,7 @@ class TaskObjects {
   // A block's gradient on its way to its update. With one rank and one use of the block, these are so many objects:
   //
   //   form          gradient = reduced   for_update           what waits for the next run   there, its pieces are
-  //   exact, fp32   fp32 sum             the same             the sum                       waiting_gradient()
+  //   exact, fp32   fp32 sum             the same             the sum                       piece_that_waited()
   //   compact       fp32 sum             bf16, of its own     its rounding                  the same
 
   // The sum that the use-th user of the block's gradient accumulates, in the order of the backward.
@@ -34,7 +34,7 @@ class TaskObjects {
   // The gradient as its update takes it: the sum itself, or its bf16 rounding in compact form.
   int gradient_for_update(int block);
   // The elements from `begin` on of one that has waited since the step before: a new object, which comes by itself.
-  int waiting_gradient(int block, std::int64_t begin, std::int64_t elements);
+  int piece_that_waited(int block, std::int64_t begin, std::int64_t elements);
   bool waits_for_next_step(int block) const { return plan_.blocks[block].waiting_gradient >= 0; }
   int value(int index, const Strip& strip);
   int resident(int buffer);  // all of a resident buffer, where it rests

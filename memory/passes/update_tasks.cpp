@@ -140,7 +140,7 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const bool has_gradient = has_dense_gradient(to_.graph, choices, piece.block),
              waited = objects.waits_for_next_step(piece.block);
   const int gradient = !has_gradient ? -1
-                       : waited      ? objects.waiting_gradient(piece.block, piece.begin, elements)
+                       : waited      ? objects.piece_that_waited(piece.block, piece.begin, elements)
                                      : objects.gradient_for_update(piece.block);
   const BlockBuffers& buffers = to_.plan.blocks[piece.block];
   std::vector<int> moved;
@@ -168,12 +168,12 @@ void UpdateTasks::update(const UpdatePiece& piece) {
     to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
     to_.at_rest(task, Role::touched, Access::read, to_.plan.touched_buffer);
   }
-  wait_for_verdict(task);
+  read_verdict(task);
   if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.due);
 }
 
 // Gradients are applied after the loss is known; whether they are, the step's control block says. The factor is read.
-void UpdateTasks::wait_for_verdict(Task& task) {
+void UpdateTasks::read_verdict(Task& task) {
   to_.words(task, Role::loss, Access::read, to_.plan.loss_buffer, to_.choices.micro_batches * kMicroBatchWordsBytes,
             sizeof(double));
   // In the backward the factor is not known yet: it is 1, or the step is run again with the factor known.

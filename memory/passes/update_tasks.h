@@ -59,7 +59,7 @@ class UpdateTasks {
   void norm();
 
   // For tasks of others that apply gradients or square them.
-  void wait_for_verdict(Task& task);
+  void read_verdict(Task& task);
   void write_squares(Task& task, int block);
 
  private:

@@ -1,6 +1,7 @@
 // What the search for a plan costs, model and all, for shapes of the catalogue under budgets that people have: processor seconds
 // of all threads, `two_cores_s`, what it takes where its two threads have a core each, and the step that the plan is predicted to
-// take, so that a cheaper search can be held against the one before.
+// take, so that a cheaper search can be held against the one before. Rows named /exact and /compact are of few tokens, which the
+// drive binds.
 // Usage: planning_bench [--benchmark_filter=SHAPE]
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
