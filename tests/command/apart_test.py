@@ -89,6 +89,19 @@ class Apart(CommandTest):
         self.assertEqual(verified.code, 0, str(verified))
         self.assertIn("bit for bit", verified.out)
 
+    def test_what_fits_where_several_tiers_lack(self):
+        for nvme in (f"{self.nvme}=1GiB", f"{self.nvme}=64KiB"):
+            flags = self.apart(device_memory="64KiB", host_memory="64KiB", nvme=nvme)
+            small = run("train", *arguments(flags))
+            self.check_refusal(small, 3, "does not fit")
+            offered = [line.split() for line in small.err.splitlines() if line.startswith("  --device-memory")]
+            self.assertTrue(offered, small.err)
+            for words in offered:
+                self.assertIn("--host-memory", words)
+                self.assertEqual("--nvme" in words, nvme.endswith("64KiB"), small.err)
+                given = {flag[2:].replace("-", "_"): value for flag, value in zip(words[::2], words[1::2])}
+                self.train({**flags, **given})
+
     def test_refusals(self):
         small = run("train", *arguments(self.apart(host_memory="64KiB", optimizer_tier="host")))
         self.check_refusal(small, 3, "the host tier needs")

@@ -54,8 +54,10 @@ std::string directory_near(const std::string& save) {
 
 void give(Offer& offer, Tier tier, Bytes bytes) {
   if (!in_memory(tier)) return give_nvme(offer, bytes);
+  const std::string flag = fmt::format("--{}-memory ", name_of(tier));
+  std::erase_if(offer.flags, [&](const std::string& given) { return given.starts_with(flag); });
   offer.options.memory.budget[tier] = bytes;
-  offer.flags.push_back(fmt::format("--{}-memory {}", name_of(tier), exact_size(bytes)));
+  offer.flags.push_back(flag + exact_size(bytes));
 }
 
 class Offers {
@@ -66,8 +68,7 @@ class Offers {
   // Of the tier that lacked.
   void add_larger_memory() {
     const Tier tier = run_.outcome.short_tier;
-    const Bytes needed = run_.outcome.needed * (tier == Tier::device ? 1 : run_.request.sharding.ranks);
-    const std::optional<Offer> offer = grown({options_, {}}, tier, needed, run_.machine);
+    const std::optional<Offer> offer = grown({options_, {}}, tier, of_flag(tier, run_.outcome.needed), run_.machine);
     if (offer) add(offer->flags, where_is_memory(tier, *offer->options.memory.budget[tier]));
   }
 
@@ -80,17 +81,18 @@ class Offers {
     }
     Offer spilling{options_, {}};
     if (options_.memory.nvme.empty()) spilling.options.memory.nvme = {{directory_near(options_.checkpoint.save), std::nullopt}};
-    Bytes taken = run_.outcome.needed;
-    if (run_.outcome.short_tier != Tier::nvme) {
-      taken = taken_without_limit(spilling, machine);
+    std::optional<Offer> offer;
+    if (run_.outcome.short_tier == Tier::nvme)
+      offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, run_.outcome.needed), machine);
+    if (!offer) {  // memory lacks, too, or alone
+      const Bytes taken = taken_without_limit(spilling, machine);
+      if (taken > run_.request.budgets[Tier::nvme]) {
+        offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, taken), machine);
+      } else if (spilling.flags.size() > 1 && fits(spilling.options, model_, machine)) {  // of one memory, there is an offer
+        add(spilling.flags, has_memory_for(spilling) ? Where::here : Where::anywhere);
+      }
     }
-    if (taken <= run_.request.budgets[Tier::nvme]) return;
-    const std::optional<Offer> offer = grown(spilling, Tier::nvme, taken * run_.request.sharding.ranks, machine);
-    if (!offer) return;
-    const bool has_memory =
-        where_is_memory(Tier::device, offer->options.memory.budget[Tier::device].value_or(0)) == Where::here ||
-        offer->options.memory.budget[Tier::device] == options_.memory.budget[Tier::device];
-    add(offer->flags, has_memory ? where_is_disk(offer->options.memory.nvme) : Where::anywhere);
+    if (offer) add(offer->flags, has_memory_for(*offer) ? where_is_disk(offer->options.memory.nvme) : Where::anywhere);
   }
 
   void add_compact() {
@@ -155,7 +157,7 @@ class Offers {
   }
 
   // Bytes on NVMe of a plan that has all the room there that it wants, with durable steps where they are to be had; `offer` is
-  // given the device memory that this takes. 0 where there is no such plan.
+  // given the memory that this takes. 0 where there is no such plan.
   Bytes taken_without_limit(Offer& offer, const MachineProfile& machine) const {
     for (int attempt = 0; attempt < 4; ++attempt) {
       Offer unlimited = offer;
@@ -163,9 +165,9 @@ class Offers {
       try {
         const auto [outcome, store_bytes] = planned(unlimited.options, model_, machine);
         if (outcome.plan) return store_bytes;
-        if (outcome.short_tier != Tier::device) return 0;
-        offer.flags.clear();
-        give(offer, Tier::device, rounded_up(outcome.needed + outcome.needed / 4 * attempt));
+        if (!in_memory(outcome.short_tier)) return 0;
+        const Bytes needed = of_flag(outcome.short_tier, outcome.needed);
+        give(offer, outcome.short_tier, rounded_up(needed + needed / 4 * attempt));
       } catch (const Error&) {
         return 0;
       }
@@ -183,6 +185,9 @@ class Offers {
     return std::nullopt;
   }
 
+  // What a tier's flag gives is a rank's on the device, and all ranks' on those below it.
+  Bytes of_flag(Tier tier, Bytes needed) const { return needed * (tier == Tier::device ? 1 : run_.request.sharding.ranks); }
+
   void add(FlagList flags, Where where) { (where == Where::here ? here_ : elsewhere_).push_back(std::move(flags)); }
 
   // Of a tier's budget, as its flag says it.
@@ -199,6 +204,13 @@ class Offers {
       }
     }
     return budget <= there ? Where::here : Where::anywhere;
+  }
+
+  bool has_memory_for(const Offer& offer) const {
+    return std::ranges::all_of(tiers_of(run_.request.chain), [&](Tier tier) {
+      const std::optional<Bytes> budget = offer.options.memory.budget[tier];
+      return !in_memory(tier) || budget == options_.memory.budget[tier] || where_is_memory(tier, *budget) == Where::here;
+    });
   }
 
   // Directories of another machine cannot be looked at.
