@@ -90,7 +90,7 @@ TEST(Packing, WhatLivesTogetherSharesNoByte) {
     pages += static_cast<double>(plan.peak[Tier::device] - round * kPage);
     alive += static_cast<double>(most_alive(plan.step));
   }
-  EXPECT_LT(pages, 1.14 * alive);  // 1.16 by time alone
+  EXPECT_LT(pages, 1.135 * alive);  // 1.16 by time alone
 }
 
 TEST(FreeSpace, TakesTheLowestGapThatHolds) {

@@ -82,13 +82,14 @@ class Offers {
     Offer spilling{options_, {}};
     if (options_.memory.nvme.empty()) spilling.options.memory.nvme = {{directory_near(options_.checkpoint.save), std::nullopt}};
     std::optional<Offer> offer;
-    if (run_.outcome.short_tier == Tier::nvme)
-      offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, run_.outcome.needed), machine);
+    const bool is_memory_short = in_memory(run_.outcome.short_tier);
+    if (!is_memory_short) offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, run_.outcome.needed), machine);
     if (!offer) {  // memory lacks, too, or alone
       const Bytes taken = taken_without_limit(spilling, machine);
       if (taken > run_.request.budgets[Tier::nvme]) {
         offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, taken), machine);
-      } else if (spilling.flags.size() > 1 && fits(spilling.options, model_, machine)) {  // of one memory, there is an offer
+      } else if (spilling.flags.size() > (is_memory_short ? 1 : 0) && fits(spilling.options, model_, machine)) {
+        // A larger one of the memory that lacked has been offered.
         add(spilling.flags, has_memory_for(spilling) ? Where::here : Where::anywhere);
       }
     }
