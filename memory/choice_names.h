@@ -2,9 +2,11 @@
 // Not here: what a plan took (plan.h), what somebody fixed (search/plan_request.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "memory/names.h"
+#include "memory/types.h"
 
 namespace spillway {
 
@@ -34,7 +36,7 @@ struct Names<StateForm> {
       {"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}};
 };
 
-// What somebody may fix of activations, and of what a kill goes back to.
+// What somebody may fix of activations, where a tier is called as it is everywhere, and of what a kill goes back to.
 enum class SavedRequest : std::uint8_t { automatic, device, recompute, host, nvme };
 template <>
 struct Names<SavedRequest> {
@@ -44,6 +46,8 @@ struct Names<SavedRequest> {
                                                 {"host", SavedRequest::host},
                                                 {"nvme", SavedRequest::nvme}};
 };
+static_assert(std::ranges::all_of(kAll<Tier>, [](Tier tier) { return value_of<SavedRequest>(name_of(tier)).has_value(); }),
+              "a tier that activations cannot be asked to rest on");
 enum class Durability : std::uint8_t { automatic, step, checkpoint };
 template <>
 struct Names<Durability> {  // automatic has none: it is what happens where nobody said

@@ -56,7 +56,7 @@ class Allocation {
   std::string name_;
 };
 
-// Of the device: its own memory; with CPU the machine's, or the control group's where that is less.
+// Of the device: its own memory; with CPU the machine's, of which a process may have less (trainer/host/host.h).
 struct MemoryInfo {
   Bytes free = 0, total = 0;
 };

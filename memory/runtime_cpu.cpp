@@ -1,4 +1,5 @@
-// The CPU as a device: a stream is a thread with a ring of operations, an event two counters, device and host memory are arenas.
+// The CPU as a device: a stream is a thread with a ring of operations, an event two counters, memory an arena,
+// or, a device's that is apart, mapped twice.
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -188,43 +188,6 @@ class CpuStream final : public Stream {
   std::thread thread_;  // last: it uses the others
 };
 
-// --- the machine's memory -------------------------------------------------------------------------------------------------
-
-// The number in a file that holds nothing else, or -1.
-Bytes number_in(const std::string& path) {
-  std::ifstream file(path);
-  Bytes value = 0;
-  return file >> value ? value : -1;
-}
-
-Bytes available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  for (Bytes kib = 0; file >> key >> kib; std::getline(file, unit)) {
-    if (key == "MemAvailable:") return kib * kKiB;
-  }
-  return 0;
-}
-
-// The control group of this process, version 2: a limit may stand at any level above it.
-MemoryInfo limited_by_control_groups(MemoryInfo info) {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (!line.starts_with("0::")) continue;
-    for (std::string group = line.substr(3); !group.empty(); group.erase(group.rfind('/'))) {
-      const std::string folder = "/sys/fs/cgroup" + (group == "/" ? "" : group);
-      const Bytes limit = number_in(folder + "/memory.max"), used = number_in(folder + "/memory.current");
-      if (limit >= 0 && used >= 0) {
-        info.total = std::min(info.total, limit);
-        info.free = std::min(info.free, std::max<Bytes>(0, limit - used));
-      }
-      if (group.find('/') == std::string::npos) break;
-    }
-  }
-  return info;
-}
-
 enum class DeviceMemory : std::uint8_t { of_the_host, apart };
 
 class CpuRuntime final : public Runtime {
@@ -261,7 +224,8 @@ class CpuRuntime final : public Runtime {
   MemoryInfo memory_info() const override {
     struct sysinfo machine {};
     if (::sysinfo(&machine) != 0) return {};
-    return limited_by_control_groups({available_memory(), static_cast<Bytes>(machine.totalram) * machine.mem_unit});
+    const auto bytes = [&](unsigned long units) { return static_cast<Bytes>(units) * machine.mem_unit; };
+    return {bytes(machine.freeram), bytes(machine.totalram)};
   }
 
  private:

@@ -33,11 +33,11 @@ struct ExecutorOptions {
   const DurabilityOptions* durability = nullptr;  // null: the state does not outlive the process
 };
 
-// What one step's update is told.
+// What one step is told.
 struct StepSettings {
   AdamWSettings adamw;                      // but for the clip factor, which the step finds, and the seed, which is the run's
-  double clip = 0;                          // 0: off; must be off or on as in the plan
-  std::int64_t counted_tokens = 1;          // positions with loss in all micro-batches
+  double clip = 0;                          // of the norm; 0: off; must be off or on as in the plan
+  std::int64_t counted_tokens = 1;  // positions with loss in all micro-batches, whose mean is the loss; no update divides by it
 };
 
 // Fills inputs and targets [n] of a micro-batch.

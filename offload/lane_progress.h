@@ -11,7 +11,7 @@ namespace spillway {
 
 class LaneProgress {
  public:
-  // Operations that the lane has completed since reset(), over all runs of the program.
+  // Operations that the lane has completed, over all runs of all programs.
   bool reached(Lane lane, std::uint32_t count) const noexcept { return passed(at(lane).load(std::memory_order_acquire), count); }
   // Returns when the lane has completed `count`. What the operations wrote is visible then.
   void wait(Lane lane, std::uint32_t count) const noexcept {
@@ -24,9 +24,6 @@ class LaneProgress {
   void complete(Lane lane) noexcept {
     counters_[lane].completed.fetch_add(1, std::memory_order_acq_rel);
     counters_[lane].completed.notify_all();
-  }
-  void reset() noexcept {
-    for (Counter& counter : counters_) counter.completed.store(0, std::memory_order_release);
   }
 
  private:

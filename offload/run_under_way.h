@@ -1,4 +1,4 @@
-// A step or another passage through a program, in as many turns as it takes.
+// A step, a flush, a commit alone or a forward on its way through a program, in as many turns as it takes.
 // Not here: what a step is told and finds out (step_control.h), how lanes go through a run (lane_runner.h).
 #pragma once
 

@@ -143,6 +143,14 @@ class PlanMachines(PlanTest):
         # Ranks of a host share its memory, its directories and its rates.
         shared, _ = self.plan(self.flags(**{**flags, "device_memory": None}))
         self.assertEqual(shared["tiers"]["device"]["budget_bytes"], 3 << 30)
+        # So they do where the device is apart: its memory is each one's, the host's all of theirs.
+        apart = {**flags, "device": "cpu-apart", "device_memory": "2GiB"}
+        for given, budget in (("16GiB", 2), (None, 1)):
+            tiers = self.plan(self.flags(**apart, host_memory=given))[0]["tiers"]
+            self.assertEqual(tiers["device"]["budget_bytes"], 2 << 30)
+            self.assertEqual(tiers["host"]["budget_bytes"], budget << 30)
+        halves = self.plan(self.flags(**{**apart, "device_memory": None}))[0]["tiers"]
+        self.assertEqual([halves[tier]["budget_bytes"] for tier in ("device", "host")], [3 << 29, 3 << 29])
         self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "zero_group_size": 3}))), 2,
                            "--zero-group-size")
         self.check_refusal(run("train", *arguments(self.flags(**{**flags, "profile": None}))), 2,

@@ -23,15 +23,17 @@ namespace spillway {
 namespace {
 
 constexpr bool is_in_files(double MachineProfile::*rate) { return rate == nullptr || row_of(rate) != nullptr; }
-// But for what compute loses: beside copies the number of threads says it (add_copies), and no file does.
+// But for what compute loses beside copies: the number of threads says it (add_copies), and no file does.
 constexpr bool are_in_files(const LaneRate& rate) {
-  return is_in_files(rate.bytes) && is_in_files(rate.mixed_bytes) && is_in_files(rate.small_requests) &&
+  const bool is_compute_in_files =
+      rate.compute_beside == &MachineProfile::compute_beside_copy || is_in_files(rate.compute_beside);
+  return is_compute_in_files && is_in_files(rate.bytes) && is_in_files(rate.mixed_bytes) && is_in_files(rate.small_requests) &&
          is_in_files(rate.update_beside) && is_in_files(rate.beside_update) && is_in_files(rate.beside_compute);
 }
 static_assert(std::ranges::all_of(kLaneRates, are_in_files), "a rate of a lane has no row in kMachineRates (rate_table.h)");
 
 // Raised when figures are measured in another way: what was kept is then measured again.
-constexpr int kMeasuredBy = 16;
+constexpr int kMeasurementVersion = 16;
 
 // Beside the rates.
 constexpr std::string_view kOtherKeys[] = {"name", "threads", "instructions", "measured_by", "probed_at",
@@ -140,7 +142,7 @@ std::optional<MeasuredProfile> cached_profile(const std::filesystem::path& cache
   try {
     const std::string text = read_text_file(cache, kMiB);
     const auto json = parse_strict_json(text, cache.string());
-    if (!json.is_object() || json.value("measured_by", 0) != kMeasuredBy) return std::nullopt;
+    if (!json.is_object() || json.value("measured_by", 0) != kMeasurementVersion) return std::nullopt;
     return profile_from_json(text, cache.string());
   } catch (const std::exception&) {
     return std::nullopt;
@@ -245,7 +247,7 @@ nlohmann::ordered_json to_json(const SeenDrive& seen) {
 }
 
 nlohmann::ordered_json to_json(const MeasuredProfile& profile) {
-  nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasuredBy}, {"threads", profile.threads}};
+  nlohmann::ordered_json json = {{"name", profile.name}, {"measured_by", kMeasurementVersion}, {"threads", profile.threads}};
   if (const std::string_view name = name_of(profile.instructions); !name.empty()) json["instructions"] = name;
   if (!profile.probed_at.empty()) json["probed_at"] = profile.probed_at;
   for (const MachineRate& rate : kMachineRates) {

@@ -15,7 +15,8 @@ namespace spillway {
 enum class Presence : std::uint8_t { required, optional, required_may_be_none, optional_may_be_none };
 enum class RateUnit : std::uint8_t { flops, bytes, share, seconds, requests, rows };  // the first two, and requests, a second
 
-// Ranks of a host share what is the host's and its drives', and its processor where that is their device. alike: a time, a share.
+// Ranks of a host share what is the host's and its drives', and its processor where that is their device; not what is of a
+// device's own link to the host. alike: a time, a share.
 enum class RateOf : std::uint8_t { alike, device, host, drive, link };
 
 struct MachineRate {

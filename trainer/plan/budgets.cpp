@@ -13,11 +13,16 @@
 namespace spillway {
 namespace {
 
+// But for one on the CPU, whose copies are figures of the machine, too, where a run is planned on it.
+bool has_own_devices(const MachineProfile& machine, const RunOptions& options) {
+  return has_devices(machine) && !is_apart(options);
+}
+
 // Ranks of one host share its memory and its directories; --device-memory is each one's.
 Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const MachineProfile& machine) {
   const std::int64_t ranks = options.parallel.ranks;
   for (const Tier tier : kAll<Tier>) {
-    const bool is_each_ones = tier == Tier::device && (options.memory.budget[tier] || has_devices(machine));
+    const bool is_each_ones = tier == Tier::device && (options.memory.budget[tier] || has_own_devices(machine, options));
     if (!is_each_ones) budgets[tier] /= ranks;
   }
   return budgets;
@@ -26,9 +31,22 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const Machin
 // What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
   const Bytes there = machine.tier_bytes[Tier::device];
-  if (options.memory.budget[Tier::device] || there == 0 || is_apart(options) || has_devices(machine)) return;
+  if (options.memory.budget[Tier::device] || there == 0 || is_apart(options) || has_own_devices(machine, options)) return;
   const Bytes share = there / options.parallel.ranks;
   budget = where == Where::here ? std::min(budget, share) : share;
+}
+
+// Of a device on the CPU whose memory is apart: half of what there is stands for it, the other half for the host's.
+Budgets apart_budgets(Budgets budgets, const RunOptions& options) {
+  const By<Tier, std::optional<Bytes>>& given = options.memory.budget;
+  const Bytes there = budgets[Tier::device], half = there / 2;
+  const Bytes of_devices = given[Tier::device] ? *given[Tier::device] * options.parallel.ranks : there - half;
+  budgets[Tier::device] = std::max<Bytes>(0, there - given[Tier::host].value_or(half));
+  budgets[Tier::host] = std::max<Bytes>(0, there - of_devices);
+  for (const Tier tier : kAll<Tier>) {
+    if (in_memory(tier)) budgets[tier] = given[tier].value_or(budgets[tier]);
+  }
+  return budgets;
 }
 
 }  // namespace
@@ -52,10 +70,10 @@ Budgets budgets_for(const RunOptions& options, Where where) {
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
   // What a device's driver and libraries take of it, and a system of its host.
   By<Tier, Bytes> margin;
-  if (has_devices(machine)) margin = {{Tier::device, 512 * kMiB}, {Tier::host, kProcessOverhead + 4 * kGiB}};
+  if (has_own_devices(machine, options)) margin = {{Tier::device, 512 * kMiB}, {Tier::host, kProcessOverhead + 4 * kGiB}};
   Budgets budgets;
   for (const Tier tier : kAll<Tier>) {
-    if (tier != Tier::device && !has_devices(machine)) continue;
+    if (tier != Tier::device && !has_own_devices(machine, options)) continue;
     budgets[tier] = options.memory.budget[tier].value_or(std::max<Bytes>(0, machine.tier_bytes[tier] - margin[tier]));
   }
   for (const NvmeDirectory& directory : options.memory.nvme) {
@@ -70,22 +88,17 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
 }
 
 bool is_elsewhere(const RunOptions& options, const MachineProfile& machine) {
-  return names_known_machine(options.memory.profile) || (has_devices(machine) && !is_apart(options));
+  return names_known_machine(options.memory.profile) || has_own_devices(machine, options);
 }
 
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
   const bool elsewhere = is_elsewhere(options, machine);
-  Budgets budgets = budgets_of_rank(elsewhere ? budgets_of(machine, options) : budgets_for(options, where), options, machine);
+  RunOptions asked = options;
+  if (is_apart(options)) asked.memory.budget[Tier::device].reset();  // it is of what there is
+  Budgets budgets = elsewhere ? budgets_of(machine, asked) : budgets_for(asked, where);
+  if (is_apart(options)) budgets = apart_budgets(budgets, options);
+  budgets = budgets_of_rank(budgets, options, machine);
   take_memory_of(machine, options, where, budgets[Tier::device]);
-  if (!is_apart(options)) return budgets;
-  // Half of what there is stands for the device's memory.
-  const MemoryOptions& memory = options.memory;
-  RunOptions all = options;
-  all.memory.budget[Tier::device].reset();
-  const Bytes there = (elsewhere ? budgets_of(machine, all) : budgets_for(all, where))[Tier::device];
-  budgets[Tier::device] =
-      memory.budget[Tier::device].value_or(std::max<Bytes>(0, there - memory.budget[Tier::host].value_or(there / 2)));
-  budgets[Tier::host] = memory.budget[Tier::host].value_or(std::max<Bytes>(0, there - budgets[Tier::device]));
   return budgets;
 }
 

@@ -16,6 +16,9 @@ Budgets budgets_for(const RunOptions& options, Where where = Where::here);
 // Of a known machine that is not this one: its own device memory, and the sizes of --nvme, whose directories need not be there.
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options);
 
+// What a tier's flag says of so many bytes for each rank: --device-memory is each one's, the others are shared.
+inline Bytes of_flag(Tier tier, Bytes of_rank, int ranks) { return of_rank * (tier == Tier::device ? 1 : ranks); }
+
 // Whether a run is planned for a machine that is not this one, or need not be.
 bool is_elsewhere(const RunOptions& options, const MachineProfile& machine);
 

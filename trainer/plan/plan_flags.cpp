@@ -7,6 +7,7 @@
 
 #include "files/json_place.h"
 #include "trainer/options/flag_table.h"
+#include "trainer/plan/budgets.h"
 
 namespace spillway {
 namespace {
@@ -19,7 +20,7 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   if (!is_apart(options)) options.memory.device = has_host(request.chain) ? DeviceChoice::cuda : DeviceChoice::cpu;
   for (const Tier tier : tiers_of(request.chain)) {
     if (!in_memory(tier)) continue;
-    options.memory.budget[tier] = request.budgets[tier] * (tier == Tier::device ? 1 : request.sharding.ranks);
+    options.memory.budget[tier] = of_flag(tier, request.budgets[tier], request.sharding.ranks);
   }
   options.memory.plan.clear();
   options.checkpoint = {};

@@ -10,6 +10,8 @@
 #include "memory/freed_memory.h"
 #include "trainer/host/at_once.h"
 #include "trainer/machine/rate_table.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/words/place.h"
 #include "trainer/words/size.h"
 
 namespace spillway {
@@ -77,8 +79,9 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
     const bool is_as_it_is = tier == Tier::device && has_memory_below(run.request.chain);  // a device of its own
     if (!in_memory(tier) || is_as_it_is) continue;
     const Bytes twice = 2 * run.request.budgets[tier];
-    add({.flags = {fmt::format("--{}-memory {}", name_of(tier), exact_size(twice))},
-         .costs = tier == Tier::device ? "twice the memory" : fmt::format("twice the {}'s memory", name_of(tier))})
+    const std::string size = exact_size(of_flag(tier, twice, asked.sharding.ranks));
+    add({.flags = {fmt::format("--{}-memory {}", name_of(tier), size)},
+         .costs = tier == Tier::device ? "twice the memory" : fmt::format("twice {}'s memory", in_words(tier))})
         .request.budgets[tier] = twice;
   }
   alternatives.resize(std::min(alternatives.size(), patience.alternatives));

@@ -186,8 +186,7 @@ class Offers {
     return std::nullopt;
   }
 
-  // What a tier's flag gives is a rank's on the device, and all ranks' on those below it.
-  Bytes of_flag(Tier tier, Bytes needed) const { return needed * (tier == Tier::device ? 1 : run_.request.sharding.ranks); }
+  Bytes of_flag(Tier tier, Bytes needed) const { return spillway::of_flag(tier, needed, run_.request.sharding.ranks); }
 
   void add(FlagList flags, Where where) { (where == Where::here ? here_ : elsewhere_).push_back(std::move(flags)); }
 
