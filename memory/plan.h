@@ -63,8 +63,8 @@ enum class OpKind : std::uint8_t {
   backward,         // where saved values are not kept, those of the forward come before its own: it runs again
   loss,             // sums the micro-batches' losses; a loss that is not finite stops all updates of the step
   gradient_add,     // sum += addend (a tensor used twice)
-  gradient_finish,  // after the last micro-batch: in compact form rounds to bf16; sums what is left squared (see
-                    // squares_with_update)
+  gradient_finish,  // after the last micro-batch: in compact form rounds to bf16; sums of squares of what is then there
+                    // (see squares_with_update)
   norm,             // global norm and clip factor from the sums
   update,           // optimizer on elements [element_begin, element_end) of a block, or of this rank's part of it
   gather,           // of an array, every rank's part -> all of it, on every rank

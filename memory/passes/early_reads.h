@@ -1,6 +1,6 @@
 // Reads what updates want early, into room that the program leaves: as activations go, towards the end of a backward, there is
-// room for state whose update nothing is computed behind. Within a program: what is read for
-// updates that wait for the next run is in that run's.
+// room for state whose update nothing is computed behind. Within one run's program: what is
+// read for updates that wait for the next run is in that run's.
 // Not here: how far ahead all is read at least (reach.h).
 #pragma once
 

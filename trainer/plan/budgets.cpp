@@ -31,7 +31,7 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const Machin
 // What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
   const Bytes there = machine.tier_bytes[Tier::device];
-  if (options.memory.budget[Tier::device] || there == 0 || is_apart(options) || has_own_devices(machine, options)) return;
+  if (options.memory.budget[Tier::device] || there == 0 || is_apart(options) || has_devices(machine)) return;
   const Bytes share = there / options.parallel.ranks;
   budget = where == Where::here ? std::min(budget, share) : share;
 }
