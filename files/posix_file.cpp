@@ -33,6 +33,10 @@ std::string help_for(int error) {
       return "Check the permissions of the file and its directory.";
     case ENOENT:
       return "Check that the directory exists.";
+    case EFBIG:
+      return "Files of this process may not be so large: `ulimit -f` says how large.";
+    case EMFILE:
+      return "This process has as many files open as it may: `ulimit -n` says how many.";
     default:
       return {};
   }

@@ -8,6 +8,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "files/placeholder.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
 
@@ -86,6 +87,7 @@ class HeaderParser {
         ++values_ > kMaxValuesPerEntry) {
       refuse(fmt::format("its entry has more than {} values", kMaxValuesPerEntry));
     }
+    if (depth == 1 && metadata && event == Event::value && parsed.is_null()) return false;  // as where there is none
     if (depth == 1 && (event == Event::value || event == Event::array_end)) {
       refuse(fmt::format("its entry is {}; an object was expected", shown(parsed)));
     }
@@ -208,10 +210,29 @@ ElementType element_type_of(DType dtype) {
   return dtype == DType::float32 ? ElementType::f32 : dtype == DType::bfloat16 ? ElementType::bf16 : ElementType::f16;
 }
 
+namespace {
+
+// As the reference: a JSON object that ends with its last '}' or with spaces after it.
+void check_header_text(const std::string& path, const std::string& text) {
+  if (text.empty() || text.front() != '{')
+    throw InputError(fmt::format("{}: its header does not begin with '{{'", path), std::string(kDamaged));
+  // A parser may take a zero byte for the end and would not see what follows.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos) {
+    throw InputError(fmt::format("{}: its header has a zero byte at byte {} of {}; it may be filled up with spaces alone", path,
+                                 zero, text.size()),
+                     std::string(kDamaged));
+  }
+}
+
+}  // namespace
+
 std::vector<StoredTensor> read_safetensors_header(const PosixFile& file) {
   const std::string path = file.path().string();
   const Bytes size = file.size();
   std::uint64_t length = 0;
+  std::string head(static_cast<std::size_t>(std::min<Bytes>(size, kPlaceholderBytes)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(head)));
+  refuse_placeholder(path, head, size);
   if (size < static_cast<Bytes>(sizeof length)) {
     throw InputError(fmt::format("{}: has {} bytes, too few for a safetensors header", path, size),
                      "Fetch or copy the file again.");
@@ -229,9 +250,7 @@ std::vector<StoredTensor> read_safetensors_header(const PosixFile& file) {
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(static_cast<Bytes>(sizeof length), std::as_writable_bytes(std::span(text)));
-  if (text.empty() || text.front() != '{') {
-    throw InputError(fmt::format("{}: its header does not begin with '{{'", path), std::string(kDamaged));
-  }
+  check_header_text(path, text);
   std::vector<StoredTensor> tensors = HeaderParser(path, text).parse();
   std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
     return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);

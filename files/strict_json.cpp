@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "files/placeholder.h"
 #include "memory/error.h"
 
 namespace spillway {
@@ -65,6 +66,7 @@ Json parse_strict_json(std::string_view text, const std::string& file, int max_k
   try {
     return Json::parse(text.begin(), text.end(), check);
   } catch (const Json::parse_error& error) {
+    refuse_placeholder(file, text.substr(0, kPlaceholderBytes), static_cast<Bytes>(text.size()));
     throw InputError(fmt::format("{}: not valid JSON at {}", file, place_in_text(text, error.byte)));
   } catch (const Json::exception&) {
     throw InputError(fmt::format("{}: has a number that no 64-bit number can hold", file));

@@ -16,13 +16,40 @@
 namespace spillway {
 namespace {
 
-constexpr std::string_view kOptionalPrefix = "transformer.";
+constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::array<std::string_view, 2> kEmbeddings = {"model.embed_tokens.weight", "transformer.wte.weight"};
 
-// GPT-2's files have their names with or without the prefix.
+// A file of the bare model (GPT2Model, LlamaModel, an embedding model) has the names without the prefix, and no head.
+std::string_view bare(std::string_view name) {
+  for (const std::string_view prefix : {"transformer.", "model."}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
+}
+
 const StoredTensor* find_stored(const SafetensorsReader& reader, std::string_view name) {
   const StoredTensor* stored = reader.find(name);
-  if (stored == nullptr && name.starts_with(kOptionalPrefix)) stored = reader.find(name.substr(kOptionalPrefix.size()));
-  return stored;
+  return stored != nullptr ? stored : reader.find(bare(name));
+}
+
+const StoredTensor* embedding_in(const SafetensorsReader& reader) {
+  for (const std::string_view name : kEmbeddings) {
+    if (const StoredTensor* stored = find_stored(reader, name)) return stored;
+  }
+  return nullptr;
+}
+
+bool have_equal_values(const SafetensorsReader& reader, const StoredTensor& a, const StoredTensor& b) {
+  if (a.shape != b.shape) return false;
+  std::vector<float> of_a, of_b;
+  for (std::int64_t begin = 0; begin < a.elements; begin += kWeightsRange) {
+    const auto count = static_cast<std::size_t>(std::min(kWeightsRange, a.elements - begin));
+    of_a.resize(count), of_b.resize(count);
+    reader.read(a, begin, of_a);
+    reader.read(b, begin, of_b);
+    if (of_a != of_b) return false;
+  }
+  return true;
 }
 
 const StoredTensor& require_stored(const SafetensorsReader& reader, const TensorPiece& piece) {
@@ -36,7 +63,7 @@ bool is_known_extra(std::string_view name, const ModelConfig& config) {
   for (const std::string_view buffer : buffers) {
     if (name.ends_with(buffer)) return true;
   }
-  return config.tied_embeddings && name == "lm_head.weight";
+  return config.tied_embeddings && name == kHead;
 }
 
 std::string join(const std::vector<std::string>& names) {
@@ -217,7 +244,7 @@ void check_weights(const SafetensorsReader& reader, const ModelConfig& config, c
     const TensorPiece& piece = *pieces.front().piece;
     const StoredTensor* stored = find_stored(reader, piece.tensor);
     if (stored == nullptr) {
-      missing.push_back(piece.tensor);
+      if (piece.tensor != kHead || head_in(reader, config) != HeadInFile::missing) missing.push_back(piece.tensor);
       continue;
     }
     require_stored(reader, piece);
@@ -237,6 +264,21 @@ void check_weights(const SafetensorsReader& reader, const ModelConfig& config, c
                                  unexpected.size(), join(unexpected)),
                      "the weights and config.json must be of the same model");
   }
+}
+
+HeadInFile head_in(const SafetensorsReader& reader, const ModelConfig& config) {
+  const StoredTensor *head = reader.find(kHead), *embedding = embedding_in(reader);
+  if (head == nullptr) {
+    const bool is_bare = embedding != nullptr && std::ranges::find(kEmbeddings, embedding->name) == kEmbeddings.end();
+    return is_bare && !config.tied_embeddings ? HeadInFile::missing : HeadInFile::as_configured;
+  }
+  if (!config.tied_embeddings || embedding == nullptr || have_equal_values(reader, *head, *embedding))
+    return HeadInFile::as_configured;
+  return HeadInFile::differs;
+}
+
+bool is_of_head(const ParameterBlock& block) {
+  return std::ranges::any_of(block.pieces, [](const TensorPiece& piece) { return piece.tensor == kHead; });
 }
 
 void read_block_range(const SafetensorsReader& reader, const ParameterBlock& block, std::int64_t begin, std::span<float> out) {

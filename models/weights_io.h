@@ -22,8 +22,18 @@ namespace spillway {
 inline constexpr std::int64_t kWeightsRange = 2 << 20;
 
 // InputError naming the tensors, where the file lacks one that the model has, has one that the model does not know, or has one
-// in another shape. Buffers that old files carry along (attention masks, rotary frequencies) and the copy of a tied head pass.
+// in another shape. Buffers that old files carry along (attention masks, rotary frequencies) and the copy of a tied head pass;
+// names without the prefix of a model with a head are those of the bare model.
 void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph);
+
+// What the file has of the head beside what the configuration says of it.
+enum class HeadInFile : std::uint8_t {
+  as_configured,
+  differs,  // from the embedding that it is said to be tied to
+  missing,  // the file is of the bare model, which has none, and the configuration ties it to nothing
+};
+HeadInFile head_in(const SafetensorsReader& reader, const ModelConfig& config);
+bool is_of_head(const ParameterBlock& block);  // of one that is not tied
 
 // Elements [begin, begin + out.size()) of a block, as fp32; padding is 0. InputError for a value that is not finite.
 void read_block_range(const SafetensorsReader& reader, const ParameterBlock& block, std::int64_t begin, std::span<float> out);

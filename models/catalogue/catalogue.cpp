@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "memory/edit_distance.h"
 #include "memory/error.h"
+#include "models/weights_io.h"
 
 namespace spillway {
 namespace {
@@ -47,8 +49,18 @@ const CatalogueEntry* find(std::string_view name) {
   return at == catalogue().end() ? nullptr : &*at;
 }
 
+// Weights as other programs write them, and the indexes of shards of which perhaps none was fetched.
+bool names_other_weights(std::string_view name) {
+  constexpr std::string_view kEndings[] = {".safetensors", ".gguf", ".pth", ".pt", ".h5", ".msgpack", ".ckpt", ".onnx"};
+  constexpr std::string_view kBeginnings[] = {"pytorch_model", "consolidated", "tf_model", "flax_model"};
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return lower(name).ends_with(ending); }) ||
+         std::ranges::any_of(kBeginnings, [&](std::string_view beginning) { return name.starts_with(beginning); }) ||
+         (name.find(".ckpt.") != name.npos || name.ends_with(".index.json"));
+}
+
 // Weights that are there but cannot be read must not be replaced by random ones in silence.
-std::filesystem::path weights_of(const std::filesystem::path& directory) {
+std::filesystem::path weights_of(const std::filesystem::path& directory, Weights weights) {
+  if (weights == Weights::drawn) return {};
   std::vector<std::string> unread;
   bool safetensors = false;
   std::error_code error;
@@ -59,19 +71,43 @@ std::filesystem::path weights_of(const std::filesystem::path& directory) {
   for (const auto& entry : entries) {
     const std::string name = entry.path().filename().string();
     if (name == "model.safetensors" || name == "model.safetensors.index.json") safetensors = true;
-    if (name.ends_with(".safetensors") || (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||
-        name.ends_with(".gguf")) {
-      unread.push_back(name);
-    }
+    if (names_other_weights(name)) unread.push_back(name);
   }
   if (safetensors) return directory;
   if (!unread.empty()) {
     std::sort(unread.begin(), unread.end());
     throw InputError(fmt::format("{}: has {} but neither model.safetensors nor model.safetensors.index.json", directory.string(),
                                  unread.front()),
-                     "Convert the weights to safetensors, or, to train from random weights, name the config.json itself.");
+                     "Convert the weights to safetensors, or fetch those; --init random trains from random weights.");
+  }
+  if (weights == Weights::of_directory) {
+    throw InputError(fmt::format("{}: has a config.json and no weights", directory.string()),
+                     "Fetch its model.safetensors, or draw weights from --seed with --init random.");
   }
   return {};
+}
+
+// As transformers does from version 5 on, where the file contradicts the configuration.
+void heed_head(ResolvedModel& model) {
+  try {
+    ModelConfig& config = model.config;
+    const HeadInFile head = head_in(SafetensorsReader(model.directory), config);
+    if (head == HeadInFile::missing) {
+      config.notes.push_back(
+          fmt::format("{} has the bare model, without a head: lm_head.weight is drawn from --seed", model.directory));
+    }
+    if (head != HeadInFile::differs) return;
+    const char* key = config.family->tied.key;
+    config.tied_embeddings = false;
+    auto json = nlohmann::ordered_json::parse(config.json_text);
+    json[key] = false;
+    config.json_text = json.dump(2);
+    config.notes.push_back(fmt::format("{} is true in {}/config.json, but lm_head.weight differs from the embedding: both are "
+                                       "read, and trained apart",
+                                       key, model.directory));
+  } catch (const Error&) {
+    // What is wrong with the file is said by who reads its weights.
+  }
 }
 
 }  // namespace
@@ -90,7 +126,7 @@ bool names_catalogue_model(const std::string& path_or_name) {
   return !std::filesystem::exists(path_or_name, ignored) && find(path_or_name) != nullptr;
 }
 
-ResolvedModel resolve_model(const std::string& path_or_name) {
+ResolvedModel resolve_model(const std::string& path_or_name, Weights weights) {
   namespace fs = std::filesystem;
   const fs::path path = path_or_name;
   std::error_code ignored;
@@ -98,7 +134,9 @@ ResolvedModel resolve_model(const std::string& path_or_name) {
     if (!fs::exists(path / "config.json", ignored)) {
       throw InputError(fmt::format("{}: has no config.json, so it is not a Hugging Face directory", path_or_name));
     }
-    return {read_model_config(path / "config.json"), weights_of(path)};
+    ResolvedModel model{read_model_config(path / "config.json"), weights_of(path, weights)};
+    if (!model.directory.empty()) heed_head(model);
+    return model;
   }
   if (fs::exists(path, ignored)) {
     if (path.extension() != ".json") {

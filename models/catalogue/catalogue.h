@@ -29,7 +29,15 @@ struct ResolvedModel {
 // Whether resolve_model finds it in the catalogue: no file or directory is of this name, and an entry is.
 bool names_catalogue_model(const std::string& path_or_name);
 
-// A directory with config.json, or a .json file (a shape alone, even with weights beside it), or a name of the catalogue.
-ResolvedModel resolve_model(const std::string& path_or_name);
+enum class Weights : std::uint8_t {
+  if_there,      // a directory's, or drawn ones where it has none
+  of_directory,  // a directory must have them
+  drawn,         // not read
+};
+
+// A directory with config.json, or a .json file (a shape alone, even with weights beside it), or a name of the catalogue. A head
+// that is said to be tied to the embedding and is there with other values is untied, and what is missing of a bare model is
+// drawn, each with a note. InputError where a directory has weights that cannot be read.
+ResolvedModel resolve_model(const std::string& path_or_name, Weights weights = Weights::if_there);
 
 }  // namespace spillway

@@ -346,5 +346,28 @@ TEST_F(Safetensors, SurvivesMutatedHeaders) {
   EXPECT_EQ(opened + refused, 6000);
 }
 
+// As the reference: a header may be filled up with spaces, and have no metadata, or null.
+TEST_F(Safetensors, WhatTheReferenceReads) {
+  const std::string entry = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  const std::string data(4, '\0');
+  for (const std::string& header : {"{\"__metadata__\":null," + entry + "}", "{" + entry + ",\"__metadata__\":null}",
+                                    "{" + entry + "}     ", "{\"__metadata__\":{\"format\":\"pt\"}," + entry + "}"}) {
+    const SafetensorsReader reader(write("w.safetensors", file_of(header, data)));
+    EXPECT_EQ(reader.tensors().size(), 1U) << header;
+    EXPECT_NE(reader.find("w"), nullptr);
+  }
+  EXPECT_THAT(refusal(write("w.safetensors", file_of("{" + entry + "}" + std::string(3, '\0'), data))), HasSubstr("zero byte"));
+  EXPECT_NE(refusal(write("w.safetensors", file_of("{\"w\":null}", ""))), "");
+}
+
+TEST_F(Safetensors, WhatStandsInThePlaceOfAFile) {
+  EXPECT_THAT(refusal(write("w.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")),
+              HasSubstr("is a Git LFS pointer"));
+  for (const char* const page : {"<!DOCTYPE html>\n<html>...", "\n  <html lang=\"en\"><head>", "<!doctype HTML>",
+                                 "\xef\xbb\xbf<HTML>", "<?xml version=\"1.0\"?><Error>AccessDenied</Error>"})
+    EXPECT_THAT(refusal(write("w.safetensors", page)), HasSubstr("is a web page")) << page;
+  EXPECT_THAT(refusal(write("model.safetensors.index.json", "<html>")), HasSubstr("is a web page"));
+}
+
 }  // namespace
 }  // namespace spillway

@@ -159,5 +159,19 @@ TEST_F(Resolve, DirectoryWithoutWeightsOrWithOthers) {
   EXPECT_EQ(resolve_model(directory_).directory, directory_);
 }
 
+TEST_F(Resolve, WeightsThatWereAskedFor) {
+  write("config.json", R"({"model_type": "gpt2"})");
+  EXPECT_THROW(resolve_model(directory_, Weights::of_directory), InputError);
+  EXPECT_TRUE(resolve_model(directory_, Weights::drawn).directory.empty());
+  EXPECT_TRUE(resolve_model(directory_ / "config.json", Weights::of_directory).directory.empty());
+  for (const char* const name : {"model.pth", "Weights.PT", "tf_model.h5", "flax_model.msgpack", "pytorch_model.bin.index.json",
+                                 "model.gguf", "model.ckpt.index", "other.safetensors"}) {
+    write(name, "x");
+    EXPECT_THAT(refusal(directory_), HasSubstr(std::string("has ") + name));
+    EXPECT_TRUE(resolve_model(directory_, Weights::drawn).directory.empty());
+    fs::remove(directory_ / name);
+  }
+}
+
 }  // namespace
 }  // namespace spillway

@@ -1,0 +1,17 @@
+// What fetches leave in the place of a file that they did not get: a Git LFS pointer, a web page.
+// Not here: what is wrong with the file itself.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "memory/types.h"
+
+namespace spillway {
+
+inline constexpr Bytes kPlaceholderBytes = 512;  // of a file's beginning say what it is
+
+// InputError where `head`, the beginning of a file of `size` bytes, is that of such a placeholder.
+void refuse_placeholder(const std::string& path, std::string_view head, Bytes size);
+
+}  // namespace spillway
