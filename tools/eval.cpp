@@ -13,8 +13,9 @@ int eval_command(int argc, const char* const* argv) {
   command.add_number("--step", step, "N", "of --load: the checkpoint to take (default: the newest)");
   const auto resolved = resolve_run_flags(
       command, argc, argv,
-      {.only = {"model", "seed", "load", "data", "eval-data", "tokenizer", "data-format", "truncate", "skip-bad-lines",
-                "train-on", "micro-batch-size", "seq-length", "dtype", "device", "device-memory", "nvme", "format", "out"},
+      {.only = {"model", "seed", "init", "load", "data", "eval-data", "tokenizer", "data-format", "truncate",
+                "skip-bad-lines", "train-on", "threads", "micro-batch-size", "seq-length", "dtype", "device",
+                "device-memory", "nvme", "format", "out"},
        .formats = {"table", "json"}});
   if (!resolved) return 0;
   const LogOptions& log = resolved->options.log;

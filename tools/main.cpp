@@ -8,11 +8,13 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "memory/error.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
+#include "trainer/host/host.h"
 
 namespace spillway {
 namespace {
@@ -65,10 +67,29 @@ int dispatch(int argc, const char* const* argv) {
 }
 
 int fail(int exit_code, std::string_view message, std::string_view help) {
-  std::string text = fmt::format("error: {}\n", message);
+  // What was asked for is no error.
+  std::string text = fmt::format("{}{}\n", exit_code == kExitInterrupted ? "" : "error: ", message);
   if (!help.empty()) text += fmt::format("{}\n", help);
   std::fputs(text.c_str(), stderr);  // where that cannot be written either, the exit code has to do
   return exit_code;
+}
+
+// Libraries tell of what the system refuses in words of their own.
+bool is_short_of_something(std::string_view message) {
+  for (const std::string_view words : {"Resource temporarily unavailable", "Cannot allocate memory", "out of memory",
+                                       "out_of_memory", "could not create a memory", "pthread_create"}) {
+    if (message.find(words) != message.npos) return true;
+  }
+  return false;
+}
+
+int fail_for_limits(std::string_view message) {
+  const std::string limits = limits_in_words();
+  return fail(kExitBudget,
+              fmt::format("the system refuses what the run needs beside the plan: {}{}", message,
+                          limits.empty() ? "" : fmt::format(" (limits: {})", limits)),
+              "Raise the limit: pids.max of the control group, `ulimit -u` (threads), `ulimit -v` (memory); or use fewer "
+              "--threads.");
 }
 
 }  // namespace
@@ -78,14 +99,25 @@ int main(int argc, char** argv) {
   spillway::open_standard_streams();
   // A reader of our output that goes away is no reason to lose a step: writes then fail with EPIPE and are let go.
   std::signal(SIGPIPE, SIG_IGN);
+  // A file that may grow no further (`ulimit -f`) is an error of its writing, which says so.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return spillway::dispatch(argc, argv);
   } catch (const spillway::Error& error) {
+    if (error.exit_code() == spillway::kExitBug && spillway::is_short_of_something(error.what()))
+      return spillway::fail_for_limits(error.what());
     return spillway::fail(error.exit_code(), error.what(), error.help());
   } catch (const std::bad_alloc&) {
-    return spillway::fail(spillway::kExitBudget, "the process is out of memory outside the plan",
+    const std::string limits = spillway::limits_in_words();
+    return spillway::fail(spillway::kExitBudget,
+                          "the process is out of memory outside the plan" +
+                              (limits.empty() ? std::string() : fmt::format(" (limits: {})", limits)),
                           "Give it at least 150 MiB beside --device-memory.");
+  } catch (const std::system_error& error) {
+    // A thread, a lock or a pipe that the system does not give.
+    return spillway::fail_for_limits(error.what());
   } catch (const std::exception& error) {
+    if (spillway::is_short_of_something(error.what())) return spillway::fail_for_limits(error.what());
     return spillway::fail(spillway::kExitBug, fmt::format("unexpected: {}", error.what()),
                           "This is a bug in spillway; please report it with the command line.");
   }

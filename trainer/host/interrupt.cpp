@@ -21,23 +21,32 @@ extern "C" void note_signal(int signal) {
 
 }  // namespace
 
-InterruptHandler::InterruptHandler() {
-  SPILLWAY_CHECK(!handler_exists.exchange(true), "a second interrupt handler while the first lives");
+InterruptHandler::InterruptHandler() : is_first_(!handler_exists.exchange(true)) {
+  if (!is_first_) return;
   interrupts_seen.store(0, std::memory_order_relaxed);
   struct sigaction action = {};
   action.sa_handler = note_signal;
   action.sa_flags = SA_RESTART;  // reads and writes under way go on: the step is to be finished
   sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, &former_int_);
-  ::sigaction(SIGTERM, &action, &former_term_);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &former_[i]);
+    // What nohup asks for stays so.
+    const bool is_ignored = kSignals[i] == SIGHUP && former_[i].sa_handler == SIG_IGN;
+    if (!is_ignored) ::sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 InterruptHandler::~InterruptHandler() {
-  ::sigaction(SIGINT, &former_int_, nullptr);
-  ::sigaction(SIGTERM, &former_term_, nullptr);
+  if (!is_first_) return;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &former_[i], nullptr);
+  interrupts_seen.store(0, std::memory_order_relaxed);
   handler_exists.store(false);
 }
 
-bool InterruptHandler::requested() const noexcept { return interrupts_seen.load(std::memory_order_relaxed) > 0; }
+bool InterruptHandler::requested() noexcept { return interrupts_seen.load(std::memory_order_relaxed) > 0; }
+
+void InterruptHandler::stop_where_requested(std::string_view work) {
+  if (requested()) throw Error(kExitInterrupted, fmt::format("interrupted: {}", work), "");
+}
 
 }  // namespace spillway

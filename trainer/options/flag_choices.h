@@ -18,6 +18,10 @@
 namespace spillway {
 
 template <>
+struct Names<WeightInit> {
+  static constexpr Named<WeightInit> all[] = {{"checkpoint", WeightInit::checkpoint}, {"random", WeightInit::random}};
+};
+template <>
 struct Names<DataOrder> {
   static constexpr Named<DataOrder> all[] = {{"shuffled", DataOrder::shuffled}, {"sequential", DataOrder::sequential}};
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "memory/error.h"
@@ -86,12 +87,14 @@ json device_json(const RunOptions& options) {
   return options.memory.device_index == 0 ? "cuda" : fmt::format("cuda:{}", options.memory.device_index);
 }
 
-// DIR[=SIZE]. A directory's own name may have a '=': the last one counts, and only where a number follows it ("a=5/" is a name).
+// DIR[=SIZE]. A directory's own name may have a '=': one that is there is meant whole; of others the last '=' counts, and only
+// where a number follows it ("a=5/" is a name).
 void set_nvme(RunOptions& options, const FlagValue& value) {
   options.memory.nvme.clear();
   for (const std::string& text : value.texts()) {
     NvmeDirectory directory{text, std::nullopt};
-    const std::size_t equals = text.rfind('=');
+    std::error_code ignored;
+    const std::size_t equals = std::filesystem::is_directory(text, ignored) ? std::string::npos : text.rfind('=');
     if (equals != std::string::npos) {
       const std::string_view right = std::string_view(text).substr(equals + 1);
       if (const std::optional<Bytes> size = try_parse_size(right)) {
@@ -109,7 +112,11 @@ void set_nvme(RunOptions& options, const FlagValue& value) {
 json nvme_json(const RunOptions& options) {
   std::vector<std::string> texts;
   for (const NvmeDirectory& directory : options.memory.nvme) {
-    texts.push_back(directory.size ? fmt::format("{}={}", directory.path, exact_size(*directory.size)) : directory.path);
+    const std::size_t equals = directory.path.rfind('=');
+    const bool could_be_size = equals != std::string::npos && directory.path.find('/', equals) == std::string::npos;
+    texts.push_back(directory.size ? fmt::format("{}={}", directory.path, exact_size(*directory.size))
+                    : could_be_size ? directory.path + "/"  // a name even where the directory is gone
+                                    : directory.path);
   }
   return list_json(texts);
 }
@@ -142,12 +149,16 @@ void add_model(std::vector<Flag>& table) {
   const FlagRows add(table, "Model");
   add(
       "model", "PATH|NAME", F::text,
-      "a Hugging Face directory, a config.json, or a name from the built-in catalogue; weights are read where there are any, "
-      "else drawn from --seed",
+      "a Hugging Face directory, a config.json, or a name from the built-in catalogue; a directory's weights are read, others "
+      "are drawn from --seed",
       SET { o.model.model = v.text(); }, GET { return text_json(o.model.model); });
   add(
       "seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
       GET { return o.model.seed; });
+  add(
+      "init", names_of<WeightInit>("|"), F::text,
+      "weights of a directory: its own, which must be there (checkpoint), or drawn from --seed (random)",
+      SET { set_choice(o.model.init, v); }, GET { return choice_json(o.model.init); });
 }
 
 void add_data(std::vector<Flag>& table) {
@@ -301,6 +312,10 @@ void add_memory_and_planning(std::vector<Flag>& table) {
       "where steps are durable: every N-th is; 0: each, or as seldom as keeps the copying of state on the device "
       "below a fiftieth of the time",
       SET { o.memory.durability_interval = steps(v, 0); }, GET { return o.memory.durability_interval; });
+  add(
+      "threads", "N", F::integer,
+      "that compute and update (default: the cores that affinity and the control group's quota give the process)",
+      SET { o.parallel.threads = v.integer(1, 1024); }, GET { return positive_json(o.parallel.threads); });
   add(
       "plan", "FILE", F::text, "run exactly this saved plan", SET { o.memory.plan = v.text(); },
       GET { return text_json(o.memory.plan); });

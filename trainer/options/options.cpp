@@ -5,8 +5,18 @@
 #include <algorithm>
 
 #include "memory/error.h"
+#include "trainer/host/host.h"
 
 namespace spillway {
+
+int threads_of(const RunOptions& options) {
+  return options.parallel.threads > 0 ? static_cast<int>(options.parallel.threads) : usable_threads();
+}
+
+int threads_of_run(const RunOptions& options) {
+  constexpr int kOfLanes = 8;  // and those who plan, copy checkpoints and read ahead
+  return 2 * threads_of(options) + kOfLanes;
+}
 
 std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions) {
   const std::int64_t asked = options.batch.seq_length;

@@ -13,6 +13,7 @@
 
 namespace spillway {
 
+enum class WeightInit : std::uint8_t { checkpoint, random };
 enum class DataOrder : std::uint8_t { shuffled, sequential };
 enum class DataFormat : std::uint8_t { automatic, u16 };
 enum class TrainOn : std::uint8_t { assistant, all };
@@ -26,6 +27,9 @@ enum class OutputFormat : std::uint8_t { table, json, html };
 struct ModelOptions {
   std::string model;  // a directory, a config.json or a catalogue name
   std::uint64_t seed = 1234;
+  WeightInit init = WeightInit::checkpoint;  // random: drawn from the seed, also where a directory has weights
+  // Of a run that is loaded and goes on with what it was begun with: its own copies. Not flags; resolve_options finds them.
+  std::string kept_config, kept_tokenizer;
 };
 
 struct DataOptions {
@@ -105,6 +109,7 @@ struct ParallelOptions {
   std::int64_t zero_group_size = 0;  // 0: all ranks
   CollectivesChoice collectives = CollectivesChoice::automatic;
   std::int64_t sum_groups = 1;  // of micro-batches, over which gradients are summed along a tree
+  std::int64_t threads = 0;     // of a rank; 0: as many as affinity and the control group's quota give
 };
 
 struct CheckpointOptions {
@@ -144,6 +149,11 @@ struct RunOptions {
 };
 
 inline bool is_apart(const RunOptions& options) { return options.memory.device == DeviceChoice::cpu_apart; }
+
+// --threads, or what the process may use.
+int threads_of(const RunOptions& options);
+// Those of lanes, too, at most.
+int threads_of_run(const RunOptions& options);
 
 inline constexpr std::int64_t kDefaultSeqLength = 1024;
 // --seq-length against the model's longest (0: no limit): the default, or an InputError where it is longer.

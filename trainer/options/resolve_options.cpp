@@ -11,6 +11,7 @@
 #include "memory/error.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
+#include "trainer/options/model_of.h"
 #include "trainer/options/validate_options.h"
 
 namespace spillway {
@@ -39,6 +40,24 @@ void apply(const Given& given, OptionSource source, std::string_view origin, Res
     flag->set(resolved.options, FlagValue(where, texts));
     resolved.sources[name] = source;
   }
+}
+
+// What a run that is loaded was begun with counts where nothing else is said.
+void find_copies(ResolvedOptions& resolved) {
+  const std::string& run = resolved.options.checkpoint.load;
+  const auto is_said_anew = [&](const char* flag) {
+    const auto source = resolved.sources.find(flag);
+    return source != resolved.sources.end() && source->second != OptionSource::loaded_run;
+  };
+  if (run.empty() || is_said_anew("model")) return;
+  const auto find = [&](std::string_view name, std::string& kept) {
+    std::error_code ignored;
+    const std::string file = run + std::string(name);
+    if (std::filesystem::is_regular_file(file, ignored)) kept = file;
+  };
+  find(kKeptConfig, resolved.options.model.kept_config);
+  if (!is_said_anew("tokenizer") && resolved.options.data.tokenizer != "bytes")
+    find(kKeptTokenizer, resolved.options.model.kept_tokenizer);
 }
 
 std::string_view name_of(OptionSource source) {
@@ -82,6 +101,7 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
   }
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
+  find_copies(resolved);
   validate(resolved.options);
   return resolved;
 }

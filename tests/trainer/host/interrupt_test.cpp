@@ -30,7 +30,7 @@ void expect_exit(int status, int code) {
 }
 
 TEST(Interrupt, TheFirstSignalAsks) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     expect_exit(status_of([&] {
                   const InterruptHandler handler;
                   if (handler.requested()) _exit(1);
@@ -79,6 +79,31 @@ TEST(Interrupt, FormerHandlersComeBack) {
   });
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+TEST(Interrupt, WhatNohupAsksForStays) {
+  expect_exit(status_of([] {
+                std::signal(SIGHUP, SIG_IGN);
+                const InterruptHandler handler;
+                raise(SIGHUP);
+                _exit(InterruptHandler::requested() ? 1 : 42);
+              }),
+              42);
+}
+
+TEST(Interrupt, OneWithinAnotherChangesNothing) {
+  expect_exit(status_of([] {
+                const InterruptHandler outer;
+                { const InterruptHandler inner; }
+                raise(SIGTERM);
+                try {
+                  InterruptHandler::stop_where_requested("the rest was left");
+                } catch (const Error& error) {
+                  _exit(error.exit_code());
+                }
+                _exit(1);
+              }),
+              kExitInterrupted);
 }
 
 TEST(Interrupt, AnotherRunStartsAfresh) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -54,6 +55,8 @@ struct TypedFlag {
 #define MAKES(condition) [](const RunOptions& o) { return condition; }
 const TypedFlag kEveryFlag[] = {
     {{"--model", "gpt2"}, MAKES(o.model.model == "gpt2")},
+    {{"--init", "random"}, MAKES(o.model.init == WeightInit::random)},
+    {{"--threads", "3"}, MAKES(o.parallel.threads == 3 && threads_of(o) == 3)},
     {{"--data", "a.txt", "b.jsonl"}, MAKES(o.data.data == (std::vector<std::string>{"a.txt", "b.jsonl"}))},
     {{"--eval-data=c.bin"}, MAKES(o.data.eval_data == std::vector<std::string>{"c.bin"})},
     {{"--tokenizer", "bytes"}, MAKES(o.data.tokenizer == "bytes")},
@@ -137,6 +140,26 @@ TEST(Options, EveryFlagIsUnderstood) {
       << "every flag but --load, and --host-memory, which is refused, was given, so each must be in run.json";
 }
 
+TEST(Options, ADirectoryThatIsThereIsThatDirectory) {
+  const TemporaryDirectory directory;
+  const auto nvme_of = [](const std::string& typed) { return options_of({"--nvme", typed.c_str()}).memory.nvme.at(0); };
+  for (const std::string name : {"lr=0.001,seed=3", "nv=1", "n=2GiB", "x=y=-1"}) {
+    const std::string path = directory.path() + "/" + name;
+    std::filesystem::create_directory(path);
+    EXPECT_EQ(nvme_of(path).path, path);
+    EXPECT_FALSE(nvme_of(path).size);
+    EXPECT_EQ(nvme_of(path + "=3MiB").path, path);
+    EXPECT_EQ(nvme_of(path + "=3MiB").size, 3 * kMiB);
+    // run.json means it even where it is gone.
+    const RunOptions options = options_of({"--nvme", path.c_str()});
+    std::filesystem::remove(path);
+    const RunOptions again = options_from_json_text(to_json(options).dump(), "run.json");
+    EXPECT_EQ(again.memory.nvme.at(0).path, path + "/");
+    EXPECT_FALSE(again.memory.nvme.at(0).size);
+  }
+  EXPECT_EQ(nvme_of(directory.path() + "/none=1").path, directory.path() + "/none");
+}
+
 TEST(Options, DefaultsSurviveRunJson) {
   const RunOptions options = options_of({});
   EXPECT_EQ(to_json(options_from_json_text(to_json(options).dump(), "run.json")), to_json(options));
@@ -159,6 +182,8 @@ TEST(Options, NumbersMustBeNumbersInRange) {
       {"--nvme", {"=1GiB", "/a=0", "/a=1GB", "/a=-1"}},
       {"--dtype", {"fp8", "BF16"}},
       {"--zero-stage", {"4"}},
+      {"--threads", {"0", "-1", "1025", "x"}},
+      {"--init", {"zeros"}},
       {"--model", {""}},
       {"--state", {"fp32"}},
   };

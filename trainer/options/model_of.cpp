@@ -1,0 +1,30 @@
+#include "trainer/options/model_of.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "memory/error.h"
+
+namespace spillway {
+
+ResolvedModel model_of(const RunOptions& options, Weights weights) {
+  const ModelOptions& asked = options.model;
+  // Of a run that is loaded, weights are in its state.
+  if (!options.checkpoint.load.empty()) weights = Weights::if_there;
+  if (asked.init == WeightInit::random) weights = Weights::drawn;
+  if (asked.kept_config.empty()) {
+    try {
+      return resolve_model(asked.model, weights);
+    } catch (const InputError& error) {
+      std::error_code ignored;
+      if (options.checkpoint.load.empty() || std::filesystem::exists(asked.model, ignored)) throw;
+      throw InputError(error.what(), "--model PATH says where the model of the run is now.");
+    }
+  }
+  ResolvedModel model{read_model_config(asked.kept_config), {}};
+  std::error_code ignored;
+  if (asked.init == WeightInit::checkpoint && std::filesystem::is_directory(asked.model, ignored)) model.directory = asked.model;
+  return model;
+}
+
+}  // namespace spillway
