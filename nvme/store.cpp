@@ -54,7 +54,7 @@ struct Store::Impl {
     files.reserve(options.directories.size());
     for (const StoreDirectory& directory : options.directories)
       files.emplace_back(directory, options.content, options.orphans, options.log);
-    options.content == StoreContent::fresh ? create() : open_existing();
+    options.content == StoreContent::existing ? open_existing() : create();
     for (StoreFile& file : files) paths.push_back(file.path());
     for (StoreFile& file : files) descriptors.push_back(file.descriptor());
     if (options.direct == DirectIo::automatic) make_direct();

@@ -25,6 +25,7 @@ struct StoreDirectory {
 
 enum class StoreContent : std::uint8_t {
   fresh,     // new files; those of a run that was killed are removed
+  nameless,  // new files that have no name from their beginning: however the process ends, their space is free again
   existing,  // the files that keep() left, with the same directories, bytes and stripe
 };
 enum class DirectIo : std::uint8_t { automatic, off };

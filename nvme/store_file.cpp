@@ -29,6 +29,7 @@ std::string text_of(int error) { return std::generic_category().message(error); 
 Bytes free_bytes(const std::string& directory) {
   struct statvfs info {};
   if (statvfs(directory.c_str(), &info) != 0) throw IoError(fmt::format("--nvme {}: statvfs: {}", directory, text_of(errno)));
+  if (info.f_blocks == 0) return 2 * kUnknownFree;
   return static_cast<Bytes>(info.f_bavail) * static_cast<Bytes>(info.f_frsize);
 }
 
@@ -89,7 +90,10 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories, 
 
 StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std::span<const std::uint64_t> orphans,
                      const LogSink& log)
-    : directory_(directory.path), path_(store_file_path(directory.path)), owner_(getpid()) {
+    : directory_(directory.path),
+      path_(store_file_path(directory.path)),
+      is_nameless_(content == StoreContent::nameless),
+      owner_(getpid()) {
   check_store_directory(directory_);
   lock_.emplace(directory_);
   if (content == StoreContent::existing) return;
@@ -122,14 +126,19 @@ StoreFile::StoreFile(StoreFile&& other) noexcept
       lock_(std::move(other.lock_)),
       file_(std::move(other.file_)),
       keep_(other.keep_),
+      is_nameless_(other.is_nameless_),
       owner_(other.owner_) {
   other.lock_.reset();
 }
 
 void StoreFile::create(Bytes bytes, const LogSink& log) {
-  file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file_.get() < 0) throw IoError(fmt::format("cannot create {}: {}", path_, text_of(errno)));
-  keep_ = false;
+  if (is_nameless_) file_ = Descriptor(open(directory_.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
+  if (file_.get() < 0) {
+    file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (file_.get() < 0) throw IoError(fmt::format("cannot create {}: {}", path_, text_of(errno)));
+    if (is_nameless_) unlink(path_.c_str());  // a file system that makes none without a name
+  }
+  keep_ = is_nameless_;
   if (bytes == 0) return;
   const auto full = [&](const std::string& reason) {
     return IoError(
@@ -145,6 +154,10 @@ void StoreFile::create(Bytes bytes, const LogSink& log) {
   if (rc == EOPNOTSUPP || rc == ENOSYS) {
     if (log) log(fmt::format("--nvme {}: this file system cannot reserve space; the disk may fill while training", directory_));
     rc = ftruncate(file_.get(), bytes) == 0 ? 0 : errno;
+  }
+  if (rc == EFBIG) {
+    throw IoError(fmt::format("--nvme {}: needs a file of {} bytes: {}", directory_, bytes, text_of(rc)),
+                  "Files of this process may not be so large: `ulimit -f` says how large.");
   }
   if (rc != 0) throw full(text_of(rc));
 }

@@ -19,6 +19,9 @@ namespace spillway {
 
 std::string store_file_path(const std::string& directory);
 
+// Stands for the free space of a file system that does not tell (ramfs, some of FUSE: 0 blocks in all).
+inline constexpr Bytes kUnknownFree = Bytes{1} << 40;
+
 // InputError where it is missing or no directory, IoError where this user cannot write to it.
 void check_store_directory(const std::string& directory);
 
@@ -54,6 +57,7 @@ class StoreFile {
   std::optional<DirectoryLock> lock_;
   Descriptor file_;
   bool keep_ = true;  // until there is a file of this run
+  bool is_nameless_ = false;
   pid_t owner_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "memory/error.h"
 #include "models/cpu/cpu_scratch.h"
 #include "nvme/store.h"
+#include "trainer/host/interrupt.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
 #include "trainer/machine/profile_file.h"
@@ -30,6 +31,7 @@ Sampling thorough_sampling() {
 
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
   const Sampling sampling = effort == ProbeEffort::thorough ? thorough_sampling() : Sampling{};
+  const InterruptHandler interrupt;  // before the first byte
   std::optional<DiskMoves> disk;
   std::vector<Measurement> sustained;
   if (!directories.empty()) {
@@ -41,6 +43,7 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
     std::vector<Measurement> measurements;
     MachineProfile profile;
     const auto add = [&](std::vector<Measurement> more) {
+      InterruptHandler::stop_where_requested(kNotMeasured);
       for (Measurement& measurement : more) {
         if (measurement.of.empty()) set_rate(profile, measurement.name, measurement.value);
         measurements.push_back(std::move(measurement));

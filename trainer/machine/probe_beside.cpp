@@ -2,6 +2,7 @@
 #include <future>
 #include <thread>
 
+#include "trainer/host/interrupt.h"
 #include "trainer/machine/units_alone.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
@@ -22,7 +23,8 @@ double rate_until(const std::atomic<bool>& stop, const std::function<void()>& wo
 double rate_for(double seconds, const std::function<double()>& timed) {
   int runs = 0;
   double counted_s = 0;
-  for (double all_s = 0; runs == 0 || all_s < seconds; ++runs) all_s += seconds_of([&] { counted_s += timed(); });
+  for (double all_s = 0; runs == 0 || (all_s < seconds && !InterruptHandler::requested()); ++runs)
+    all_s += seconds_of([&] { counted_s += timed(); });
   return runs / counted_s;
 }
 

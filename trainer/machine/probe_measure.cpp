@@ -1,5 +1,8 @@
 #include "trainer/machine/probe_measure.h"
 
+#include "trainer/host/interrupt.h"
+#include "trainer/machine/probe_work.h"
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -32,6 +35,7 @@ std::vector<double> seconds_of_each(const Sampling& sampling, const std::functio
   std::vector<double> seconds;
   double sum = 0;
   for (int i = 0; i < sampling.samples && (i < sampling.least_samples || sum < sampling.figure_s); ++i) {
+    InterruptHandler::stop_where_requested(kNotMeasured);
     seconds.push_back(timed());
     sum += seconds.back();
   }

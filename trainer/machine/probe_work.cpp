@@ -13,7 +13,9 @@
 #include "memory/prompt_thread.h"
 #include "memory/random.h"
 #include "nvme/content_hash.h"
+#include "nvme/store_file.h"
 #include "offload/host_adamw.h"
+#include "trainer/host/interrupt.h"
 #include "trainer/machine/nvme_directories.h"
 #include "trainer/machine/units_alone.h"
 
@@ -132,11 +134,12 @@ void Update::pass() { ops::accumulate(pool_, elements_, array(8), array(12)); }
 
 DiskMoves::DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most)
     : bytes_([&] {
-        constexpr Bytes least = 128 * kKiB;
-        return std::clamp<Bytes>(store_capacity(store_directories(directories)) / 2 / least * least, least, most);
+        constexpr Bytes least = 128 * kKiB, where_unknown = 256 * kMiB;
+        const Bytes free = store_capacity(store_directories(directories));
+        return std::clamp<Bytes>(free / 2 / least * least, least, free >= kUnknownFree ? std::min(most, where_unknown) : most);
       }()),
       segment_(std::min<Bytes>(bytes_ / 2, 16 * kMiB)),
-      store_(open_store(directories, bytes_)),
+      store_(open_store(directories, bytes_, [](StoreOptions& store) { store.content = StoreContent::nameless; })),
       reads_{.channel = store_->open_channel({}), .direction = IoDirection::read},
       writes_{.channel = store_->open_channel({}), .direction = IoDirection::write, .end = bytes_} {}
 
@@ -199,6 +202,7 @@ DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&
       moved = {.bytes = moved.bytes + segment_, .seconds = seconds_since(begin)};
     };
     for (std::size_t turn = 0; moved.bytes == 0 || !enough(moved); ++turn) {
+      if (InterruptHandler::requested()) break;
       if (way.at + segment_ > way.end) way.at = way.begin, way.went_round = true;
       const Arena& mine = memory[turn % memory.size()];
       if (way.direction == IoDirection::write) fill_pages(mine, pages_);
@@ -209,6 +213,7 @@ DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&
       before = ticket;
     }
     complete();
+    InterruptHandler::stop_where_requested(kNotMeasured);
   });
   return moved;
 }
@@ -233,6 +238,7 @@ double DiskMoves::move_small(Way& way, double seconds) {
   std::uint64_t moved = 0;
   in_prompt_thread([&] {
     while (moved == 0 || seconds_since(begin) < seconds) {
+      InterruptHandler::stop_where_requested(kNotMeasured);
       for (std::size_t i = 0; i < moves.size(); ++i) {
         moves[i] = {way.begin + static_cast<Bytes>(mix64(moved++) % places) * kSmallRequestBytes,
                     memory.data() + static_cast<Bytes>(i) * kSmallRequestBytes, kSmallRequestBytes};

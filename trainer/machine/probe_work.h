@@ -63,6 +63,8 @@ class Update {
 
 // Files in the directories with requests of the size and depth of training, by threads as lanes have. Reads and writes may run at
 // once, each called by one thread.
+inline constexpr std::string_view kNotMeasured = "this machine was not measured to its end; nothing is kept of it";
+
 class DiskMoves {
  public:
   // Files that take half of the room in the directories, up to `most` bytes. Memory is held only while moves run.

@@ -164,6 +164,11 @@ void keep_profile(const std::filesystem::path& cache, const MeasuredProfile& pro
   }
 }
 
+bool forget_profile(const std::filesystem::path& cache) {
+  std::error_code ignored;
+  return std::filesystem::remove(cache, ignored);
+}
+
 void keep_seen(const std::filesystem::path& cache, const SeenDrive& seen) {
   std::optional<MeasuredProfile> kept = cached_profile(cache);
   if (!kept || kept->nvme_read_bytes <= 0) return;

@@ -34,6 +34,9 @@ std::string names_of_known_machines();
 // Whether the machine has devices apart from its CPU, whose memory and links a profile then speaks of.
 bool has_devices(const MachineProfile& machine);
 
+// So that who wants one next measures the machine again. False where there was none.
+bool forget_profile(const std::filesystem::path& cache);
+
 // Where the profile of this host, number of threads and the devices of the directories is kept: in $XDG_CACHE_HOME/spillway or
 // ~/.cache/spillway. Nothing where there is neither.
 std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories);
