@@ -10,6 +10,7 @@
 #include "trainer/chat/template_operators.h"
 #include "trainer/chat/template_syntax.h"
 #include "trainer/chat/template_text.h"
+#include "trainer/text/resource_error.h"
 
 namespace spillway {
 namespace {
@@ -36,7 +37,7 @@ class Renderer {
     try {
       render(body, out);
     } catch (const TemplateProblem& problem) {  // of a statement: those of expressions know their line
-      throw InputError(fmt::format("{}: {}", origin_, problem.found));
+      refuse_problem(problem, fmt::format("{}: {}", origin_, problem.found));
     }
     return out;
   }
@@ -44,6 +45,10 @@ class Renderer {
  private:
   enum class Flow : std::uint8_t { goes_on, breaks, continues };
 
+  [[noreturn]] static void refuse_problem(const TemplateProblem& problem, const std::string& message) {
+    if (problem.is_lacking) throw ResourceError(message);
+    throw InputError(message);
+  }
   [[noreturn]] void refuse(const Expression& at, const std::string& found) const {
     throw InputError(fmt::format("{}: line {}: {}", origin_, at.line, found));
   }
@@ -143,7 +148,8 @@ class Renderer {
       scopes_.back().clear();
       name_item(statement, all[i]);
       if (meets(statement) != is_met[i])
-        refuse(over, "a loop whose condition is changed by what it does, which is not in this version");
+        throw ResourceError(fmt::format(
+          "{}: line {}: a loop whose condition is changed by what it does, which is not in this version", origin_, over.line));
       if (!is_met[i]) continue;
       scopes_.back()["loop"] = Value::loop(state);
       if (render(statement.bodies[0], out) == Flow::breaks) {
@@ -192,7 +198,7 @@ class Renderer {
     try {
       work();
     } catch (const TemplateProblem& problem) {
-      refuse(at, problem.found);
+      refuse_problem(problem, fmt::format("{}: line {}: {}", origin_, at.line, problem.found));
     }
   }
   bool holds(const Expression& expression) { return is_true(value_of(expression)); }
@@ -251,7 +257,7 @@ class Renderer {
     if (const Value* const found = find(name)) return *found;
     if (find_template_function(name) != nullptr) return {name, Kind::function};
     for (const std::string_view other : {"cycler", "joiner", "lipsum", "self"}) {
-      if (name == other) throw TemplateProblem{fmt::format("{}, which is not in this version", name)};
+      if (name == other) throw TemplateProblem{fmt::format("{}, which is not in this version", name), true};
     }
     return {};
   }
@@ -280,7 +286,7 @@ class Renderer {
   Value call(const Expression& expression) {
     const Expression& callee = expression.parts[0];
     if (callee.kind == Expression::Kind::name && find(callee.name) == nullptr && find_template_function(callee.name) == nullptr)
-      throw TemplateProblem{fmt::format("a call of {}, which is not in this version", callee.name)};
+      throw TemplateProblem{fmt::format("a call of {}, which is not in this version", callee.name), true};
     const Value what = value_of(callee);
     // Not a member of values of that kind: what is missing is told by its name.
     if (callee.kind == Expression::Kind::member && !what.is_defined())

@@ -14,7 +14,8 @@
 #include "trainer/data/data_source.h"
 #include "trainer/data/text_documents.h"
 #include "trainer/data/token_file.h"
-#include "trainer/host/host.h"
+#include "trainer/host/interrupt.h"
+#include "trainer/text/resource_error.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/words/quantity.h"
@@ -38,6 +39,7 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   request.micro_batches = options.micro_batches();
   request.seq_length = seq_length;
   request.vocabulary = vocabulary;
+  request.threads = threads_of(options);
   return request;
 }
 
@@ -46,7 +48,8 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
 // How the text of a request becomes tokens. The tokenizer is loaded when the first text is met: token files need none.
 class TextEncoding {
  public:
-  explicit TextEncoding(const DataRequest& request) : path_(request.tokenizer), vocabulary_(request.vocabulary) {}
+  explicit TextEncoding(const DataRequest& request)
+      : path_(request.tokenizer), vocabulary_(request.vocabulary), threads_(request.threads) {}
 
   TextRows rows() const { return path_.empty() ? TextRows::refuse : path_ == "bytes" ? TextRows::bytes : TextRows::tokenizer; }
   // For a file whose rows may or may not be text. This object must outlive the result.
@@ -58,18 +61,22 @@ class TextEncoding {
                 },
             .text_of_messages =
                 [this](std::string_view row) {
-                  if (!chat_) chat_.emplace(ChatTemplate::load(path_));
+                  if (!chat_) chat_.emplace(loaded_resource([&] { return ChatTemplate::load(path_); }));
                   return chat_->render(row);
                 }};
   }
   // The tokens of a text, in a file without a name.
   PosixFile tokens_of(const std::string& file) {
     load(file);
-    const ThreadPool pool(usable_threads());
+    const ThreadPool pool(threads_);
     HiddenTokenFile out(token_width_for(tokenizer_->vocab_size()));
     encode_documents(
-        {file}, *tokenizer_, pool, BadLines::refuse, [&](std::span<const std::int32_t> tokens, bool) { out.write(tokens); },
-        [](const DocumentCounts&) {});
+        {file}, *tokenizer_, pool, BadLines::refuse,
+        [&](std::span<const std::int32_t> tokens, bool) {
+          check_ids(file, tokens);
+          out.write(tokens);
+        },
+        [](const DocumentCounts&) { InterruptHandler::stop_where_requested("the text was not tokenized to its end"); });
     return out.take();
   }
   TokenFileFormat format() const {
@@ -77,25 +84,29 @@ class TextEncoding {
   }
 
  private:
+  // A tokenizer may have more tokens than the model has rows: what counts are the ids that its texts have.
+  void check_ids(const std::string& file, std::span<const std::int32_t> tokens) const {
+    const auto beyond = std::ranges::find_if(tokens, [&](std::int32_t id) { return id >= vocabulary_; });
+    if (beyond == tokens.end()) return;
+    throw InputError(fmt::format("{}: found text that {} makes token {} of, allowed: below {}, the vocabulary of the model", file,
+                                 tokenizer_->path(), *beyond, vocabulary_),
+                     kOtherTokenizer);
+  }
   void load(const std::string& file) {
-    if (tokenizer_) return;
+    if (encoder_) return;
     std::error_code ignored;
     if (!fs::exists(path_, ignored)) {
-      throw InputError(
+      throw ResourceError(
           fmt::format("--tokenizer: found {} for {}, allowed: bytes, a tokenizer.json, a directory that has one", path_, file),
           "there is no such file or directory");
     }
-    tokenizer_.emplace(Tokenizer::load(path_));
-    if (tokenizer_->vocab_size() > vocabulary_) {
-      throw InputError(fmt::format("--tokenizer: {} has tokens up to {}, allowed: below {}, the vocabulary of the model",
-                                   tokenizer_->path(), tokenizer_->vocab_size() - 1, vocabulary_),
-                       "the tokenizer must be that of the model");
-    }
+    tokenizer_.emplace(loaded_resource([&] { return Tokenizer::load(path_); }));
     encoder_.emplace(*tokenizer_);
   }
 
   std::string path_;
   std::int64_t vocabulary_;
+  int threads_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<TokenEncoder> encoder_;
   std::optional<ChatTemplate> chat_;
@@ -135,6 +146,10 @@ std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataR
 
 }  // namespace
 
+std::vector<std::string> paths_of_data(const std::vector<std::string>& paths, const std::string& flag) {
+  return files_of(paths, kExtensions, flag, kAllowedFiles);
+}
+
 DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request = request_for(options, seq_length, vocabulary);
   request.paths = options.data.data;
@@ -158,13 +173,14 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
                  request.micro_batches, request.micro_batch_size);
   if (request.paths.empty())
     throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
-  const std::vector<std::string> files = files_of(request.paths, kExtensions, request.flag, kAllowedFiles);
+  const std::vector<std::string> files = paths_of_data(request.paths, request.flag);
   text_ = std::make_unique<TextEncoding>(request);
-  std::int64_t too_short = 0;
+  std::int64_t too_short = 0, left_over = 0;
   SkippedLines skipped;
   for (const std::string& file : files) {
     sources_.push_back(open_source(file, request, *text_));
     too_short += sources_.back()->sequences() == 0 ? 1 : 0;
+    left_over += sources_.back()->tokens_left_over();
     first_.push_back(first_.back() + sources_.back()->sequences());
     SkippedLines lines = sources_.back()->skipped();
     if (skipped.count == 0) skipped.first = std::move(lines.first);
@@ -194,6 +210,7 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
   if (const std::int64_t dropped = sequences() - sequences_of_epoch(); dropped > 0)
     summary_ += fmt::format("; {} of each epoch dropped by --drop-last", with_commas(dropped));
   if (too_short > 0) summary_ += fmt::format("; {} too short for one sequence", counted(too_short, "file"));
+  if (left_over > 0) summary_ += fmt::format("; {} at the ends of files left out", counted(left_over, "token"));
   if (!left_out.empty()) summary_ += "; " + left_out;
 
   // A step without any loss would divide by zero; better refused now than met at night.

@@ -29,12 +29,16 @@ struct DataRequest {
   std::int64_t micro_batches = 1;     // M
   std::int64_t seq_length = 0;        // T
   std::int64_t vocabulary = 0;        // V
+  int threads = 1;                    // that encode text
   std::int64_t steps = 0;             // steps to be run: each must have a position with loss
 };
 // `seq_length` from seq_length_for, `vocabulary` from the model.
 DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
 // --eval-data: sequential, micro-batches of the same shape; steps 0 .. sequences() / (B·M) − 1 pass over it once.
 DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
+
+// The files that are meant: those of a directory by name. `flag` is for messages.
+std::vector<std::string> paths_of_data(const std::vector<std::string>& paths, const std::string& flag);
 
 inline constexpr std::int32_t kNoLoss = -100;  // the target of a position without loss
 

@@ -10,6 +10,7 @@
 #include "trainer/data/data_source.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/host/file_blocks.h"
+#include "trainer/text/resource_error.h"
 
 namespace spillway {
 namespace {
@@ -45,11 +46,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
   bool take(std::string& text) {
     if (depth() != 1 || key_ != Key::text) return other("a string");
     key_ = Key::other;
-    try {
-      take_text(text);
-    } catch (const InputError& error) {
-      return refuse_saying(error.what());
-    }
+    text_.swap(text);
     return true;
   }
   bool real(const std::string& text) { return other(text); }
@@ -80,6 +77,19 @@ class SequenceRow final : public RowReader<SequenceRow> {
     ++found;
     return true;
   }
+  static bool reads(std::string_view key, const std::vector<std::string_view>& keys) {
+    const auto has = [&](std::string_view name) { return std::ranges::find(keys, name) != keys.end(); };
+    if (key == "input_ids" || key == "labels") return true;
+    if (has("input_ids")) return false;
+    return has("text") ? key == "text" : key == "messages" || key == "tools";
+  }
+  void restart() {
+    row_.ids.clear();
+    row_.labels.clear();
+    row_ = Row{std::move(row_.ids), std::move(row_.labels)};
+    key_ = Key::other;
+    text_.clear();
+  }
   // After the last byte of `line`: the row is complete, or `problem` says why not.
   bool finish(std::string_view line) {
     if (row_.has_ids) {
@@ -95,12 +105,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
         return refuse("\"text\" without --tokenizer bytes or PATH, and the model has no tokenizer.json",
                       "either, or rows of \"input_ids\"");
       }
-      if (text_token_ >= 0) {
-        return refuse(fmt::format("byte {} in \"text\"", text_token_),
-                      fmt::format("below {}, the vocabulary of the model", shape_.vocabulary));
-      }
-      row_.ids_found = text_found_;
-      return row_.ids_found > 0 || refuse("an empty \"text\"", "at least one token");
+      return take_text([&] { return std::move(text_); }, "an empty \"text\"");
     }
     if (row_.has_messages) return finish_messages(line);
     return refuse("neither \"input_ids\" nor \"text\" nor \"messages\"", "one of them");
@@ -115,13 +120,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
       return refuse("\"messages\" without a tokenizer.json, with which their chat template comes",
                     "--tokenizer PATH, or rows of \"text\" or \"input_ids\"");
     }
-    try {
-      take_text(encoding_.text_of_messages(line));
-    } catch (const InputError& error) {
-      return refuse_saying(error.what());
-    }
-    row_.ids_found = text_found_;
-    return row_.ids_found > 0 || refuse("\"messages\" without text", "at least one token");
+    return take_text([&] { return encoding_.text_of_messages(line); }, "\"messages\" without text");
   }
 
   bool is_list() const { return key_ == Key::input_ids || key_ == Key::labels; }
@@ -130,22 +129,42 @@ class SequenceRow final : public RowReader<SequenceRow> {
   bool inner(std::string_view found) {
     return !is_list() || refuse(fmt::format("{} in \"{}\"", found, list_name()), "whole numbers");
   }
-  void take_text(const std::string& text) {
-    if (text_rows_ == TextRows::refuse || row_.has_ids) return;
+  // The tokens of the row's text. A tokenizer or a template that is wrong is no fault of the row.
+  template <typename Text>
+  bool take_text(const Text& text, std::string_view found_where_empty) {
     row_.ids.clear();
+    try {
+      encode(text());
+    } catch (const ResourceError&) {
+      throw;
+    } catch (const InputError& error) {
+      return refuse_saying(error.what());
+    }
+    if (beyond_ >= 0) {
+      return refuse(fmt::format("{} {} in \"{}\"", text_rows_ == TextRows::bytes ? "byte" : "token", beyond_,
+                                row_.has_text ? "text" : "messages"),
+                    fmt::format("below {}, the vocabulary of the model", shape_.vocabulary));
+    }
+    return row_.ids_found > 0 || refuse(found_where_empty, "at least one token");
+  }
+  void encode(const std::string& text) {
+    const auto kept = static_cast<std::size_t>(shape_.seq_length + 1);
     if (text_rows_ == TextRows::tokenizer) {
       encoding_.encode(text, row_.ids);
-      text_found_ = static_cast<std::int64_t>(row_.ids.size());
-      row_.ids.resize(std::min(row_.ids.size(), static_cast<std::size_t>(shape_.seq_length + 1)));
+      for (const std::int32_t id : row_.ids) note_id(id);
+      row_.ids_found = static_cast<std::int64_t>(row_.ids.size());
+      row_.ids.resize(std::min(row_.ids.size(), kept));
       return;
     }
-    text_token_ = -1;
     for (const char c : text) {
       const auto token = static_cast<std::int32_t>(static_cast<unsigned char>(c));
-      if (token >= shape_.vocabulary) text_token_ = token;
-      if (static_cast<std::int64_t>(row_.ids.size()) <= shape_.seq_length) row_.ids.push_back(token);
+      note_id(token);
+      if (row_.ids.size() < kept) row_.ids.push_back(token);
     }
-    text_found_ = static_cast<std::int64_t>(text.size());
+    row_.ids_found = static_cast<std::int64_t>(text.size());
+  }
+  void note_id(std::int32_t id) {
+    if (beyond_ < 0 && id >= shape_.vocabulary) beyond_ = id;
   }
 
   Row& row_;
@@ -153,8 +172,8 @@ class SequenceRow final : public RowReader<SequenceRow> {
   TextRows text_rows_;
   const RowEncoding& encoding_;
   Key key_ = Key::other;
-  std::int64_t text_found_ = 0;
-  std::int32_t text_token_ = -1;  // one that is not in the vocabulary
+  std::string text_;
+  std::int32_t beyond_ = -1;  // the first id of the text that is not in the vocabulary
 };
 
 class JsonlFile final : public SequenceSource {
@@ -223,6 +242,8 @@ class JsonlFile final : public SequenceSource {
     if (is_blank(line)) return;
     try {
       parse(line, [&] { return fmt::format("{} line {}", file_.path().string(), number); });
+    } catch (const ResourceError&) {
+      throw;
     } catch (const InputError& error) {
       return refuse_or_skip(error.what(), error.help());
     }

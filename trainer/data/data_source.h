@@ -33,6 +33,7 @@ class SequenceSource {
   virtual void read(std::int64_t index, std::span<std::int32_t> tokens /*[T]*/, std::span<std::int32_t> targets /*[T]*/) = 0;
   virtual std::string describe(std::int64_t index) const = 0;  // "rows.jsonl line 3"
   virtual SkippedLines skipped() const { return {}; }
+  virtual std::int64_t tokens_left_over() const { return 0; }  // at the end, too few for a sequence
 };
 
 struct SequenceShape {

@@ -49,10 +49,21 @@ Layout read_header(const PosixFile& file) {
   return layout;
 }
 
+// A mark of the byte order at the head of a text says that it is UTF-8 and is no part of it.
+Bytes bytes_of_mark(const PosixFile& file) {
+  constexpr std::array<unsigned char, 3> kMark = {0xef, 0xbb, 0xbf};
+  std::array<unsigned char, 3> head{};
+  if (file.size() < std::ssize(kMark)) return 0;
+  file.read(0, std::as_writable_bytes(std::span(head)));
+  return head == kMark ? std::ssize(kMark) : 0;
+}
+
 Layout layout_of(const PosixFile& file, TokenFileFormat format) {
   switch (format) {
-    case TokenFileFormat::bytes:
-      return {0, 1, file.size()};
+    case TokenFileFormat::bytes: {
+      const Bytes begin = bytes_of_mark(file);
+      return {begin, 1, file.size() - begin};
+    }
     case TokenFileFormat::llm_c:
       return read_header(file);
     case TokenFileFormat::u32:
@@ -85,6 +96,9 @@ class TokenFile final : public SequenceSource {
 
   std::int64_t sequences() const override { return layout_.tokens == 0 ? 0 : (layout_.tokens - 1) / shape_.seq_length; }
   std::int64_t counted(std::int64_t) const override { return shape_.seq_length; }
+  std::int64_t tokens_left_over() const override {
+    return sequences() == 0 ? layout_.tokens : layout_.tokens - 1 - sequences() * shape_.seq_length;
+  }
   bool has_sequences_without_loss() const override { return false; }
 
   void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {

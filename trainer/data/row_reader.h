@@ -7,8 +7,13 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trainer/data/unread_values.h"
 
 namespace spillway {
 
@@ -25,6 +30,8 @@ inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t
 //   bool other(std::string_view found)     null or a boolean
 //   bool open(std::string_view found)      an object or an array begins within the object, or an array in its place
 //   bool finish(std::string_view line)     all has been read
+//   bool reads(std::string_view key, const std::vector<std::string_view>& keys)   of the object: else its value may be no JSON
+//   void restart()                         the line is read anew
 template <typename Row>
 class RowReader {
  public:
@@ -39,9 +46,21 @@ class RowReader {
   bool read(std::string_view line) {
     // The parser takes a zero byte for the end and would not see what follows.
     if (const std::size_t zero = line.find('\0'); zero != line.npos) return is_no_json(zero + 1);
-    return json::sax_parse(line, &row()) && row().finish(line);
+    line_ = line;
+    if (json::sax_parse(line, &row())) return row().finish(line);
+    if (!is_syntax_) return false;
+    const auto reads = [&](std::string_view key, const auto& keys) { return row().reads(key, keys); };
+    std::optional<std::string> mended = with_unread_values_mended(line, reads);
+    if (!mended) return false;
+    mended_ = std::move(*mended);
+    line_ = mended_;
+    depth_ = 0;
+    problem_.clear();
+    row().restart();
+    return json::sax_parse(line_, &row()) && row().finish(line_);
   }
   const std::string& problem() const { return problem_; }
+  std::string_view line() const { return line_; }  // as it was read
 
   bool null() { return row().other("null"); }
   bool boolean(bool) { return row().other("a boolean"); }
@@ -58,7 +77,10 @@ class RowReader {
   bool start_array(std::size_t) { return row().open("an array") && ++depth_ > 0; }
   bool end_array() { return --depth_, true; }
   bool key(string_t& name) { return depth_ != 1 || row().enter(name); }
-  bool parse_error(std::size_t byte, const std::string&, const json::exception&) { return is_no_json(byte); }
+  bool parse_error(std::size_t byte, const std::string&, const json::exception&) {
+    is_syntax_ = true;
+    return is_no_json(byte);
+  }
 
  protected:
   int depth() const { return depth_; }  // 1: within the object; 0: before it
@@ -80,7 +102,10 @@ class RowReader {
   bool is_no_json(std::size_t byte) { return refuse_saying(fmt::format("not valid JSON at byte {} of the line", byte)); }
 
   int depth_ = 0;
+  bool is_syntax_ = false;
   std::string problem_;
+  std::string_view line_;
+  std::string mended_;
 };
 
 }  // namespace spillway

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <exception>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "memory/error.h"
 #include "trainer/chat/chat_template.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/text/resource_error.h"
 #include "trainer/text/utf8.h"
 
 namespace spillway {
@@ -47,6 +50,11 @@ class TextRow final : public RowReader<TextRow> {
     if (depth() == 0) return refuse(found, "an object with \"text\" or \"messages\" a line");
     return depth() != 1 || !is_text_ || refuse_saying(fmt::format("\"text\" is {}, allowed: a string", found));
   }
+  static bool reads(std::string_view key, const std::vector<std::string_view>& keys) {
+    if (std::ranges::find(keys, "text") != keys.end()) return key == "text";
+    return key == "messages" || key == "tools";
+  }
+  void restart() { is_text_ = has_text_ = has_messages_ = false; }
   bool finish(std::string_view) {
     return has_text_ || has_messages_ || refuse("neither \"text\" nor \"messages\"", "an object with one of them a line");
   }
@@ -62,13 +70,21 @@ class Conversations {
  public:
   explicit Conversations(const Tokenizer& tokenizer) : tokenizer_(tokenizer.path()) {}
   std::string text_of(std::string_view row) const {
-    std::call_once(is_loaded_, [&] { template_.emplace(ChatTemplate::load(tokenizer_)); });
+    std::call_once(is_loaded_, [&] {
+      try {
+        template_.emplace(loaded_resource([&] { return ChatTemplate::load(tokenizer_); }));
+      } catch (...) {
+        failed_ = std::current_exception();  // for all threads: it is read once
+      }
+    });
+    if (failed_) std::rethrow_exception(failed_);
     return template_->render(row);
   }
 
  private:
   std::string tokenizer_;
   mutable std::once_flag is_loaded_;
+  mutable std::exception_ptr failed_;
   mutable std::optional<ChatTemplate> template_;
 };
 
@@ -83,8 +99,10 @@ struct Piece {
   std::vector<std::size_t> ends;  // of documents in ids
   std::int64_t bad_lines = 0;
   std::string problem;  // the first
+  std::exception_ptr failure;  // no fault of a row: the first
 
   void clear() {
+    failure = nullptr;
     ids.clear();
     ends.clear();
     bad_lines = 0;
@@ -105,12 +123,18 @@ void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, cons
     const std::size_t before = piece.ids.size();
     if (reader.read(row)) {
       try {
-        encoder.encode(reader.has_text() ? reader.text : conversations.text_of(row), piece.ids);
+        encoder.encode(reader.has_text() ? reader.text : conversations.text_of(reader.line()), piece.ids);
         piece.ends.push_back(piece.ids.size());
         continue;
-      } catch (const Error& error) {
+      } catch (const ResourceError&) {
+        piece.failure = std::current_exception();
+        return;
+      } catch (const InputError& error) {
         problem = error.what();
         piece.ids.resize(before);
+      } catch (const Error&) {
+        piece.failure = std::current_exception();
+        return;
       }
     }
     if (piece.bad_lines++ == 0)
@@ -131,11 +155,19 @@ void encode_text(Piece& piece, const std::string& file, TokenEncoder& encoder) {
 // The text of one file that is in memory, and where it stands in the file.
 class TextWindow {
  public:
-  explicit TextWindow(const std::string& path) : file_(PosixFile::open_to_read(path)), size_(file_.size()) {}
+  explicit TextWindow(const std::string& path) : file_(PosixFile::open_to_read(path)), size_(file_.size()) {
+    // A mark of the byte order says that the text is UTF-8 and is no part of it.
+    constexpr std::string_view kMark = "\xef\xbb\xbf";
+    std::array<char, kMark.size()> head{};
+    if (size_ < std::ssize(kMark)) return;
+    file_.read(0, std::as_writable_bytes(std::span(head)));
+    if (std::string_view(head.data(), head.size()) == kMark) begin_ = offset_ = std::ssize(kMark);
+  }
 
   std::string_view text() const { return std::string_view(buffer_).substr(taken_); }
   bool is_at_end() const { return offset_ + static_cast<Bytes>(buffer_.size()) >= size_; }
   Bytes offset() const { return offset_ + static_cast<Bytes>(taken_); }  // of text() in the file
+  bool is_at_begin() const { return offset() == begin_; }
   void take(std::size_t bytes) { taken_ += bytes; }
   // Drops what is in memory, and reads and drops on to the end of the line.
   void drop_line() {
@@ -163,6 +195,7 @@ class TextWindow {
   PosixFile file_;
   Bytes size_;
   std::string buffer_;
+  Bytes begin_ = 0;        // of the text in the file
   Bytes offset_ = 0;       // of the buffer in the file
   std::size_t taken_ = 0;  // of the buffer
 };
@@ -272,7 +305,7 @@ class DocumentReader {
     const bool is_whole = window.is_at_end();
     for (std::size_t length = kPiece;;) {
       const std::string_view rest = text.substr(at);
-      const Stretch stretch = window.offset() == 0 && at == 0 ? Stretch::first : Stretch::continued;
+      const Stretch stretch = window.is_at_begin() && at == 0 ? Stretch::first : Stretch::continued;
       if (is_whole && length >= rest.size()) {
         add_stretch(rest, stretch, true);
         window.take(at + rest.size());
@@ -317,6 +350,7 @@ class DocumentReader {
   void hand_over() {
     for (std::size_t i = 0; i < pieces_; ++i) {
       const Piece& piece = batch_[i];
+      if (piece.failure) std::rethrow_exception(piece.failure);
       if (!piece.problem.empty()) {
         const bool may_skip = bad_lines_ == BadLines::skip && piece.bad_lines > 0;
         if (!may_skip) {

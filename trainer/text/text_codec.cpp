@@ -25,6 +25,7 @@ std::size_t length_by(unsigned char first) {
 }  // namespace
 
 std::string tokenizer_of(const RunOptions& options) {
+  if (!options.model.kept_tokenizer.empty()) return options.model.kept_tokenizer;
   if (!options.data.tokenizer.empty()) return options.data.tokenizer;
   std::error_code ignored;
   const fs::path model = options.model.model;
@@ -34,7 +35,7 @@ std::string tokenizer_of(const RunOptions& options) {
   return is_file && fs::is_regular_file(own, ignored) ? own.string() : "";
 }
 
-TextCodec::TextCodec(const std::string& tokenizer, std::int64_t vocabulary) {
+TextCodec::TextCodec(const std::string& tokenizer, std::int64_t vocabulary) : vocabulary_(vocabulary) {
   constexpr const char* allowed = "allowed: bytes, a tokenizer.json, a directory that has one";
   if (tokenizer.empty())
     throw InputError(fmt::format("--tokenizer: not given, and the model has no tokenizer.json; {}", allowed));
@@ -47,11 +48,6 @@ TextCodec::TextCodec(const std::string& tokenizer, std::int64_t vocabulary) {
   if (!fs::exists(tokenizer, ignored))
     throw InputError(fmt::format("--tokenizer: found {}, {}", tokenizer, allowed), "there is no such file or directory");
   tokenizer_.emplace(Tokenizer::load(tokenizer));
-  if (tokenizer_->vocab_size() > vocabulary) {
-    throw InputError(fmt::format("--tokenizer: {} has tokens up to {}, allowed: below {}, the vocabulary of the model",
-                                 tokenizer_->path(), tokenizer_->vocab_size() - 1, vocabulary),
-                     "the tokenizer must be that of the model");
-  }
 }
 
 std::vector<std::int32_t> TextCodec::prompt(std::string_view text) const {
@@ -68,6 +64,12 @@ std::vector<std::int32_t> TextCodec::prompt(std::string_view text) const {
   if (ids.size() >= twice &&
       std::equal(leading.begin(), leading.end(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()))) {
     ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()));
+  }
+  const auto beyond = std::ranges::find_if(ids, [&](std::int32_t id) { return id >= vocabulary_; });
+  if (beyond != ids.end()) {
+    throw InputError(fmt::format("the prompt has token {} of {}, allowed: below {}, the vocabulary of the model", *beyond,
+                                 tokenizer_->path(), vocabulary_),
+                     kOtherTokenizer);
   }
   return ids;
 }

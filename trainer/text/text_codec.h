@@ -14,21 +14,22 @@
 
 namespace spillway {
 
-// --tokenizer, or the tokenizer.json of the model; empty where there is neither.
+// The loaded run's own, else --tokenizer, else the tokenizer.json of the model; empty where there is neither.
 std::string tokenizer_of(const RunOptions& options);
 
 class TextCodec {
  public:
-  // `tokenizer` as from tokenizer_of. InputError where there is none, or it has tokens that the model has not.
+  // `tokenizer` as from tokenizer_of. InputError where there is none.
   TextCodec(const std::string& tokenizer, std::int64_t vocabulary);
 
   // What the model goes on from: the tokens that the tokenizer puts before a text, then the text.
-  // InputError for what is not UTF-8.
+  // InputError for what is not UTF-8, and for a token that the model has not.
   std::vector<std::int32_t> prompt(std::string_view text) const;
   std::string bytes_of(std::int32_t token) const;  // nothing for special tokens, and for ids that have none
   std::optional<std::int32_t> end_of_text() const;
 
  private:
+  std::int64_t vocabulary_;
   std::optional<Tokenizer> tokenizer_;  // none: bytes
 };
 

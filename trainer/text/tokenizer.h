@@ -15,6 +15,9 @@
 
 namespace spillway {
 
+// What to do where a text has a token that the model has no row for.
+inline constexpr const char* kOtherTokenizer = "the tokenizer must be that of the model; --tokenizer names another";
+
 enum class SpecialTokens : std::uint8_t { keep, skip };
 // A text, or its beginning; or what follows where it was cut (last_cut).
 enum class Stretch : std::uint8_t { first, continued };

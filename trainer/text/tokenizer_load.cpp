@@ -9,6 +9,7 @@
 
 #include "files/json_place.h"
 #include "files/json_text.h"
+#include "files/placeholder.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
 #include "memory/error.h"
@@ -154,6 +155,7 @@ RawFile read_raw(const std::string& path) {
   try {
     raw.rest = json::parse(text, FileReader(raw, path));
   } catch (const json::parse_error& error) {
+    refuse_placeholder(path, std::string_view(text).substr(0, kPlaceholderBytes), static_cast<Bytes>(text.size()));
     throw InputError(fmt::format("{}: not valid JSON at byte {}", path, error.byte));
   }
   return raw;

@@ -99,6 +99,35 @@ TEST(TextDocuments, RowsOfJsonl) {
   for (std::size_t i = 0; i < texts.size(); i += 97) EXPECT_EQ(documents[i], encoded(tokenizer, texts[i]));
 }
 
+TEST(TextDocuments, AMarkOfTheByteOrderIsNoText) {
+  const TemporaryDirectory directory;
+  std::vector<std::vector<std::int32_t>> with, without;
+  count(directory.file("a.txt", "\xef\xbb\xbf some words"), BadLines::refuse, &with);
+  count(directory.file("b.txt", " some words"), BadLines::refuse, &without);
+  EXPECT_EQ(with, without);
+}
+
+TEST(TextDocuments, ATemplateThatIsWrongIsNoFaultOfARow) {
+  const TemporaryDirectory directory;
+  const Tokenizer tokenizer = Tokenizer::load(directory.file("tokenizer.json", kSmallTokenizer));
+  std::string rows;
+  for (int i = 0; i < 20'000; ++i) rows += "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+  const std::string path = directory.file("r.jsonl", rows);
+  for (const std::string broken : {"", "{% macro f() %}{% endmacro %}", "{{ strftime_now('%Y') }}"}) {
+    if (!broken.empty()) directory.file("chat_template.jinja", broken);
+    for (const BadLines bad_lines : {BadLines::refuse, BadLines::skip}) {
+      try {
+        encode_documents(
+            {path}, tokenizer, ThreadPool(2), bad_lines, [](std::span<const std::int32_t>, bool) {},
+            [](const DocumentCounts&) {});
+        ADD_FAILURE() << "not refused: " << broken;
+      } catch (const InputError& error) {
+        EXPECT_EQ(error.help().find("skip-bad-lines"), std::string::npos);
+      }
+    }
+  }
+}
+
 TEST(TextDocuments, BadLinesAreNamedOrCounted) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"{\"text\": \"a", "not valid JSON at byte"},

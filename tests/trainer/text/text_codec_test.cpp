@@ -4,6 +4,7 @@
 
 #include "memory/error.h"
 #include "tests/trainer/temporary_directory.h"
+#include "tests/trainer/text/tokenizers.h"
 
 namespace spillway {
 namespace {
@@ -42,23 +43,9 @@ TEST(TextCodec, Bytes) {
   EXPECT_REFUSED(TextCodec("/nowhere", 300), InputError, "/nowhere");
 }
 
-// The bytes as tokens, and two special ones; <s> goes before a text.
-const char* const kTokenizer = R"({"version":"1.0","added_tokens":[
-  {"id":3,"content":"<s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
-  {"id":4,"content":"</s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
- "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},
- "post_processor":{"type":"Sequence","processors":[{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false,
-   "use_regex":true},
-  {"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
-   "pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[3],"tokens":["<s>"]}}}]},
- "decoder":{"type":"ByteLevel"},
- "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,
-  "fuse_unk":false,
-  "byte_fallback":false,"ignore_merges":false,"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
-
 TEST(TextCodec, WhatATokenizerPutsBeforeAText) {
   const TemporaryDirectory directory;
-  const TextCodec codec(directory.file("tokenizer.json", kTokenizer), 5);
+  const TextCodec codec(directory.file("tokenizer.json", kSmallTokenizer), 5);
   EXPECT_EQ(codec.prompt("abb"), (std::vector<std::int32_t>{3, 2, 1}));
   EXPECT_EQ(codec.prompt("<s>ab"), (std::vector<std::int32_t>{3, 2})) << "not twice";
   EXPECT_EQ(codec.prompt(""), (std::vector<std::int32_t>{3}));
@@ -66,7 +53,16 @@ TEST(TextCodec, WhatATokenizerPutsBeforeAText) {
   EXPECT_EQ(codec.bytes_of(3), "") << "special";
   EXPECT_EQ(codec.end_of_text(), 4);
   EXPECT_REFUSED(codec.prompt("a\xff"), InputError, "0xff");
-  EXPECT_REFUSED(TextCodec(directory.path(), 4), InputError, "tokens up to 4");
+}
+
+// All text models of Gemma 3 have an added token with the id that is the number of rows.
+TEST(TextCodec, IdsAreCheckedWhereTheyOccur) {
+  const TemporaryDirectory directory;
+  const TextCodec codec(directory.file("tokenizer.json", kSmallTokenizer), 4);
+  EXPECT_EQ(codec.prompt("abb"), (std::vector<std::int32_t>{3, 2, 1}));
+  EXPECT_EQ(codec.end_of_text(), 4);
+  EXPECT_REFUSED(codec.prompt("ab</s>"), InputError, "the prompt has token 4 of " + directory.path());
+  EXPECT_REFUSED(TextCodec(directory.path(), 3).prompt("a"), InputError, "allowed: below 3");
 }
 
 }  // namespace
