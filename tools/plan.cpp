@@ -5,6 +5,8 @@
 #include "trainer/options/command_line.h"
 #include "trainer/options/help_text.h"
 #include "trainer/options/validate_options.h"
+#include "trainer/plan/budgets.h"
+#include "trainer/plan/checkpoint_room.h"
 #include "trainer/plan/plan_file.h"
 #include "trainer/plan/plan_lifts.h"
 #include "trainer/plan/prepared_run.h"
@@ -41,6 +43,9 @@ int plan_command(int argc, const char* const* argv) {
                                                                       : plan_page(run, model, options);
   put_out(text, options.log.out);
   if (!run.outcome.plan) throw_does_not_fit(run);
+  // Another machine's disk cannot be looked at, and how far a run has come is not known here.
+  if (!is_elsewhere(options, run.machine) && options.checkpoint.load.empty())
+    require_room_for_checkpoints(run, model, options, 0);
   return 0;
 }
 

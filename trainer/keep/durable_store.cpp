@@ -15,6 +15,7 @@
 #include "nvme/content_hash.h"
 #include "nvme/store.h"
 #include "nvme/store_file.h"
+#include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/state_io.h"
 
@@ -234,7 +235,9 @@ std::vector<std::uint64_t> make_way_in(const std::vector<std::string>& directori
 
 StateSums save_durable_state(const DurableState& state, const std::string& file) {
   Store store(options_of(state.link, state.identity));
-  return copy_durable_state(store, state.identity, file, [] {});
+  return copy_durable_state(store, state.identity, file, [] {
+    InterruptHandler::stop_where_requested("the state in the store did not become a checkpoint; it stays there");
+  });
 }
 
 StateSums copy_durable_state(Store& store, const StoreIdentity& identity, const std::string& file,

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -12,27 +11,23 @@
 #include "memory/error.h"
 #include "memory/parallel.h"
 #include "models/build.h"
-#include "models/catalogue/catalogue.h"
 #include "models/weights_io.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_weights.h"
+#include "trainer/keep/run_files.h"
+#include "trainer/options/model_of.h"
 #include "trainer/options/raw_flags.h"
 #include "trainer/options/options.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/options/validate_options.h"
+#include "trainer/plan/checkpoint_room.h"
 #include "trainer/words/size.h"
 
 namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array kCompanions = {"tokenizer.json",      "tokenizer_config.json",
-                                    "tokenizer.model",     "special_tokens_map.json",
-                                    "added_tokens.json",   "vocab.json",
-                                    "merges.txt",          "generation_config.json",
-                                    "chat_template.jinja", "chat_template.json"};
 
 [[noreturn]] void fail(const fs::path& path, std::string_view what, const std::string& why) {
   throw IoError(fmt::format("{}: {} failed: {}", path.string(), what, why),
@@ -91,24 +86,6 @@ RunOptions options_of_run(const ExportOptions& options) {
   return resolve_options(flags).options;
 }
 
-// Where the files beside config.json are; empty for a name of the catalogue.
-fs::path companions_of(const std::string& model) {
-  std::error_code ignored;
-  if (fs::is_directory(model, ignored)) return model;
-  return fs::exists(model, ignored) ? fs::absolute(model).parent_path() : fs::path();
-}
-
-void copy_companions(const fs::path& from, const fs::path& to) {
-  if (from.empty()) return;
-  for (const char* name : kCompanions) {
-    std::error_code error;
-    if (!fs::is_regular_file(from / name, error)) continue;
-    fs::copy_file(from / name, to / name, error);
-    if (error) fail(to / name, fmt::format("copying {}", (from / name).string()), error.message());
-    PosixFile::open_to_read(to / name).sync();
-  }
-}
-
 }  // namespace
 
 Bytes parse_shard_size(const std::string& text) {
@@ -124,7 +101,8 @@ ExportResult export_run(const ExportOptions& options) {
   require_model(run);
   const LoadedCheckpoint checkpoint =
       options.step ? checkpoint_of_step(options.run, *options.step) : newest_checkpoint(options.run);
-  const ModelConfig config = resolve_model(run.model.model).config;
+  const ModelConfig config = model_of(run, Weights::if_there).config;
+  refuse_other_model(run, config);
 
   // Blocks follow from the model alone: the smallest batch has the same ones.
   const CompiledModel model =
@@ -133,6 +111,11 @@ ExportResult export_run(const ExportOptions& options) {
   const CheckpointWeights weights(checkpoint.path, model.graph, dtype);
   const ElementType type = dtype == DType::float32 ? ElementType::f32 : ElementType::bf16;
   const InterruptHandler interrupt;
+  const Bytes needed = model.graph.parameters * size_of(type), free = free_space_at(place.string());
+  if (free >= 0 && free < needed) {
+    throw IoError(fmt::format("--out {}: the weights take {} bytes, {} are free on its disk", options.out, needed, free),
+                  "Free some space, or choose another --out directory.");
+  }
   UnfinishedDirectory directory(place);
   {
     ShardedSafetensorsWriter writer(directory.path(), tensors_to_write(model.graph, type), options.shard_bytes);
@@ -145,7 +128,7 @@ ExportResult export_run(const ExportOptions& options) {
     writer.finish();
   }
   write_text_file(directory.path() / "config.json", config_json(config, dtype));
-  copy_companions(companions_of(run.model.model), directory.path());
+  copy_companions(run, directory.path());
   directory.move_to_place();
   return {checkpoint.step, model.graph.parameters, dtype};
 }

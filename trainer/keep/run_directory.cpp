@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -74,7 +72,6 @@ void sync_tree(const std::string& directory) {
 
 }  // namespace
 
-// The system lets go of the lock however the process ends.
 RunDirectory::Held RunDirectory::hold(const std::string& path) {
   Held held;
   std::error_code ignored;
@@ -83,14 +80,8 @@ RunDirectory::Held RunDirectory::hold(const std::string& path) {
     if (missing.has_filename()) held.made.insert(held.made.begin(), missing.string());
   }
   make_directories(path);
-  const std::string name = path + "/.lock";
-  held.lock_fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (held.lock_fd < 0) fail(path, "writing into it", errno);
-  if (::flock(held.lock_fd, LOCK_EX | LOCK_NB) == 0) return held;
-  const int error = errno;
-  ::close(held.lock_fd);
-  if (error != EWOULDBLOCK) fail(path, "locking", error);
-  throw InputError(fmt::format("--save: found {}, which another run is using, allowed: a directory of its own", path));
+  held.lock = RunLock(path);
+  return held;
 }
 
 RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirectory(path, hold(path)) {
@@ -100,7 +91,7 @@ RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirector
       throw InputError(fmt::format("--save: found {}, which already holds a run, allowed: a directory without one", path_),
                        fmt::format("go on with that run by --load {}, or choose another directory", path_));
     }
-    for (const char* name : {"checkpoints", "log.jsonl", "plan.json", "run.json"}) {
+    for (const char* name : {"begun-with", "checkpoints", "data-files.json", "log.jsonl", "plan.json", "run.json"}) {
       if (const fs::path file = fs::path(path_) / name; !fs::exists(file, ignored)) held_.made.push_back(file.string());
     }
     is_kept_ = false;
@@ -117,17 +108,19 @@ RunDirectory::RunDirectory(std::string path, Held held) : path_(std::move(path))
 
 RunDirectory::~RunDirectory() {
   if (!is_kept_) remove_what_was_made();
-  if (held_.lock_fd >= 0) ::close(held_.lock_fd);
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)), held_(std::exchange(other.held_, {})), is_kept_(std::exchange(other.is_kept_, true)) {}
+    : path_(std::move(other.path_)), held_(std::exchange(other.held_, Held())), is_kept_(std::exchange(other.is_kept_, true)) {}
 
 // Directories with something of somebody else's in them stay: they are not empty.
 void RunDirectory::remove_what_was_made() const {
   std::error_code ignored;
   fs::remove(fs::path(path_) / ".lock", ignored);
-  for (auto made = held_.made.rbegin(); made != held_.made.rend(); ++made) fs::remove(*made, ignored);
+  for (auto made = held_.made.rbegin(); made != held_.made.rend(); ++made) {
+    if (*made == (fs::path(path_) / "begun-with").string()) fs::remove_all(*made, ignored);  // which was not there before
+    fs::remove(*made, ignored);
+  }
 }
 
 void RunDirectory::write(std::string_view name, std::string_view text) const {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/keep/run_lock.h"
+
 namespace spillway {
 
 enum class ExistingRun : std::uint8_t { refuse, go_on };
@@ -26,6 +28,7 @@ class RunDirectory {
   const std::string& path() const noexcept { return path_; }
   std::string log_path() const { return path_ + "/log.jsonl"; }
   void keep() noexcept { is_kept_ = true; }
+  const std::string& note() const noexcept { return held_.lock.note(); }  // of its lock, where there is something to say
   void write(std::string_view name, std::string_view text) const;  // "run.json", "plan.json"
 
   // A fresh directory to write the checkpoint of `step` into; it counts only once committed (which syncs every file in it).
@@ -36,7 +39,7 @@ class RunDirectory {
 
  private:
   struct Held {
-    int lock_fd = -1;
+    RunLock lock;
     std::vector<std::string> made;  // directories, the outermost first; then what a run writes there and was not there before
   };
   RunDirectory(std::string path, Held held);

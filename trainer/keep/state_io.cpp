@@ -14,6 +14,7 @@
 #include "memory/arena.h"
 #include "memory/error.h"
 #include "offload/host_adamw.h"
+#include "trainer/host/interrupt.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/keep/state_sums.h"
 
@@ -21,6 +22,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kChunk = 1 << 20;  // elements
+constexpr std::string_view kNotLoaded = "the state was not brought to its place; nothing was changed";
 static_assert(kChunk % kBlockElements == 0);
 
 // Visits every array of every block in chunks of at most kChunk elements.
@@ -54,8 +56,11 @@ BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph,
   }
   const auto reader = std::make_shared<const SafetensorsReader>(model.directory);
   check_weights(*reader, model.config, graph);
-  return [reader, &graph](int block, std::int64_t begin, std::span<float> out) {
-    read_block_range(*reader, graph.blocks[block], begin, out);
+  const bool draws_head = head_in(*reader, model.config) == HeadInFile::missing;
+  return [reader, draws_head, seed, &model, &graph](int block, std::int64_t begin, std::span<float> out) {
+    const ParameterBlock& wanted = graph.blocks[block];
+    if (draws_head && is_of_head(wanted)) return initial_block_range(model.config, wanted, seed, begin, out);
+    read_block_range(*reader, wanted, begin, out);
   };
 }
 
@@ -68,6 +73,7 @@ void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, W
     const std::int64_t all = graph.blocks[block].elements;
     for (std::int64_t begin = 0; begin < all; begin += kChunk) {
       const std::int64_t elements = std::min(kChunk, all - begin);
+      InterruptHandler::stop_where_requested(kNotLoaded);
       source(block, begin, {master, static_cast<std::size_t>(elements)});
       if (form == StateForm::fp32) {
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
@@ -189,6 +195,7 @@ void load_converted(StoredState& stored, Executor& executor, const Plan& plan, c
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
     for (std::int64_t begin = 0; begin < graph.blocks[block].elements; begin += kChunk) {
       const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
+      InterruptHandler::stop_where_requested(kNotLoaded);
       for (const StateArray& array : state_of(graph.blocks[block], stored.form()))
         stored.read(block, array, begin, bytes_of(staging, static_cast<int>(array.kind) * place, elements * array.each()));
       convert_state(stored.form(), in, plan.choices.form, out, elements);
@@ -208,6 +215,7 @@ void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   const Arena staging(4 * kChunk, "state on its way in");
   for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
     const auto data = bytes_of(staging, 0, elements * array.each());
+    InterruptHandler::stop_where_requested(kNotLoaded);
     stored.read(block, array, begin, data);
     executor.write_state(block, array.kind, begin, data);
   });

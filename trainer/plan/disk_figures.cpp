@@ -45,6 +45,7 @@ DiskFigures disk_figures_of(const PlannedRun& run, const PreparedModel& model, c
   DiskFigures disk;
   disk.nvme_bytes = store_files_bytes(run, options);
   disk.checkpoint_bytes = state_bytes(model.of(plan).graph, plan.choices.form);
+  disk.export_bytes = model.of(plan).graph.parameters * size_of(options.precision.dtype);
   disk.checkpoints = checkpoints_at_once(options);
   disk.written_bytes = static_cast<double>(figures.nvme_written_bytes) * run.request.sharding.ranks + figures.durable_bytes;
   if (options.checkpoint.save_interval > 0)
@@ -73,11 +74,13 @@ std::string disk_words(const DiskFigures& disk, const RunOptions& options) {
                                   ? fmt::format("{} in --nvme while the run lasts; ", rounded_size(disk.nvme_bytes))
                               : options.memory.nvme.empty() ? ""
                                                             : "nothing in --nvme; ";
+  const std::string exported = fmt::format("; an export takes {}", rounded_size(disk.export_bytes));
   if (disk.checkpoints == 0)
-    return fmt::format("{}a checkpoint takes {}, of which there is none without --save", on_nvme,
-                       rounded_size(disk.checkpoint_bytes));
-  return fmt::format("{}{} in --save for {}", on_nvme, rounded_size(disk.checkpoint_bytes * disk.checkpoints),
-                     disk.checkpoints == 1 ? "a checkpoint" : fmt::format("up to {} checkpoints", with_commas(disk.checkpoints)));
+    return fmt::format("{}a checkpoint takes {}, of which there is none without --save{}", on_nvme,
+                       rounded_size(disk.checkpoint_bytes), exported);
+  return fmt::format("{}{} in --save for {}{}", on_nvme, rounded_size(disk.checkpoint_bytes * disk.checkpoints),
+                     disk.checkpoints == 1 ? "a checkpoint" : fmt::format("up to {} checkpoints", with_commas(disk.checkpoints)),
+                     exported);
 }
 
 std::string wear_words(const DiskFigures& disk, double step_s, const RunOptions& options) {

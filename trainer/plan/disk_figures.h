@@ -13,6 +13,7 @@ namespace spillway {
 struct DiskFigures {
   Bytes nvme_bytes = 0;           // in the directories of --nvme together while the run lasts, of all ranks
   Bytes checkpoint_bytes = 0;     // of one checkpoint
+  Bytes export_bytes = 0;         // of its weights, in the type that the run computes with
   std::int64_t checkpoints = 0;   // in --save at the same time, at most: one that is written comes before one that goes
   double written_bytes = 0;       // to NVMe, a step, of all ranks: state, what spills, and what makes steps durable
   double checkpointed_bytes = 0;  // to --save, a step

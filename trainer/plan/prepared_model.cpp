@@ -6,8 +6,8 @@
 
 #include "memory/error.h"
 #include "models/build.h"
-#include "trainer/host/host.h"
 #include "trainer/machine/profile_file.h"
+#include "trainer/options/model_of.h"
 #include "trainer/plan/saved_plan.h"
 
 namespace spillway {
@@ -52,7 +52,7 @@ CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
 
 ResolvedModel resolved(const RunOptions& options, Where where) {
   if (where == Where::here) refuse_ranks(options.parallel);
-  return resolve_model(options.model.model);
+  return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
 }
 
 // Layers on which the planner weighs outlines: few where a layer has many units.
@@ -68,7 +68,7 @@ std::int64_t layers_to_weigh(const ModelConfig& config) {
 PreparedModel::PreparedModel(const RunOptions& options, Where where)
     : model_(resolved(options, where)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
-      pool_(usable_threads()),
+      pool_(threads_of(options)),
       machine_(traits_for(options, where, pool_.threads())),
       tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, machine_))),
       fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, machine_))) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "memory/error.h"
+#include "trainer/host/host.h"
 #include "trainer/machine/probe.h"
 #include "trainer/plan/saved_plan.h"
 #include "trainer/plan/would_fit.h"
@@ -30,9 +31,11 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
 
 void throw_does_not_fit(const PlannedRun& run) {
   const PlanOutcome& outcome = run.outcome;
-  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few",
+  const std::string limits = in_memory(outcome.short_tier) ? memory_limits_in_words() : "";
+  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few{}",
                                 name_of(outcome.short_tier), outcome.needed, rounded_size(outcome.needed), outcome.budget,
-                                rounded_size(outcome.budget), outcome.needed - outcome.budget),
+                                rounded_size(outcome.budget), outcome.needed - outcome.budget,
+                                limits.empty() ? "" : fmt::format(" (limits: {})", limits)),
                     words_of(run.would_fit));
 }
 
