@@ -5,9 +5,8 @@
 
 #include "memory/error.h"
 #include "models/build.h"
-#include "models/catalogue/catalogue.h"
 #include "models/cpu/cpu_scratch.h"
-#include "trainer/host/host.h"
+#include "trainer/options/model_of.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/evaluation_plan.h"
 #include "trainer/plan/prepared_model.h"
@@ -35,8 +34,8 @@ CompiledModel compile(const CachedModelRequest& request, const ModelConfig& conf
 
 struct CachedModel::Impl {
   explicit Impl(const CachedModelRequest& request)
-      : model(resolve_model(request.options.model.model)),
-        pool(usable_threads()),
+      : model(model_of(request.options)),
+        pool(threads_of(request.options)),
         machine(traits_of_this_cpu(pool.threads())),
         many(compile(request, model.config, rows_at_a_time(request), machine)),
         one(compile(request, model.config, 1, machine)) {

@@ -9,7 +9,9 @@
 
 #include "files/json_text.h"
 #include "memory/error.h"
+#include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/keep/run_files.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/budgets.h"
@@ -64,7 +66,10 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   refuse_catalogue_name(options);
   if (is_apart(options) && resolved.sources.contains("device") && resolved.sources.at("device") != OptionSource::loaded_run)
     throw InputError("--device: found cpu-apart, allowed in eval: cpu");
+  const InterruptHandler interrupt;
+  require_threads(threads_of_run(options));
   const PreparedModel model(options);
+  refuse_other_model(options, model.model().config);
   const UnitGraph& graph = model.tiled().graph;
   const DataRequest request = data_of(resolved, model);
   BatchSampler data(request);
@@ -77,7 +82,6 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   ForwardRun run(options, {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .pool = &model.pool()},
                  weights.read);
 
-  const InterruptHandler interrupt;
   const auto begin = std::chrono::steady_clock::now();
   result.loss = loss_over(run.executor(), data, options.batch.micro_batch_size, [&] {
     if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: the data was not evaluated to its end", "");

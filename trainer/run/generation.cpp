@@ -13,8 +13,9 @@
 #include "files/json_text.h"
 #include "files/posix_file.h"
 #include "memory/error.h"
-#include "models/catalogue/catalogue.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/keep/run_files.h"
+#include "trainer/options/model_of.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/words/quantity.h"
 
@@ -44,6 +45,10 @@ nlohmann::json settings_of(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return {};
   return parsed_json(read_text_file(file, kLargestSettings));
+}
+
+const std::string& place_of_settings(const ModelOptions& model) {
+  return model.kept_config.empty() ? model.model : model.kept_config;
 }
 
 // What ends a text: by generation_config.json, else by config.json, else the tokenizer's token of one of the usual names.
@@ -90,12 +95,13 @@ std::string_view name_of(StopReason reason) {
 
 struct Generation::Impl {
   explicit Impl(const GenerationRequest& request)
-      : config(resolve_model(request.options.model.model).config),
+      : config(model_of(request.options).config),
         codec(tokenizer_of(request.options), config.vocab),
         prompts(encoded(request.prompts, codec, config)),
-        ends(end_tokens(request.options.model.model, config, codec)),
+        ends(end_tokens(place_of_settings(request.options.model), config, codec)),
         most(request.max_new_tokens),
         sampler(request.sampling) {
+    refuse_other_model(request.options, config);
     std::size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
     const auto length = static_cast<std::int64_t>(longest);

@@ -13,6 +13,8 @@ std::string how_to_get_weights() {
 std::string note_of_drawn_weights(const RunOptions& options, const ResolvedModel& model) {
   if (!model.directory.empty() || !options.checkpoint.load.empty()) return {};
   const std::string& name = options.model.model;
+  if (options.model.init == WeightInit::random)
+    return fmt::format("--init random: weights are drawn from --seed {}; none of {} are read", options.model.seed, name);
   if (!names_catalogue_model(name))
     return fmt::format("{} has no weights beside it: they are drawn from --seed {}", name, options.model.seed);
   return fmt::format(

@@ -6,6 +6,7 @@
 
 #include "memory/error.h"
 #include "trainer/data/data.h"
+#include "trainer/host/interrupt.h"
 
 namespace spillway {
 
@@ -28,7 +29,7 @@ std::string TrainingSamples::sample(Executor& executor) const {
   Utf8Stream characters;
   std::string text = prompt_;
   const auto most = std::min(static_cast<std::size_t>(seq_length_), tokens_.size() + static_cast<std::size_t>(most_tokens_));
-  while (tokens.size() < most) {
+  while (tokens.size() < most && !InterruptHandler::requested()) {
     const std::span<const float> logits =
         executor.logits({.row = static_cast<std::int64_t>(tokens.size()) - 1},
                         [&](int, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {

@@ -6,6 +6,7 @@
 
 #include "memory/error.h"
 #include "memory/search/simulate.h"
+#include "trainer/host/interrupt.h"
 #include "trainer/machine/drive_fit.h"
 #include "trainer/machine/drive_watch.h"
 #include "trainer/machine/profile_file.h"
@@ -14,6 +15,7 @@
 #include "trainer/show/csv_log.h"
 #include "trainer/show/plan_drift.h"
 #include "trainer/show/tensorboard.h"
+#include "trainer/words/quantity.h"
 
 namespace spillway {
 namespace {
@@ -25,7 +27,16 @@ class EvaluationWatcher final : public StepWatcher {
     return step % options_.log.eval_interval == 0 || step == options_.batch.train_iters;
   }
   void watch(StepRecord& record, const StepOutcome& outcome, Executor& executor) override {
-    if (pauses_after(outcome.step)) record.eval_loss = loss_over(executor, data_, options_.batch.micro_batch_size).mean();
+    if (!pauses_after(outcome.step)) return;
+    struct Interrupted {};
+    try {
+      const LossSum loss = loss_over(executor, data_, options_.batch.micro_batch_size, [] {
+        if (InterruptHandler::requested()) throw Interrupted();
+      });
+      record.eval_loss = loss.mean();
+    } catch (const Interrupted&) {
+      // The step is without an evaluation, and the run saves.
+    }
   }
 
  private:
@@ -49,16 +60,38 @@ class SampleWatcher final : public StepWatcher {
 
 class DriveWatcher final : public StepWatcher {
  public:
-  DriveWatcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model)
-      : options_(options), planned_(planned), model_(model), drive_(*planned.outcome.plan, planned.machine) {}
+  DriveWatcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model, LogSink say)
+      : options_(options),
+        planned_(planned),
+        model_(model),
+        say_(std::move(say)),
+        drive_(*planned.outcome.plan, planned.machine) {}
   void watch(StepRecord& record, const StepOutcome& outcome, Executor&) override {
     lengths_.add(record.step_s);
+    ++steps_;
     const auto moved = [&](Lane lane) { return outcome.moved[lane]; };
     keep(drive_.observe(outcome.timeline, moved(Lane::nvme_read), moved(Lane::nvme_write)));
   }
-  void finish() override { keep(drive_.finish()); }
+  void finish() override {
+    keep(drive_.finish());
+    forget_contradicted_profile();
+  }
 
  private:
+  // No step is shorter than what a lane has to do in it, at the rates of the profile: where steps are, it was measured in a slow
+  // hour.
+  void forget_contradicted_profile() const {
+    constexpr std::int64_t kFewest = 5;
+    constexpr double kContradiction = 1.25;  // times
+    if (!options_.memory.profile.empty() || !options_.memory.plan.empty() || steps_ < kFewest) return;
+    const double median_s = lengths_.median(), bound_s = planned_.outcome.prediction.bound.of_step().seconds;
+    if (bound_s < kContradiction * median_s) return;
+    const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme);
+    if (!cache || !forget_profile(*cache)) return;
+    say_(fmt::format("note: steps take {}, and by the profile of this machine none is shorter than {}: it was measured in a slow "
+                     "hour, and the next plan or run measures it again",
+                     rounded_seconds(median_s), rounded_seconds(bound_s)));
+  }
   // Where no profile of this drive is kept, nobody would look for it.
   void keep(const std::optional<SeenDrive>& seen) const {
     if (!seen) return;
@@ -73,8 +106,10 @@ class DriveWatcher final : public StepWatcher {
   const RunOptions& options_;
   const PlannedRun& planned_;
   const PreparedModel& model_;
+  LogSink say_;
   DriveWatch drive_;
   StepLengths lengths_;
+  std::int64_t steps_ = 0;
 };
 
 class LogWatcher final : public StepWatcher {
@@ -143,8 +178,9 @@ StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedMode
   return watchers;
 }
 
-std::unique_ptr<StepWatcher> drive_watcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model) {
-  return std::make_unique<DriveWatcher>(options, planned, model);
+std::unique_ptr<StepWatcher> drive_watcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model,
+                                           const LogSink& say) {
+  return std::make_unique<DriveWatcher>(options, planned, model, say);
 }
 
 StepWatchers watchers_that_write(const RunOptions& options, const std::optional<std::string>& log_path, std::int64_t step,

@@ -36,8 +36,9 @@ using StepWatchers = std::vector<std::unique_ptr<StepWatcher>>;
 // The loss on --eval-data, and samples of text, where they are asked for. InputError where the data or the prompt do not fit.
 StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedModel& model);
 
-// What was seen of the drive, for plans of later runs.
-std::unique_ptr<StepWatcher> drive_watcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model);
+// What was seen of the drive, for plans of later runs; and whether the kept profile of the machine can be right.
+std::unique_ptr<StepWatcher> drive_watcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model,
+                                           const LogSink& say);
 
 // log.jsonl in `log_path`, where there is one, and the same for others, --csv and --tensorboard: cut back to `step`, from which
 // the run goes on. What only shows the training is not worth ending it: where its file cannot be written, it goes on without.

@@ -1,5 +1,6 @@
 #include "trainer/run/trainer.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,14 +14,17 @@
 #include "memory/error.h"
 #include "memory/passes/validate.h"
 #include "trainer/data/data.h"
+#include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/durable_store.h"
 #include "trainer/keep/run_directory.h"
+#include "trainer/keep/run_files.h"
 #include "trainer/keep/starting_point.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/machine/nvme_directories.h"
 #include "trainer/options/validate_options.h"
+#include "trainer/plan/checkpoint_room.h"
 #include "trainer/plan/plan_file.h"
 #include "trainer/plan/prepared_run.h"
 #include "trainer/run/missing_weights.h"
@@ -46,11 +50,14 @@ class TrainingRun {
         data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
     validate(plan_, compiled_.graph);
-    const std::vector<std::string> changes = changes_of_loaded_run();
+    std::vector<std::string> changes = changes_of_loaded_run();
     start_ = starting_point(remains(), {.goes_on = goes_on(), .train_iters = options_.batch.train_iters});
     add(watchers_of_the_model(options_, model_));
+    if (!options_.checkpoint.save.empty() || !options_.checkpoint.load.empty()) data_files_ = data_files_of(options_);
+    std::ranges::copy(changes_of_loaded_data(), std::back_inserter(changes));
+    require_room_for_checkpoints(planned_, model_, options_, start_.step);
     open_directory();
-    watchers_.push_back(drive_watcher(options_, planned_, model_));
+    watchers_.push_back(drive_watcher(options_, planned_, model_, say_));
     add(watchers_that_write(options_, directory_ ? std::optional(directory_->log_path()) : std::nullopt, start_.step, say_));
     add(watchers_that_show(options_, planned_, model_, progress_));
     tell_plan(changes);
@@ -85,6 +92,7 @@ class TrainingRun {
 
  private:
   static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
+    refuse_other_model(options, model.model().config);
     PlannedRun run = plan_run(options, model, Where::here, [](std::string_view note) {
       Progress(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), 0, 1).message(fmt::format("note: {}", note));
     });
@@ -109,7 +117,19 @@ class TrainingRun {
   std::vector<std::string> changes_of_loaded_run() const {
     if (options_.checkpoint.load.empty()) return {};
     const std::string settings = options_.checkpoint.load + "/run.json";
-    return changes_of_bits(options_from_json_text(read_text_file(settings, kMiB), settings), options_);
+    std::vector<std::string> changes =
+        changes_of_bits(options_from_json_text(read_text_file(settings, kMiB), settings), options_);
+    std::ranges::copy(changes_of_model_files(options_), std::back_inserter(changes));
+    return changes;
+  }
+  // Of a run that goes on, and has something left to do with data.
+  std::vector<std::string> changes_of_loaded_data() const {
+    const std::string& run = options_.checkpoint.load;
+    if (run.empty()) return {};
+    if (start_.step < options_.batch.train_iters) return changes_of_data(run, data_files_);
+    return {fmt::format("--train-iters: {} is at step {} already, its last: nothing is left to train; a larger --train-iters "
+                        "goes on",
+                        run, start_.step)};
   }
 
   RunRemains remains() const {
@@ -141,6 +161,9 @@ class TrainingRun {
     directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
     directory_->write("run.json", to_json_text(with_absolute_paths(options_)));
     directory_->write("plan.json", plan_json(planned_, model_, options_));
+    if (!goes_on() || options_.model.kept_config.empty())
+      keep_model_files(directory_->path(), options_, model_.model().config);
+    keep_data_files(directory_->path(), data_files_);
   }
 
   void tell_plan(const std::vector<std::string>& changes) {
@@ -148,6 +171,7 @@ class TrainingRun {
     if (const std::string note = note_of_drawn_weights(options_, model_.model()); !note.empty())
       notes.insert(notes.begin(), note);
     notes.insert(notes.end(), changes.begin(), changes.end());
+    if (directory_ && !directory_->note().empty()) notes.push_back(directory_->note());
     for (const std::string& note : notes) progress_.message("note: " + note);
     progress_.message(plan_summary(planned_, model_));
     progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, planned_.durability)
@@ -168,6 +192,7 @@ class TrainingRun {
       remove_store_link(directory_->path());
       discard_store(*stored_);
     }
+    if (start_.kind == StartKind::anew && !options_.model.kept_config.empty()) require_weights();
     loop_.emplace(options_, model_, plan_, data_, say_, durable_steps());
     loop_->begin(loaded);
     if (store_id_ != 0)
@@ -179,6 +204,12 @@ class TrainingRun {
     if (loaded) progress_.message(fmt::format("loaded {} (step {})", loaded->path, loaded->step));
     if (start_.kind == StartKind::in_place)
       progress_.message(fmt::format("goes on with the state on nvme (step {})", start_.step));
+  }
+
+  // Of a run that was killed before its first step, weights are still in the model's directory alone.
+  void require_weights() const {
+    (void)resolve_model(options_.model.model,
+                        options_.model.init == WeightInit::random ? Weights::drawn : Weights::of_directory);
   }
 
   std::optional<LoadedCheckpoint> checkpoint_to_load() {
@@ -286,13 +317,14 @@ class TrainingRun {
   }
 
   const RunOptions& options_;
+  InterruptHandler interrupt_;  // before the machine is measured or a byte is written
   const std::optional<DurableState> stored_;  // what the store of the run in --load holds
   PreparedModel model_;
   PlannedRun planned_;
   const Plan& plan_;
   const CompiledModel& compiled_;
   BatchSampler data_;
-  InterruptHandler interrupt_;
+  std::vector<DataFile> data_files_;  // where there is a run directory to say so in
   StartingPoint start_;
   std::optional<RunDirectory> directory_;
   Progress progress_;
@@ -310,6 +342,7 @@ int train(const ResolvedOptions& resolved) {
   require_model(resolved.options);
   require_data(resolved.options);
   refuse_known_machine(resolved.options);
+  require_threads(threads_of_run(resolved.options));
   return TrainingRun(resolved).run();
 }
 
