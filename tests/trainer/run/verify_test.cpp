@@ -1,4 +1,4 @@
-// That verify finds a difference where there is one, and names it. Equal runs and the command: tests/command/verify_test.py.
+// That verify finds a difference where there is one, and names it. Equal runs and the command: tests/command/eval_test.py.
 #include "trainer/run/verify.h"
 
 #include <gmock/gmock.h>
