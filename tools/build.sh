@@ -1,10 +1,13 @@
 # Sourced by the scripts beside it: set-up and build, the same for all of them. Not a command of its own.
 
+# What a script asks tools/setup for besides.
+setup_flags=()
+
 # build <preset> [target...]: installs what is missing, configures and builds into build/<preset>.
 build() {
   local preset=$1
   shift
-  tools/setup
+  tools/setup "${setup_flags[@]}"
   cmake --preset "$preset" --log-level=WARNING
   local targets=()
   (( $# == 0 )) || targets=(--target "$@")
