@@ -4,10 +4,12 @@ if(NOT SPILLWAY_CUDA STREQUAL "OFF")
   # The toolkit that tools/cuda_toolkit fetched comes before the system's, which was too old for it, and after one that is named.
   set(fetched ${CMAKE_SOURCE_DIR}/build/cuda)
   if(EXISTS ${fetched}/bin/nvcc AND NOT DEFINED CUDAToolkit_ROOT AND NOT DEFINED ENV{CUDAToolkit_ROOT})
-    if(NOT "${CUDAToolkit_BIN_DIR}" STREQUAL "${fetched}/bin")  # found before this one was fetched
-      unset(CUDAToolkit_BIN_DIR CACHE)
-      unset(CUDA_CUDART CACHE)
-      unset(CUDA_cudart_static_LIBRARY CACHE)
+    if(NOT "${CUDAToolkit_NVCC_EXECUTABLE}" STREQUAL "${fetched}/bin/nvcc")  # another was found before this one was fetched
+      get_cmake_property(kept CACHE_VARIABLES)
+      list(FILTER kept INCLUDE REGEX "^CUDA(Toolkit)?_")
+      foreach(variable ${kept})
+        unset(${variable} CACHE)
+      endforeach()
     endif()
     set(CUDAToolkit_ROOT ${fetched})
     list(APPEND CMAKE_BUILD_RPATH ${fetched}/lib)  # of what is looked for when a program runs: cuBLASLt
