@@ -26,7 +26,7 @@ class PlanMachines(PlanTest):
         """Are planned for, by name and by file, and not run on."""
         profiles = pathlib.Path(__file__).parents[2] / "trainer/machine/profiles"
         shipped = sorted(file.stem for file in profiles.glob("*.json"))
-        self.assertIn("rtx-4090-desktop", shipped)
+        self.assertLess({"rtx-3090-desktop", "rtx-4090-desktop", "rtx-5060-ti-desktop", "a100-server"}, set(shipped))
         for name in shipped:
             of_machine = json.loads((profiles / f"{name}.json").read_text())
             for profile in (name, profiles / f"{name}.json"):

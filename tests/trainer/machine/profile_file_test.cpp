@@ -36,7 +36,8 @@ TEST(ProfileFile, KnownMachinesAreWholeAndNameTheirSources) {
 TEST(ProfileFile, MachinesWithDevicesAreToldFromThoseThatCompute) {
   for (const KnownMachine& known : known_machines())
     EXPECT_EQ(has_devices(profile_named(std::string(known.name))), known.name != "laptop") << known.name;
-  EXPECT_EQ(names_of_known_machines(), "h100-node-8, h100-server, h200-server, laptop, rtx-4090-desktop");
+  EXPECT_EQ(names_of_known_machines(),
+            "a100-server, h100-node-8, h100-server, h200-server, laptop, rtx-3090-desktop, rtx-4090-desktop, rtx-5060-ti-desktop");
   for (const char* key : {"devices", "upload_bytes", "download_bytes", "host_memory_bytes"}) {
     json profile = made_up();
     EXPECT_FALSE(has_devices(profile_from_json(profile.dump(), "p")));
@@ -126,7 +127,7 @@ TEST(ProfileFile, EachBadEntryIsNamed) {
   EXPECT_REFUSED(profile_from_json(linked.dump(), "p"), InputError,
                  "mixed_upload_bytes is 2000000000, faster than upload_bytes alone, 1000000000");
   EXPECT_REFUSED(profile_from_json("[]", "p"), InputError, "p: the file is []");
-  EXPECT_REFUSED(profile_named("rtx-4090-laptop"), InputError, "a machine known by name (h100-node-8, ");
+  EXPECT_REFUSED(profile_named("rtx-4090-laptop"), InputError, "a machine known by name (a100-server, ");
 }
 
 json seen_drive() {
