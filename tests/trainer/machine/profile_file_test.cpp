@@ -37,7 +37,8 @@ TEST(ProfileFile, MachinesWithDevicesAreToldFromThoseThatCompute) {
   for (const KnownMachine& known : known_machines())
     EXPECT_EQ(has_devices(profile_named(std::string(known.name))), known.name != "laptop") << known.name;
   EXPECT_EQ(names_of_known_machines(),
-            "a100-server, h100-node-8, h100-server, h200-server, laptop, rtx-3090-desktop, rtx-4090-desktop, rtx-5060-ti-desktop");
+            "a100-server, h100-node-8, h100-server, h200-server, laptop, rtx-3090-desktop, "
+            "rtx-4090-desktop, rtx-5060-ti-desktop");
   for (const char* key : {"devices", "upload_bytes", "download_bytes", "host_memory_bytes"}) {
     json profile = made_up();
     EXPECT_FALSE(has_devices(profile_from_json(profile.dump(), "p")));
