@@ -23,6 +23,8 @@ constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
                            Fill::boundary_after_gradients};
+constexpr double kBelied = 1.3;   // a whole that takes so much longer than its sample said had no room for what that had:
+constexpr int kTriedInstead = 4;  // so many of the sample's next are tried
 constexpr int kLessAhead = 3;      // how often an outline that does not fit is tried with less read ahead
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
@@ -382,7 +384,18 @@ class Search {
     try_best(&Outline::ordered_alike, true);  // an embedding, a larger part of a few layers, makes one look worse than another
     try_best(&Outline::same_kind);
     has_room_ &= weighed.has_room || others.has_room;
+    consider_instead(found, least_compute_s_ / weighed.least_compute_s, tried);
     refine();
+  }
+
+  // Of a sample, fastest first; `growth`: how much longer the whole computes.
+  void consider_instead(const std::vector<Ranked>& found, double growth, const std::vector<Outline>& tried) {
+    int more = kTriedInstead;
+    for (const Ranked& ranked : found) {
+      if (more == 0 || best_seconds_ <= kBelied * growth * ranked.seconds) break;
+      if (std::ranges::any_of(tried, [&](const Outline& other) { return other.same_kind(ranked.outline); })) continue;
+      more -= consider(ranked.outline, &ranked.filled) ? 1 : 0;
+    }
   }
 
   // The sample is not the whole: what is slower there may be faster here. The slower it is, the less may be spent on it.
@@ -395,6 +408,7 @@ class Search {
     std::vector<Ranked> ranking;
     int plans_built = 0;
     bool has_room = false;
+    double least_compute_s = 0;
   };
   Weighed weigh_sample(int graph, Pace pace) const {
     const GraphCandidates graphs = trial_graphs();
@@ -404,7 +418,7 @@ class Search {
     Search trial(graphs, machine_, trial_request(), by_itself, graphs_.tiled);
     trial.consider_all(outlines);
     trial.refine();
-    return {std::move(trial.ranking_), trial.filling_.plans_built(), trial.has_room_};
+    return {std::move(trial.ranking_), trial.filling_.plans_built(), trial.has_room_, trial.least_compute_s_};
   }
   GraphCandidates trial_graphs() const { return is_thin() ? GraphCandidates{graphs_.thin_tiled, graphs_.thin_fused} : graphs_; }
 
@@ -415,7 +429,6 @@ class Search {
     return request;
   }
   // --- what hardly fits ---
-
   void consider_tightest() {
     if (request_.ahead) return;
     int failed = 0;
