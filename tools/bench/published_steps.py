@@ -4,9 +4,9 @@
     published_steps.py [--only TEXT] [--state exact|compact]
 
 Tokens a second of LLMQ (https://github.com/IST-DASLab/llmq, b77d969) in bf16, on a 4090 and on an H100, beside those
-that `spillway plan` says of the shipped profiles: sequences of 1,024 tokens, 524,288 tokens a step, and of several sizes
-of micro-batch the one that is planned to be the fastest. Nothing is run: no GPU is needed. Rows that differ by more than
-a quarter are marked, and README.md says why they do.
+that `spillway plan` says of the shipped profiles: sequences of 1,024 tokens, 524,288 tokens a step, and of several
+sizes of micro-batch the one that is planned to be the fastest. Nothing is run: no GPU is needed. Rows that differ by
+more than a quarter are marked, and README.md says why they do.
 """
 
 import json
