@@ -3,7 +3,7 @@ tiers, updates run on either side, and the bits are those of the CPU in core."""
 import itertools
 import unittest
 
-from golden_test import FP32, GoldenCurves
+from equivalence_test import FP32, GoldenCurves
 from harness import CommandTest, Golden, Run, arguments, run
 
 STEPS = 5

@@ -264,7 +264,7 @@ TEST(Data, ConversationsAreTrainedOnAsTheirTemplateWritesThem) {
   request.seq_length = 64;
   request.vocabulary = 512;
   request.tokenizer = tokenizer;
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "t.jsonl line 1: ");
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "allowed: a chat_template.jinja");
   EXPECT_REFUSED(BatchSampler{request}, InputError, "found no chat template");
   directory.file("chat_template.jinja",
                  "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");

@@ -61,7 +61,7 @@ TEST(DataResources, WhatIsWrongWithATemplateIsNoFaultOfARow) {
   directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ strftime_now('%Y') }}{% endif %}ab");
   expect_resource_refused(request, "strftime_now");
   // What it says of a row is the row's.
-  directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ raise_exception('no a') }}{% endif %}ab");
+  directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ raise_exception('no a') }}{% endif %}abababab");
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 1: ");
   request.skip_bad_lines = true;
   request.paths = {directory.file("r.jsonl", row + "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n")};
@@ -70,7 +70,7 @@ TEST(DataResources, WhatIsWrongWithATemplateIsNoFaultOfARow) {
 
 TEST(DataResources, IdsOfTextAreCheckedWhereTheyOccur) {
   const TemporaryDirectory directory;
-  DataRequest request = request_of({directory.file("r.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"a</s>\"}\n")}, 4, 4);
+  DataRequest request = request_of({directory.file("r.jsonl", "{\"text\": \"abababab\"}\n{\"text\": \"a</s>\"}\n")}, 4, 4);
   request.tokenizer = directory.file("tokenizer.json", kSmallTokenizer);
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 2: found token 4 in \"text\", allowed: below 4");
   request.skip_bad_lines = true;

@@ -339,7 +339,7 @@ TEST(Data, HostileRows) {
     EXPECT_REFUSED(BatchSampler{request_of({path}, 4)}, InputError, "r.jsonl line 3: ");
   }
   DataRequest request = request_of({directory.file("t.jsonl", "{\"text\": \"abc\"}")}, 4, 98);
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "found byte 99 in \"text\", allowed: below 98");
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "found byte 98 in \"text\", allowed: below 98");
   request = request_of({directory.file("t.jsonl", "{\"text\": \"abc\"}")}, 4);
   request.tokenizer.clear();
   EXPECT_REFUSED(BatchSampler{request}, InputError, "\"text\" without --tokenizer bytes");

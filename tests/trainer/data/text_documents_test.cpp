@@ -227,9 +227,10 @@ TEST(Data, TextIsTokenized) {
     EXPECT_EQ(targets, std::vector<std::int32_t>(ids.begin() + 1, ids.end())) << path;
   }
   request.vocabulary = 300;
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "has tokens up to 421, allowed: below 300, the vocabulary of the model");
+  EXPECT_REFUSED(BatchSampler{request}, InputError,
+                 "found token 400 in \"text\", allowed: below 300, the vocabulary of the model");
   request.paths = {directory.file("t.txt", text)};
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "has tokens up to 421, allowed: below 300, the vocabulary of the model");
+  EXPECT_REFUSED(BatchSampler{request}, InputError, "makes token 400 of, allowed: below 300, the vocabulary of the model");
 }
 
 }  // namespace
