@@ -13,7 +13,9 @@
 #include "files/safetensors.h"
 #include "memory/arena.h"
 #include "memory/error.h"
+#include "memory/parallel.h"
 #include "offload/host_adamw.h"
+#include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/keep/state_sums.h"
@@ -50,8 +52,16 @@ ElementType element_type_of(const StateArray& array) {
 
 BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed) {
   if (model.directory.empty()) {
-    return [&model, &graph, seed](int block, std::int64_t begin, std::span<float> out) {
-      initial_block_range(model.config, graph.blocks[block], seed, begin, out);
+    // An element is a function of its place: all threads draw, each a part.
+    const auto pool = std::make_shared<const ThreadPool>(usable_threads());
+    return [&model, &graph, seed, pool](int block, std::int64_t begin, std::span<float> out) {
+      constexpr std::int64_t each = 16 << 10;
+      const auto elements = static_cast<std::int64_t>(out.size());
+      pool->parallel_for((elements + each - 1) / each, [&](std::int64_t part, int) {
+        const std::int64_t first = part * each, count = std::min(each, elements - first);
+        initial_block_range(model.config, graph.blocks[block], seed, begin + first,
+                            out.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+      });
     };
   }
   const auto reader = std::make_shared<const SafetensorsReader>(model.directory);
