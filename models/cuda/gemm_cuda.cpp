@@ -182,17 +182,19 @@ class CublasLtGemm final : public Gemm {
     cublasLtMatmulHeuristicResult_t found{};
     const cublasStatus_t status = library_.validate(context_, of.product, of.b, of.a, of.added, of.c, &algorithm, &found);
     if (status != CUBLAS_STATUS_SUCCESS || found.state != CUBLAS_STATUS_SUCCESS ||
-        found.workspaceSize > static_cast<std::size_t>(kWorkspaceBytes) || splits(algorithm))
+        found.workspaceSize > static_cast<std::size_t>(kWorkspaceBytes) || !has_one_order(algorithm))
       throw InputError(fmt::format("cuBLASLt does not take the run's algorithm of a product of {} x {} x {} in {}", of.spec.m,
                                    of.spec.n, of.spec.k, name_of(of.spec.input)),
                        "Go on where the library and the GPU are those of the run, or begin a new run.");
     return algorithm;
   }
-  bool splits(const cublasLtMatmulAlgo_t& algorithm) const {
+  // Whether its bits follow from it: it splits no sum over blocks, or adds the parts in fp32, in the workspace, one after the
+  // other.
+  bool has_one_order(const cublasLtMatmulAlgo_t& algorithm) const {
     std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
     cuda::check(library_.get_algorithm(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme), nullptr),
                 "cublasLtMatmulAlgoConfigGetAttribute");
-    return scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+    return scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   }
 
   cublasLtMatmulAlgo_t chosen(const Prepared& of) {
@@ -200,7 +202,7 @@ class CublasLtGemm final : public Gemm {
     cuda::check(library_.make_preference(&preference), "cublasLtMatmulPreferenceCreate");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspaceBytes));
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<std::uint32_t>(options_.may_split ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE));
+        static_cast<std::uint32_t>(options_.any_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(preference, which, static_cast<std::uint32_t>(kAlignment));
@@ -214,7 +216,7 @@ class CublasLtGemm final : public Gemm {
                   fmt::format("cuBLASLt has no algorithm for a product of {} x {} x {} in {}", of.spec.m, of.spec.n, of.spec.k,
                               name_of(of.spec.input)),
                   "Use --dtype bf16 on a device that has it, or --device cpu.");
-    SPILLWAY_CHECK(options_.may_split || !splits(found.back().algo), "an algorithm that splits sums, which none may");
+    SPILLWAY_CHECK(options_.any_order || has_one_order(found.back().algo), "an algorithm that adds parts of sums in any order");
     return found.back().algo;
   }
 

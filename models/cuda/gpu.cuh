@@ -304,14 +304,9 @@ class Queue {
  public:
   explicit Queue(cudaStream_t stream) : stream_(stream) {}
   cudaStream_t stream() const { return stream_; }
-  // Whether kernels for warpgroups run here: what they are compiled for is this chip alone.
-  bool has_warpgroups() const {
-    int device = 0, major = 0, minor = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    return major == 9 && minor == 0;
-  }
+  // Whether kernels for warpgroups run here. The code that was loaded says so, not the chip: a program without code for sm_90a
+  // runs on that chip, too, and then those kernels are empty.
+  bool has_warpgroups() const;
 
  private:
   cudaStream_t stream_;
@@ -344,6 +339,21 @@ inline constexpr bool kHasWarpgroups = false;
 template <typename K>
 __global__ void __launch_bounds__(K::kThreads, blocks_of_sm<K>()) run_kernel(const __grid_constant__ K kernel) {
   if constexpr (kHasWarpgroups || !needs_warpgroups<K>()) kernel(Gpu());
+}
+
+// Tells which code was loaded.
+struct AskForWarpgroups {
+  static constexpr int kThreads = 32;
+  SPILLWAY_GPU void operator()(const Gpu&) const {}
+};
+inline bool Queue::has_warpgroups() const {
+  static const bool loaded = [] {
+    cudaFuncAttributes attributes{};
+    // Code for sm_90a comes from its own dialect; what the driver makes of other chips' has their version.
+    return cudaFuncGetAttributes(&attributes, run_kernel<AskForWarpgroups>) == cudaSuccess && attributes.binaryVersion == 90 &&
+           attributes.ptxVersion == 90;
+  }();
+  return loaded;
 }
 
 // Enqueues kernel(gpu) for each thread of a grid of blocks of K::kThreads.

@@ -22,7 +22,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "cuda" / "kernels.json"
-SOURCES = sorted([*ROOT.glob("models/cuda/*.cu"), *ROOT.glob("offload/cuda/*.cu"), *ROOT.glob("tests/cuda/*.cu")])
+# Of offload/cuda/, whose kernels are templates, tests/cuda/ names every instance.
+SOURCES = sorted([*ROOT.glob("models/cuda/*.cu"), *ROOT.glob("tests/cuda/*.cu")])
 # Of an SM, from the CUDA programming guide's table of compute capabilities: threads, blocks, bytes of shared memory.
 CHIPS = {80: (2048, 32, 164 << 10), 86: (1536, 16, 100 << 10), 89: (1536, 24, 100 << 10), 90: (2048, 32, 228 << 10),
          120: (1536, 24, 100 << 10)}

@@ -1,4 +1,4 @@
-// The optimizer's kernels, made for the compile gate: nothing launches them yet.
+// The optimizer's kernels that no plan of a GPU launches, made for the compile gate (and those that offload/cuda/ launches).
 #include "offload/cuda/add_gradients.cuh"
 #include "offload/cuda/block_update.cuh"
 #include "offload/cuda/rows.cuh"

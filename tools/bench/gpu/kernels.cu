@@ -204,7 +204,7 @@ class Bench {
     double best = pinned;
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       try {
-        const auto other = make_cublaslt_gemm(stream(), {.proposal = proposal, .may_split = true});
+        const auto other = make_cublaslt_gemm(stream(), {.proposal = proposal, .any_order = true});
         other->prepare(spec);
         best = std::min(best, clock_.seconds([&] { other->run(spec, adds, here); }));
       } catch (const Error&) {

@@ -1,4 +1,4 @@
-"""Attention of PyTorch, and FlashAttention's where it is installed, at the shapes that gpu_kernels.cu measures: a JSON
+"""Attention of PyTorch, and FlashAttention's where it is installed, at the shapes that kernels.cu measures: a JSON
 object a line.
 
 Run by tools/gpu_check with an interpreter that has torch. Exit code 77 where there is none, or no GPU that it sees.
