@@ -10,6 +10,7 @@ function(spillway_folder name)
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
     list(APPEND sources ${without_cuda})
   endif()
+  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$")  # a library of its own (cmake/devices.cmake)
   if(NOT sources)  # headers only
     add_library(spillway_${name} INTERFACE)
     target_link_libraries(spillway_${name} INTERFACE ${ARGN})

@@ -293,6 +293,10 @@ inline Lane lane_of_updates(const Choices& choices) {
   return choices.update_tier == Tier::device ? lane_of_gradients(choices.chain) : Lane::update;
 }
 
+// Whether who updates has state where the host may look at it, and so takes its hashes, too (offload/update_hashes.h). Else the
+// lanes of NVMe do, of what they move.
+inline bool updates_see_state(const Choices& choices) { return !has_host(choices.chain) || choices.update_tier == Tier::host; }
+
 // Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.
 inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
   return !evaluates && choices.saved[static_cast<std::size_t>(unit)] != Saved::recompute;

@@ -71,14 +71,21 @@ class Runtime {
   static std::unique_ptr<Runtime> make_cuda(int index);
   virtual ~Runtime() = default;
 
-  // Tier::host is memory that copies to and from the device at full speed without the caller (pinned, with CUDA). Complete on
-  // return. Throws BudgetError where the tier has not so much; nothing rests on Tier::nvme here.
+  // Tier::host is memory that copies to and from the device at full speed without the caller (pinned, with CUDA), zeroed; the
+  // device's holds anything. Complete on return. Throws BudgetError where the tier has not so much; nothing rests on Tier::nvme
+  // here.
   virtual Allocation allocate(Tier tier, Bytes bytes, const std::string& name) = 0;
   // What the device's own code uses in place of an address in memory allocated here for Tier::device.
   virtual std::byte* device_pointer(std::byte* address) const = 0;
+  // Whether the host may touch the device's memory, at its device_pointer().
+  virtual bool host_sees_device() const noexcept = 0;
+  // The calling thread launches kernels on this device from here on. Streams do so by themselves.
+  virtual void enter() {}
   // Between any two places, those of other makers on the host among them, beside all streams: none of their work may touch these
   // bytes. The caller does it, or waits: complete on return.
   virtual void copy(std::byte* target, const std::byte* source, Bytes bytes) = 0;
+  // Zeroes memory of the device, as copy() writes to it. Complete on return.
+  virtual void clear(std::byte* target, Bytes bytes) = 0;
   // Streams and events must not outlive the runtime.
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

@@ -215,6 +215,10 @@ class CpuRuntime final : public Runtime {
     std::memcpy(mappings_->device_pointer(target), mappings_->device_pointer(const_cast<std::byte*>(source)),
                 static_cast<std::size_t>(bytes));
   }
+  bool host_sees_device() const noexcept override { return true; }
+  void clear(std::byte* target, Bytes bytes) override {
+    if (bytes > 0) std::memset(mappings_->device_pointer(target), 0, static_cast<std::size_t>(bytes));
+  }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(mappings_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   std::string describe() const override {

@@ -2,12 +2,17 @@
 #include <cuda_runtime_api.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "memory/arena.h"
 #include "memory/error.h"
+#include "memory/parallel.h"
 #include "memory/runtime.h"
 
 namespace spillway {
@@ -17,11 +22,26 @@ std::string reason(cudaError_t error) {
   return fmt::format("{} (CUDA error {})", cudaGetErrorString(error), static_cast<int>(error));
 }
 
+// Errors of a device that is broken or gone; all others are our bug.
+bool is_of_hardware(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorSystemNotReady:
+    case cudaErrorUnknown:  // what the driver says of a device that fell off its bus
+      return true;
+    default:
+      return false;
+  }
+}
+
 // What the device reports while training: our bug or a broken device; either way the run cannot go on.
 void check(cudaError_t error, const char* call, Bytes bytes = 0) {
   if (error == cudaSuccess) return;
   const std::string what = bytes > 0 ? fmt::format("{} of {} bytes", call, bytes) : std::string(call);
-  throw Error(1, fmt::format("{} failed: {}", what, reason(error)),
+  throw Error(is_of_hardware(error) ? kExitIo : kExitBug, fmt::format("{} failed: {}", what, reason(error)),
               "See `nvidia-smi` and the kernel's log for the device's state, or use --device cpu.");
 }
 
@@ -59,7 +79,8 @@ class EventHandle {
  public:
   explicit EventHandle(int device) {
     select_device(device);
-    check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    // Who waits sleeps: spinning threads would take the processors from updates on the host.
+    check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreateWithFlags");
   }
   ~EventHandle() {
     if (handle_ != nullptr) log(cudaEventDestroy(handle_), "cudaEventDestroy");
@@ -105,9 +126,37 @@ class CudaEvent final : public Event {
   std::atomic<const void*> stream_{nullptr};
 };
 
+// Addresses inside pinned memory at which one registration ends and the next begins: no copy may cross them.
+class PinnedBorders {
+ public:
+  void add(const std::byte* at) {
+    const std::lock_guard lock(mutex_);
+    borders_.push_back(at);
+    any_.store(true, std::memory_order_release);
+  }
+  void remove(const std::byte* at) {
+    const std::lock_guard lock(mutex_);
+    std::erase(borders_, at);
+  }
+  // Bytes from `begin` to the first border behind it, at most `bytes`.
+  Bytes until_border(const std::byte* begin, Bytes bytes) const {
+    if (!any_.load(std::memory_order_acquire)) return bytes;
+    const std::lock_guard lock(mutex_);
+    for (const std::byte* border : borders_)
+      if (border > begin && border < begin + bytes) bytes = border - begin;
+    return bytes;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<bool> any_{false};
+  std::vector<const std::byte*> borders_;
+};
+
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int device) : device_(device), handle_(device) {}
+  CudaStream(int device, std::shared_ptr<PinnedBorders> borders)
+      : device_(device), handle_(device), borders_(std::move(borders)) {}
 
   void run(void (*function)(void*), void* context) override {
     select_device(device_);
@@ -115,10 +164,13 @@ class CudaStream final : public Stream {
   }
   void copy_async(std::byte* target, const std::byte* source, Bytes bytes) override {
     SPILLWAY_CHECK(bytes >= 0, "a copy of {} bytes", bytes);
-    if (bytes == 0) return;
-    select_device(device_);
-    check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(bytes), cudaMemcpyDefault, handle_.get()), "cudaMemcpyAsync",
-          bytes);
+    if (bytes > 0) select_device(device_);
+    while (bytes > 0) {
+      const Bytes part = borders_->until_border(source, borders_->until_border(target, bytes));
+      check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(part), cudaMemcpyDefault, handle_.get()), "cudaMemcpyAsync",
+            part);
+      target += part, source += part, bytes -= part;
+    }
   }
   void record(Event& event) override {
     select_device(device_);
@@ -137,6 +189,7 @@ class CudaStream final : public Stream {
  private:
   int device_;
   StreamHandle handle_;
+  const std::shared_ptr<PinnedBorders> borders_;
 };
 
 // What may have kept so many bytes from being pinned.
@@ -150,26 +203,47 @@ std::string what_binds(Bytes bytes) {
                      limit.rlim_cur, (bytes + kKiB - 1) / kKiB);
 }
 
-// Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes.
+// Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes. Its pages are backed
+// by all threads before that: the driver would fault them in one by one.
 class PinnedMemory {
  public:
-  PinnedMemory(Bytes bytes, const std::string& name) : arena_(bytes, name) {
-    if (bytes == 0) return;
-    const cudaError_t error = cudaHostRegister(arena_.data(), static_cast<std::size_t>(bytes), cudaHostRegisterPortable);
-    if (error == cudaSuccess) return;
-    cudaGetLastError();  // it is sticky until read
-    throw BudgetError(fmt::format("{}: cudaHostRegister of {} bytes of host memory failed: {}", name, bytes, reason(error)),
-                      "Give a smaller --host-memory. " + what_binds(bytes));
+  // The driver refuses one registration of 512 GiB.
+  static constexpr Bytes kMostAtOnce = 256 * kGiB;
+
+  PinnedMemory(Bytes bytes, const std::string& name, std::shared_ptr<PinnedBorders> borders)
+      : arena_(bytes, name), borders_(std::move(borders)) {
+    arena_.prefault(ThreadPool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))));
+    while (registered_ < bytes) {
+      const Bytes part = std::min(kMostAtOnce, bytes - registered_);
+      const cudaError_t error =
+          cudaHostRegister(arena_.data() + registered_, static_cast<std::size_t>(part), cudaHostRegisterPortable);
+      if (error != cudaSuccess) {
+        cudaGetLastError();  // it is sticky until read
+        end();
+        throw BudgetError(fmt::format("{}: cudaHostRegister of {} bytes of host memory failed: {}", name, bytes, reason(error)),
+                          "Give a smaller --host-memory. " + what_binds(bytes));
+      }
+      if (registered_ > 0) borders_->add(arena_.data() + registered_);
+      registered_ += part;
+    }
   }
-  ~PinnedMemory() {
-    if (arena_.data() != nullptr) log(cudaHostUnregister(arena_.data()), "cudaHostUnregister");
-  }
+  ~PinnedMemory() { end(); }
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
   std::byte* data() const noexcept { return arena_.data(); }
 
  private:
+  void end() noexcept {
+    for (Bytes at = 0; at < registered_; at += kMostAtOnce) {
+      log(cudaHostUnregister(arena_.data() + at), "cudaHostUnregister");
+      if (at > 0) borders_->remove(arena_.data() + at);
+    }
+    registered_ = 0;
+  }
+
   Arena arena_;
+  const std::shared_ptr<PinnedBorders> borders_;
+  Bytes registered_ = 0;
 };
 
 class CudaRuntime final : public Runtime {
@@ -190,18 +264,27 @@ class CudaRuntime final : public Runtime {
       case Tier::nvme:
         break;
     }
-    auto pinned = std::make_unique<PinnedMemory>(bytes, name);
+    auto pinned = std::make_unique<PinnedMemory>(bytes, name, borders_);
     std::byte* data = pinned->data();
     return {Allocation::Owner(pinned.release(), [](void* owned) { delete static_cast<PinnedMemory*>(owned); }), data, bytes,
             name};
   }
   std::byte* device_pointer(std::byte* address) const override { return address; }
+  bool host_sees_device() const noexcept override { return false; }
+  void enter() override { select_device(device_); }
   void copy(std::byte* target, const std::byte* source, Bytes bytes) override {
     // By a stream of its own: the legacy one would wait for all others.
     copies_.copy_async(target, source, bytes);
     copies_.synchronize();
   }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(device_); }
+  void clear(std::byte* target, Bytes bytes) override {
+    if (bytes == 0) return;
+    select_device(device_);
+    check(cudaMemsetAsync(target, 0, static_cast<std::size_t>(bytes), static_cast<cudaStream_t>(copies_.native_handle())),
+          "cudaMemsetAsync", bytes);
+    copies_.synchronize();
+  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(device_, borders_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(device_); }
   std::string describe() const override {
     return fmt::format("CUDA device {}: {}, compute capability {}.{}, {:.1f} GiB", device_, name_, major_, minor_,
@@ -232,7 +315,8 @@ class CudaRuntime final : public Runtime {
   int device_;
   std::string name_;
   int major_ = 0, minor_ = 0;
-  CudaStream copies_{device_};  // of callers that wait
+  const std::shared_ptr<PinnedBorders> borders_ = std::make_shared<PinnedBorders>();
+  CudaStream copies_{device_, borders_};  // of callers that wait
 };
 
 // While the device is being found, a failure is the user's to mend.
@@ -254,6 +338,8 @@ std::unique_ptr<Runtime> Runtime::make_cuda(int index) {
         devices == 0 ? "Use --device cpu." : fmt::format("Use --device cuda:0 to cuda:{}, or --device cpu.", devices - 1));
   }
   cudaDeviceProp properties{};
+  // Threads that wait for the device sleep.
+  check_usable(cudaInitDevice(index, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid), "cudaInitDevice", index);
   check_usable(cudaSetDevice(index), "cudaSetDevice", index);
   check_usable(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties", index);
   return std::make_unique<CudaRuntime>(index, properties);

@@ -137,6 +137,13 @@ BoundPass bound_pass(const Plan& plan, const Program& program, const TierMemory&
   return bound;
 }
 
+std::string name_of(const Op& op, const UnitGraph& graph) {
+  std::string name(spillway::name_of(op));
+  if (op.unit >= 0) return name + " " + graph.units[static_cast<std::size_t>(op.unit)].name;
+  if (op.block >= 0) return name + " " + graph.blocks[static_cast<std::size_t>(op.block)].name;
+  return name;
+}
+
 }  // namespace
 
 BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
@@ -151,6 +158,7 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     BoundOp& made = bound.lanes[op.lane].emplace_back();
     made.op = &op;
     made.id = static_cast<int>(id);
+    made.name = name_of(op, graph);
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.turn < 0});
     note_ends(plan, program, made);
     switch (op.kind) {
@@ -174,8 +182,9 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
   for (auto& lane : bound.lanes) {
     for (BoundOp& op : lane) by_id[static_cast<std::size_t>(op.id)] = &op;
   }
-  leave_checks_to_updates(plan, program, by_id);
-  if constexpr (kGuardsBuffers) bound.guard = std::make_unique<BufferGuard>(program, plan, memory.device());
+  if (updates_see_state(plan.choices)) leave_checks_to_updates(plan, program, by_id);
+  if (kGuardsBuffers && memory.runtime().host_sees_device())
+    bound.guard = std::make_unique<BufferGuard>(program, plan, memory.device());
   return bound;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -76,6 +77,7 @@ struct BoundOperands {
 struct BoundOp {
   const Op* op = nullptr;
   int id = 0;
+  std::string name;  // "forward layer 3 mlp": for profilers and errors
   std::vector<BoundWait> waits;
   // End of the highest extent of each tier that the operation touches, for the recorded peak.
   By<Tier, Bytes> end;

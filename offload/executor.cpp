@@ -23,16 +23,13 @@ struct Executor::Impl {
       : options(given),
         plan(*given.plan),
         graph(given.model->graph),
-        memory(plan, *given.pool),
+        memory(plan, prepared(given).runtime(), *given.pool),
         // State that does not outlive the process is not hashed.
         extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
         update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
-        operations(plan, graph, *given.backend, given.pool->threads(), memory.device().data(), given.seed, update_hashes.get()),
+        operations(plan, graph, *given.device, memory, given.pool->threads(), given.seed, update_hashes.get()),
         generations(plan.choices.slots == 2, given.durability ? given.durability->interval : 0) {
-    if constexpr (kGuardsBuffers) BufferGuard::release_all(plan, memory.device());
-    for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
-      if (model != nullptr) given.backend->prepare(*model);
-    }
+    if (kGuardsBuffers && memory.runtime().host_sees_device()) BufferGuard::release_all(plan, memory.device());
     fill_constants();
     bound_step = bind_program(plan, graph, plan.step, memory, given.model->code, false);
     if (given.evaluation)
@@ -57,12 +54,23 @@ struct Executor::Impl {
     runner.emplace(operations,
                    LaneRunner::Around{.channels = channels(),
                                       .extents = extents.get(),
+                                      .notes_writes = updates_see_state(plan.choices) ? NotesWrites::no : NotesWrites::yes,
                                       .committer = committer ? &*committer : nullptr,
                                       .updates_held = &updates_held,
-                                      .runtime = &memory.runtime(),
-                                      .chain = plan.choices.chain},
+                                      .device = given.device,
+                                      .chain = plan.choices.chain,
+                                      .ahead = given.ahead},
                    std::max({plan.step.ops.size() * static_cast<std::size_t>(shown_turns(turns_of(plan.choices))),
                              plan.evaluate.ops.size()}));
+  }
+
+  // Before its memory is full: a device loads kernels into it.
+  static Device& prepared(const ExecutorOptions& given) {
+    given.device->runtime().enter();
+    for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
+      if (model != nullptr) given.device->backend().prepare(*model);
+    }
+    return *given.device;
   }
 
   By<Lane, StoreChannel*> channels() {
@@ -82,13 +90,23 @@ struct Executor::Impl {
     memory.copy_in(Tier::device, plan.resident[plan.constant_buffer].offset, content);
   }
 
-  void fill_tokens(int token_set, int micro_batch, std::size_t rows, const FillTokens& fill) {
-    filled.assign(2 * static_cast<std::size_t>(graph.rows), 0);
-    const std::span<std::int32_t> tokens = std::span(filled).first(static_cast<std::size_t>(graph.rows)),
-                                  targets = std::span(filled).subspan(static_cast<std::size_t>(graph.rows));
-    fill(micro_batch, tokens.first(rows), targets.first(rows));
-    memory.copy_in(Tier::device, operations.tokens_offset(token_set, micro_batch), std::as_bytes(tokens));
-    memory.copy_in(Tier::device, operations.targets_offset(token_set, micro_batch), std::as_bytes(targets));
+  // `rows` of each micro-batch; those behind them are zeros.
+  void fill_tokens(int token_set, int micro_batches, std::size_t rows, const FillTokens& fill) {
+    constexpr std::int64_t at_once = 64 << 10;  // tokens: few copies, and little memory beside the plan
+    const auto each = static_cast<std::size_t>(graph.rows);
+    const int most = static_cast<int>(std::clamp<std::int64_t>(at_once / graph.rows, 1, micro_batches));
+    for (int first = 0; first < micro_batches; first += most) {
+      const int count = std::min(most, micro_batches - first);
+      const std::size_t all = each * static_cast<std::size_t>(count);
+      filled.assign(2 * all, 0);
+      for (int mb = 0; mb < count; ++mb) {
+        const std::size_t at = each * static_cast<std::size_t>(mb);
+        fill(first + mb, std::span(filled).subspan(at, rows), std::span(filled).subspan(all + at, rows));
+      }
+      const std::span<const std::int32_t> tokens = std::span(filled).first(all), targets = std::span(filled).subspan(all);
+      memory.copy_in(Tier::device, operations.tokens_offset(token_set, first), std::as_bytes(tokens));
+      memory.copy_in(Tier::device, operations.targets_offset(token_set, first), std::as_bytes(targets));
+    }
   }
 
   // Its caller has come back, and so has made use of what wait() returned before. Not done by what runs beside steps, evaluation
@@ -185,7 +203,7 @@ struct Executor::Impl {
     run.evaluates = true;
     run.logits = logits;
     const std::size_t rows = &program == &bound_one_row ? 1 : static_cast<std::size_t>(graph.rows);
-    fill_tokens(0, 0, rows, fill);
+    fill_tokens(0, 1, rows, fill);
     runner->begin(run, program);
     return runner->wait_for_oldest();
   }
@@ -199,7 +217,7 @@ struct Executor::Impl {
   Operations operations;
   BoundProgram bound_step, bound_evaluate, bound_one_row;
   std::optional<StoreChannel> readers, writers;
-  std::vector<std::int32_t> filled;  // tokens and targets of a micro-batch, on their way to the device
+  std::vector<std::int32_t> filled;  // tokens and targets of some micro-batches, on their way to the device
   std::vector<float> last_logits;    // that the last forward left
   std::optional<Committer> committer;
   Generations generations;
@@ -229,9 +247,7 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   impl.acknowledge();
   // Filled before anything else is said of the step: where that throws, there was none.
   const int token_set = impl.runner->next().index;
-  for (int mb = 0; mb < impl.plan.choices.micro_batches; ++mb) {
-    impl.fill_tokens(token_set, mb, static_cast<std::size_t>(impl.graph.rows), fill);
-  }
+  impl.fill_tokens(token_set, impl.plan.choices.micro_batches, static_cast<std::size_t>(impl.graph.rows), fill);
   impl.operations.note_tokens(token_set);
   Run& run = impl.next_step(settings);
   impl.runner->begin(run, impl.bound_step);
@@ -244,7 +260,7 @@ StepOutcome Executor::wait() {
   StepOutcome outcome;
   const bool speculated = speculates(impl.plan.choices);
   if (speculated && !run->step->is_stopped() && run->step->grad_norm > 0) {
-    const double factor = impl.operations.clip_factor();
+    const double factor = run->step->clip_factor;
     if (factor < 1) {
       outcome.moved = run->moved;
       run = &impl.run_again(*run, factor);

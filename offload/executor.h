@@ -12,10 +12,11 @@
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "memory/timeline.h"
-#include "models/backend.h"
+#include "models/unit_code.h"
 #include "nvme/store.h"
 #include "offload/adamw_settings.h"
 #include "offload/committer.h"
+#include "offload/device.h"
 #include "offload/state_hold.h"
 
 namespace spillway {
@@ -26,11 +27,12 @@ struct ExecutorOptions {
   const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
   // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
   const CompiledModel* one_row = nullptr;
-  Backend* backend = nullptr;               // prepared here for the models
+  Device* device = nullptr;  // its backend is prepared here for the models
   const ThreadPool* pool = nullptr;
   Store* store = nullptr;                   // null where the plan uses no NVMe
   std::uint64_t seed = 0;                   // of stochastic rounding
   const DurabilityOptions* durability = nullptr;  // null: the state does not outlive the process
+  std::size_t ahead = 64;                         // operations that a lane of the device's enqueues ahead of it
 };
 
 // What one step is told.

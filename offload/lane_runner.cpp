@@ -41,6 +41,18 @@ Span* span_of(Run& run, int turn, int id) {
   return nullptr;
 }
 
+// What the device reported of an operation, with its name: who reads it should know what ran.
+std::exception_ptr named(const std::exception_ptr& error, const BoundOp& op) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return std::make_exception_ptr(
+        Error(known.exit_code(), fmt::format("operation {}, {}: {}", op.id, op.name, known.what()), known.help()));
+  } catch (...) {
+    return error;
+  }
+}
+
 }  // namespace
 
 LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t most_operations)
@@ -50,7 +62,13 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     run.spans.resize(most_operations);  // of all shown turns
   }
   for (const Lane lane : lanes_) {
-    if (is_copy(lane)) copies_[lane] = around.runtime->make_stream();
+    Stream* of_device = lane == Lane::compute ? around.device->compute_stream() : nullptr;
+    if (is_copy(lane)) of_device = (copies_[lane] = around.device->runtime().make_stream()).get();
+    if (of_device != nullptr) {
+      enqueued_[lane] = std::make_unique<EnqueuedLane>(
+          around.device->runtime(), *of_device, around.ahead,
+          [this, lane](const EnqueuedLane::Ticket& ticket, bool is_complete) { complete(lane, ticket, is_complete); });
+    }
     auto& stream = streams_[lane] = runtime_->make_stream();
     // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
     if (is_drive(lane)) stream->run([](void*) { make_thread_prompt(); }, nullptr);
@@ -118,13 +136,75 @@ void LaneRunner::run_lane_of(void* argument) {
 
 void LaneRunner::run_lane(Run& run, Lane lane) {
   const auto& ops = run.program->lanes[lane];
+  if (enqueued_[lane]) return run_enqueued(run, *enqueued_[lane], ops);
   if (is_drive(lane)) {
     run_moves(run, lane, ops);
   } else {
     run_operations(run, lane, ops);
   }
+  end_lane(run);
+}
+
+void LaneRunner::end_lane(Run& run) {
   run.lanes_left.fetch_sub(1, std::memory_order_acq_rel);
   run.lanes_left.notify_all();
+}
+
+void LaneRunner::run_enqueued(Run& run, EnqueuedLane& lane, const std::vector<BoundOp>& ops) {
+  bool has_begun = false;
+  for (int turn = 0; turn < run.turns; ++turn) {
+    for (const BoundOp& op : ops) {
+      wait_until_ready(run, turn, op);
+      if (operations_.needs_verdict(op)) lane.drain();
+      EnqueuedLane::Ticket ticket{.run = &run, .turn = turn, .op = &op, .enqueued_s = seconds_now()};
+      note_peak(run, op.op->lane, op);
+      guard(run, op);
+      try {
+        if (!skipped(run, turn, op)) {
+          ticket.is_enqueued = true;
+          if (op.op->kind == OpKind::move) {
+            copy(op, lane.stream());
+          } else {
+            around_.device->runtime().enter();
+            if (!std::exchange(has_begun, true)) operations_.begin_run(run);
+            if (op.op->kind == OpKind::update) wait_until_state_may_change();
+            around_.device->begin_range(op.name);
+            operations_.start(run, turn, op);
+            around_.device->end_range();
+          }
+        }
+        lane.push(ticket);
+      } catch (...) {
+        fail(std::current_exception());
+        ticket.is_enqueued = false;
+        lane.push(ticket);
+      }
+    }
+  }
+  lane.push({.run = &run});
+}
+
+void LaneRunner::complete(Lane lane, const EnqueuedLane::Ticket& ticket, bool is_complete) {
+  Run& run = *ticket.run;
+  if (ticket.op == nullptr) return end_lane(run);
+  const BoundOp& op = *ticket.op;
+  if (!is_complete) fail(named(std::current_exception(), op));
+  const double begin_s = std::max(ticket.enqueued_s, last_end_s_[lane]);
+  const double end_s = last_end_s_[lane] = seconds_now();
+  if (Span* const span = span_of(run, ticket.turn, op.id); span != nullptr) *span = {begin_s, end_s};
+  if (ticket.is_enqueued && is_complete) {
+    if (op.op->kind == OpKind::move) run.moved[lane] += op.op->bytes;
+    if (operations_.gives_verdict(op)) {
+      std::string reason = operations_.finish(run, op);
+      if (!reason.empty()) stop(run, std::move(reason));
+    }
+  }
+  unguard(run, op);
+  progress_.complete(lane);
+}
+
+void LaneRunner::copy(const BoundOp& op, Stream& stream) const {
+  for (const BoundCopy& copy : op.move().copies) stream.copy_async(copy.to, copy.from, copy.bytes);
 }
 
 void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
@@ -158,19 +238,13 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
     if (!skipped(run, turn, op)) around_.committer->commit(*run.commit);  // once more: what was found bad meanwhile is not kept
     return {};
   }
-  if (op.op->kind == OpKind::move) {
-    Stream& copies = *copies_[op.op->lane];
-    for (const BoundCopy& copy : op.move().copies) copies.copy_async(copy.to, copy.from, copy.bytes);
-    copies.synchronize();
-    run.moved[op.op->lane] += op.op->bytes;
-    return {};
-  }
   if (op.op->kind == OpKind::update) wait_until_state_may_change();
-  return operations_.execute(run, turn, op);
+  return operations_.start(run, turn, op);
 }
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
-  NvmeLane moves(around_.channels[lane], around_.extents, is_upward(lane) ? IoDirection::read : IoDirection::write);
+  NvmeLane moves(around_.channels[lane], around_.extents, is_upward(lane) ? IoDirection::read : IoDirection::write,
+                 around_.notes_writes);
   Bytes& moved = run.moved[lane];
   const int count = static_cast<int>(ops.size());
   const auto complete_oldest = [&] {
@@ -239,11 +313,11 @@ bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
 }
 
 void LaneRunner::guard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
-  if constexpr (kGuardsBuffers) run.program->guard->begin(op.id);
+  if (kGuardsBuffers && run.program->guard) run.program->guard->begin(op.id);
 }
 
 void LaneRunner::unguard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
-  if constexpr (kGuardsBuffers) run.program->guard->end(op.id);
+  if (kGuardsBuffers && run.program->guard) run.program->guard->end(op.id);
 }
 
 void LaneRunner::note_peak(Run& run, Lane lane, const BoundOp& op) {

@@ -1,6 +1,7 @@
 // Takes runs through their programs, turn after turn: each lane's thread takes the lane's operations in order, starts each when
-// what it waits for is complete, and records when it began and ended. Up to two runs may be under way: one runs its tail while
-// the next begins. Not here: what an operation does (operations.h), what a step is (executor.h).
+// what it waits for in other lanes is complete, and records when it began and ended. Where a stream of a device does a lane's
+// work, the thread enqueues it and goes on (enqueued_lane.h). Up to two runs may be under way: one runs its tail while the next
+// begins. Not here: what an operation does (operations.h), what a step is (executor.h).
 #pragma once
 
 #include <array>
@@ -18,7 +19,10 @@
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
 #include "offload/committer.h"
+#include "offload/device.h"
+#include "offload/enqueued_lane.h"
 #include "offload/lane_progress.h"
+#include "offload/nvme_lane.h"
 #include "offload/operations.h"
 #include "offload/run_under_way.h"
 
@@ -30,11 +34,13 @@ class LaneRunner {
   // no run has a commit; all must outlive this. `most_operations` is of any program.
   struct Around {
     By<Lane, StoreChannel*> channels;
-    const StateExtents* extents = nullptr;
+    StateExtents* extents = nullptr;
+    NotesWrites notes_writes = NotesWrites::no;  // of state that goes to NVMe
     Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
-    Runtime* runtime = nullptr;                      // of the device: copies
+    Device* device = nullptr;                        // copies, and computes where it has a stream for that
     Chain chain = Chain::device_nvme;
+    std::size_t ahead = 1;  // operations that a lane enqueues before the first of them is complete
   };
   LaneRunner(Operations& operations, const Around& around, std::size_t most_operations);
   ~LaneRunner();
@@ -51,7 +57,6 @@ class LaneRunner {
   By<Tier, Bytes> peak() const { return peak_; }  // highest byte touched on each tier by the runs waited for so far
 
  private:
-  static constexpr int kRunsUnderWay = 2;
   struct LaneArgument {
     LaneRunner* runner;
     Run* run;
@@ -64,6 +69,10 @@ class LaneRunner {
   void run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops);
   bool ready(const Run& run, int turn, const BoundOp& op) const;
   void wait_until_ready(const Run& run, int turn, const BoundOp& op) const;
+  void run_enqueued(Run& run, EnqueuedLane& lane, const std::vector<BoundOp>& ops);
+  void complete(Lane lane, const EnqueuedLane::Ticket& ticket, bool is_complete);
+  void end_lane(Run& run);
+  void copy(const BoundOp& op, Stream& stream) const;
   // Why the run must stop; else empty.
   std::string execute(Run& run, int turn, const BoundOp& op);
   void wait_until_state_may_change() const;
@@ -96,8 +105,10 @@ class LaneRunner {
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::atomic<std::int64_t> stopped_run_{kNone};  // the oldest that was stopped
 
-  By<Lane, std::unique_ptr<Stream>> copies_;   // of the lanes between two memories
-  By<Lane, std::unique_ptr<Stream>> streams_;  // last: their threads end before what they use
+  By<Lane, std::unique_ptr<Stream>> copies_;          // of the lanes between two memories
+  By<Lane, std::unique_ptr<EnqueuedLane>> enqueued_;  // of the lanes that a stream of the device serves
+  By<Lane, double> last_end_s_;                       // of an operation of such a lane
+  By<Lane, std::unique_ptr<Stream>> streams_;         // last: their threads end before what they use
 };
 
 }  // namespace spillway

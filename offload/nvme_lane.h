@@ -1,12 +1,13 @@
 // An NVMe lane's operations under way: a few at once, so that the drive is busy across their borders, completed in order.
 // What they read of the state is checked beside the work of the drive, but where an update checks it (update_hashes.h), which
-// also has noted what they write.
+// also has noted what they write; where no update can (plan.h: updates_see_state), what they write is noted here.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <span>
 
 #include "memory/error.h"
@@ -18,11 +19,13 @@
 
 namespace spillway {
 
+enum class NotesWrites : std::uint8_t { no, yes };
+
 class NvmeLane {
  public:
   // `channel` may be null where every operation is skipped, `extents` where content is not checked.
-  NvmeLane(StoreChannel* channel, const StateExtents* extents, IoDirection direction)
-      : channel_(channel), extents_(extents), direction_(direction) {}
+  NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction, NotesWrites notes_writes)
+      : channel_(channel), extents_(extents), direction_(direction), notes_writes_(notes_writes) {}
 
   int under_way() const noexcept { return count_; }
   bool full() const noexcept { return count_ == kMovesUnderWay; }
@@ -48,6 +51,9 @@ class NvmeLane {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;
       for (const BoundSegment& segment : move.segments) {
+        if (notes_writes_ == NotesWrites::yes && extents_ != nullptr && direction_ == IoDirection::write && segment.buffer >= 0)
+          extents_->note(segment.buffer, entry.slot_of(segment), segment.begin,
+                         {segment.memory, static_cast<std::size_t>(segment.bytes)});
         segments[used++] = {segment.nvme_offset[entry.slot_of(segment)], segment.memory, segment.bytes};
       }
       entry.ticket = channel_->start(direction_, {segments.data(), used});
@@ -100,8 +106,9 @@ class NvmeLane {
   }
 
   StoreChannel* channel_;
-  const StateExtents* extents_;
+  StateExtents* extents_;
   IoDirection direction_;
+  NotesWrites notes_writes_;
   std::array<Entry, kMovesUnderWay> entries_{};
   int first_ = 0, count_ = 0;
 };

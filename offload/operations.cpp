@@ -6,19 +6,25 @@
 #include <cmath>
 
 #include "memory/error.h"
+#include "offload/block_squares.h"
 
 namespace spillway {
 
-Operations::Operations(const Plan& plan, const UnitGraph& graph, Backend& backend, int threads, std::byte* device,
+Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads,
                        std::uint64_t seed, UpdateHashes* hashes)
     : plan_(plan),
       graph_(graph),
-      backend_(backend),
-      device_(device),
+      backend_(device.backend()),
+      device_(memory.device().data()),
       seed_(seed),
       hashes_(hashes),
+      kernels_(device.make_optimizer(graph, plan.choices.form)),
       optimizer_(graph, plan.choices.form, threads),
-      row_ops_(graph, plan.choices, optimizer_) {}
+      row_ops_(graph, plan.choices, optimizer_) {
+  if (kernels_ == nullptr) return;
+  SPILLWAY_CHECK(has_host(plan.choices.chain) && !plan.choices.fetches_rows, "a plan of the CPU on a device of its own");
+  mirror_.emplace(plan, graph, kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
+}
 
 void Operations::note_tokens(int token_set) {
   if (!plan_.choices.fetches_rows) return;
@@ -40,6 +46,87 @@ std::span<const std::int32_t> Operations::tokens(int token_set, int turn, const 
           static_cast<std::size_t>(strip.count * graph_.rows)};
 }
 
+void Operations::fill_words(const Run& run, MicroBatchWords& words) {
+  words.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
+  words.position = run.logits ? run.logits->position : 0;
+  words.logits_row = run.logits ? run.logits->row : 0;
+}
+
+void Operations::begin_run(const Run& run) {
+  if (kernels_ == nullptr || run.alone != 0) return;
+  for (MicroBatchWords& words : mirror_->words_to_send(run.index)) fill_words(run, words);
+  mirror_->send_words(run.index, micro_batches_of(run));
+}
+
+bool Operations::gives_verdict(const BoundOp& bound) const {
+  const OpKind kind = bound.op->kind;
+  return is_enqueued(bound) && (kind == OpKind::loss || kind == OpKind::gradient_finish || kind == OpKind::norm);
+}
+
+std::string Operations::start(const Run& run, int turn, const BoundOp& bound) {
+  if (!is_enqueued(bound)) return execute(run, turn, bound);
+  enqueue(run, turn, bound);
+  return {};
+}
+
+std::string Operations::finish(const Run& run, const BoundOp& bound) {
+  switch (bound.op->kind) {
+    case OpKind::loss:
+      return sum_losses(run, mirror_->losses(run.index).data());
+    case OpKind::gradient_finish:
+      return is_finite_sum(mirror_->square(run.index, bound.op->block)) ? "" : gradient_not_finite(bound.op->block);
+    case OpKind::norm:
+      return judge_norm(*run.step, mirror_->norm_and_factor(run.index));
+    default:
+      return {};
+  }
+}
+
+void Operations::enqueue(const Run& run, int turn, const BoundOp& bound) {
+  const Op& op = *bound.op;
+  switch (op.kind) {
+    case OpKind::forward:
+    case OpKind::backward:
+      return compute(run, turn, bound);
+    case OpKind::loss:
+      return mirror_->fetch_losses(run.index, micro_batches_of(run));
+    case OpKind::gradient_add:
+      return kernels_->add_gradients(bound);
+    case OpKind::gradient_finish:
+      kernels_->finish_gradient(bound, norm_words() + op.block);
+      return mirror_->fetch_square(run.index, op.block);
+    case OpKind::norm:
+      kernels_->norm(norm_words(), static_cast<float>(run.step->settings.clip), factor());
+      return mirror_->fetch_norm(run.index);
+    case OpKind::update:
+      return enqueue_update(run, turn, bound);
+    case OpKind::move:
+    case OpKind::gather:
+    case OpKind::reduce:
+    case OpKind::commit:
+      break;
+  }
+  SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op), name_of(op.lane));
+}
+
+UpdateHashes* Operations::begin_hashes(const Run& run, int turn, const BoundOp& bound, std::int64_t step) const {
+  if (hashes_ == nullptr) return nullptr;
+  if (!updates_see_state(plan_.choices)) {
+    hashes_->forget(bound, run.slot_after_in(turn));
+    return nullptr;
+  }
+  hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step);
+  return hashes_;
+}
+
+void Operations::enqueue_update(const Run& run, int turn, const BoundOp& bound) {
+  const StepControl& step = run.applied_by(*bound.op);
+  if (step.is_stopped()) return;
+  if (!applies_waiting_step(*bound.op)) run.step->updates_began.store(true, std::memory_order_relaxed);
+  begin_hashes(run, turn, bound, step.settings.adamw.step);
+  kernels_->update(bound, settings_of(step, step.clip_factor));
+}
+
 std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
   const bool of_rows = op.index == Index::rows;
@@ -49,7 +136,7 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
       compute(run, turn, bound);
       return {};
     case OpKind::loss:
-      return sum_losses(run);
+      return sum_losses(run, words());
     case OpKind::gradient_add:
       if (of_rows) {
         row_ops_.add_rows(bound, run.token_set);
@@ -85,9 +172,7 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   for (int i = 0; i < op.strip.count; ++i) {
     const int micro_batch = first_micro_batch(turn, op.strip) + i;
     MicroBatchWords& words_of_batch = words()[micro_batch];
-    words_of_batch.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
-    words_of_batch.position = run.logits ? run.logits->position : 0;
-    words_of_batch.logits_row = run.logits ? run.logits->row : 0;
+    if (kernels_ == nullptr) fill_words(run, words_of_batch);
     PassMemory memory = {.values = std::span(values_).first(pass.values_before),
                          .weights = weights_,
                          .gradients = pass.gradients,
@@ -108,10 +193,9 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   }
 }
 
-std::string Operations::sum_losses(const Run& run) const {
-  const int micro_batches = run.evaluates ? 1 : plan_.choices.micro_batches;
+std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words) const {
   StepControl& step = *run.step;
-  for (int mb = 0; mb < micro_batches; ++mb) step.loss_sum += words()[mb].loss_sum;
+  for (int mb = 0; mb < micro_batches_of(run); ++mb) step.loss_sum += words[mb].loss_sum;
   step.loss = step.loss_sum / static_cast<double>(step.settings.counted_tokens);
   if (std::isfinite(step.loss) || run.evaluates) return {};
   return fmt::format("the loss is {}", std::isnan(step.loss) ? "NaN" : "infinite");
@@ -119,21 +203,26 @@ std::string Operations::sum_losses(const Run& run) const {
 
 std::string Operations::take_norm(StepControl& step) {
   const double norm = optimizer_.norm(norm_words());
-  step.grad_norm = norm;
   factor()[0] = norm;
   // As PyTorch's clip_grad_norm_, in fp32 as there.
   const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
   factor()[1] = step.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
+  return judge_norm(step, factor());
+}
+
+std::string Operations::judge_norm(StepControl& step, const double* norm_and_factor) {
+  const double norm = step.grad_norm = norm_and_factor[0];
+  step.clip_factor = norm_and_factor[1];
   if (std::isfinite(norm)) return {};
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }
 
-AdamWSettings Operations::settings_of(const StepControl& step, const double* factor) const {
+AdamWSettings Operations::settings_of(const StepControl& step, double factor) const {
   double scale = 1;
   if (step.known_factor) {
     scale = *step.known_factor;
   } else if (plan_.choices.update != UpdateTime::in_backward && plan_.choices.clip) {
-    scale = factor[1];
+    scale = factor;
   }
   AdamWSettings settings = step.settings.adamw;
   settings.gradient_scale = scale;
@@ -161,15 +250,17 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   const StepControl& step = run.applied_by(*bound.op);
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
-  if (hashes_ != nullptr) hashes_->begin(bound, run.slot_before_in(turn), run.slot_after_in(turn), step.settings.adamw.step);
+  UpdateHashes* const hashes = begin_hashes(run, turn, bound, step.settings.adamw.step);
   TouchedRows touched;
   if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
     touched = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_set);
   }
-  if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
-    return optimizer_.square_and_update(bound, settings_of(step, factor()), norm_words());
   // The factor's copy on the tier that updates; null where the update does not wait for the norm.
-  optimizer_.update(bound, settings_of(step, bound.operands().get<const double>(Role::factor)), touched, hashes_);
+  const double* const copy = bound.operands().get<const double>(Role::factor);
+  const AdamWSettings settings = settings_of(step, copy == nullptr ? 1 : copy[1]);
+  if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
+    return optimizer_.square_and_update(bound, settings, norm_words());
+  optimizer_.update(bound, settings, touched, hashes);
   return true;
 }
 
@@ -177,12 +268,12 @@ void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) con
   if (bound.operands().get(Role::looked_up) == nullptr) {
     if (run.step->is_stopped()) return;
     run.step->updates_began.store(true, std::memory_order_relaxed);
-    row_ops_.update_touched(bound, run.token_set, settings_of(*run.step, factor()));
+    row_ops_.update_touched(bound, run.token_set, settings_of(*run.step, factor()[1]));
     return;
   }
   const std::span<const std::int32_t> row_tokens = tokens(run.token_set, turn, bound.op->strip);
   if (run.waiting_step != nullptr && defers_all(plan_.choices)) {
-    row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting_step, factor()));
+    row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting_step, factor()[1]));
   } else {
     row_ops_.copy_rows(bound, row_tokens);
   }

@@ -1,17 +1,21 @@
-// The operations of the compute and update lanes, each executed on the buffers that it was bound to.
-// Not here: when they run (lane_runner.h), reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
+// The operations of the compute and update lanes, each executed on the buffers that it was bound to: by threads of the host,
+// which are done when start() returns, or by kernels of a device, which start() enqueues. Not here: when they run
+// (lane_runner.h), reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "memory/parallel.h"
 #include "memory/plan.h"
-#include "models/backend.h"
 #include "offload/bound_program.h"
+#include "offload/control_mirror.h"
+#include "offload/device.h"
 #include "offload/optimizer_ops.h"
 #include "offload/row_ops.h"
 #include "offload/run_under_way.h"
@@ -21,15 +25,26 @@ namespace spillway {
 
 class Operations {
  public:
-  // `device` is where the device's own code has its memory; all must outlive this. `seed` is that of stochastic rounding.
-  // `hashes` is null where state is not durable.
-  Operations(const Plan& plan, const UnitGraph& graph, Backend& backend, int threads, std::byte* device, std::uint64_t seed,
+  // `memory` is of the plan on the device; all must outlive this. `seed` is that of stochastic rounding. `hashes` is null where
+  // state is not durable. `threads` are of updates on the host.
+  Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads, std::uint64_t seed,
              UpdateHashes* hashes);
 
   // Before a step whose tokens are in place begins.
   void note_tokens(int token_set);
-  // Why the run must stop, where its loss or a gradient came out not finite; else empty.
-  std::string execute(const Run& run, int turn, const BoundOp& bound);
+  // By the compute lane, before a run's first operation there.
+  void begin_run(const Run& run);
+  // Whether kernels of the device do it, in the order of its compute_stream().
+  bool is_enqueued(const BoundOp& bound) const { return kernels_ != nullptr && bound.op->lane == Lane::compute; }
+  // Whether a step's loss or gradients are judged when it is complete; and whether it may only be started when all that was
+  // judged before it on its lane is known, since it applies them.
+  bool gives_verdict(const BoundOp& bound) const;
+  bool needs_verdict(const BoundOp& bound) const { return is_enqueued(bound) && bound.op->kind == OpKind::update; }
+  // Does it, or enqueues it. Why the run must stop, where its loss or a gradient came out not finite and this is known now; else
+  // empty.
+  std::string start(const Run& run, int turn, const BoundOp& bound);
+  // Once an enqueued operation is complete: the same.
+  std::string finish(const Run& run, const BoundOp& bound);
 
   // Of the device: int32 [n] of a micro-batch of the step, those of the next behind them; and its targets.
   Bytes tokens_offset(int token_set, int micro_batch) const;
@@ -37,20 +52,26 @@ class Operations {
   // The inputs of all micro-batches of a strip.
   std::span<const std::int32_t> tokens(int token_set, int turn, const Strip& strip) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
-  // By which the gradients of the last run that took their norm are to be scaled.
-  double clip_factor() const { return factor()[1]; }
 
  private:
   std::byte* resident(int buffer) const { return device_ + plan_.resident[buffer].offset; }
   MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
   double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
+  static void fill_words(const Run& run, MicroBatchWords& words);
+  int micro_batches_of(const Run& run) const { return run.evaluates ? 1 : plan_.choices.micro_batches; }
+  std::string execute(const Run& run, int turn, const BoundOp& bound);
+  void enqueue(const Run& run, int turn, const BoundOp& bound);
+  void enqueue_update(const Run& run, int turn, const BoundOp& bound);
+  // Hashes that the update takes of its state as it goes, begun; null where it takes none.
+  UpdateHashes* begin_hashes(const Run& run, int turn, const BoundOp& bound, std::int64_t step) const;
   void compute(const Run& run, int turn, const BoundOp& bound);
   int first_micro_batch(int turn, const Strip& strip) const { return turn * plan_.choices.group + strip.first; }  // of the step
-  std::string sum_losses(const Run& run) const;
+  std::string sum_losses(const Run& run, const MicroBatchWords* words) const;
   std::string take_norm(StepControl& step);
+  static std::string judge_norm(StepControl& step, const double* norm_and_factor);
   // `factor`: of the clipping of what is applied.
-  AdamWSettings settings_of(const StepControl& step, const double* factor) const;
+  AdamWSettings settings_of(const StepControl& step, double factor) const;
   bool update(const Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
   void update_rows(const Run& run, int turn, const BoundOp& bound) const;
@@ -62,6 +83,8 @@ class Operations {
   std::byte* const device_;
   const std::uint64_t seed_;
   UpdateHashes* const hashes_;
+  const std::unique_ptr<KernelOptimizer> kernels_;  // null where threads of the host do all
+  std::optional<ControlMirror> mirror_;             // where kernels do
   OptimizerOps optimizer_;
   RowOps row_ops_;
   // Of the compute lane's operation: addresses for the micro-batch of its strip that it is at.

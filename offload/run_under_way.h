@@ -15,6 +15,9 @@
 
 namespace spillway {
 
+// One runs its tail while the next begins.
+inline constexpr int kRunsUnderWay = 2;
+
 struct Run {
   const BoundProgram* program = nullptr;
   int index = 0;                        // of the runs that may be under way

@@ -1,6 +1,6 @@
 // The control block of a step: what it was told, what it finds out, and whether it counts. The step's own run writes it; whatever
 // applies the step's gradients reads it, and that may be the run behind: so it lasts until both are complete. The norm and the
-// clip factor are words of the plan besides (Plan::factor_buffer), where operations on any device find them.
+// clip factor are words of the plan besides (Plan::factor_buffer), which moves take to the tier that updates.
 // Not here: the run that takes a step through its lanes (run_under_way.h).
 #pragma once
 
@@ -24,6 +24,7 @@ class StepControl {
   // Of a step that is run once more.
   void again() {
     loss = loss_sum = grad_norm = 0;
+    clip_factor = 1;
     updates_began.store(false);
     is_stopped_.store(false);
     why_stopped_.clear();
@@ -42,7 +43,8 @@ class StepControl {
 
   StepSettings settings;
   std::optional<double> known_factor;  // by which its gradients are scaled, where it is run again since it was found too late
-  double loss = 0, loss_sum = 0, grad_norm = 0;  // for who trains; updates take their factor from Plan::factor_buffer
+  double loss = 0, loss_sum = 0, grad_norm = 0;
+  double clip_factor = 1;  // by which its gradients are to be scaled; updates on the host take it from Plan::factor_buffer
   std::atomic<bool> updates_began{false};  // in its own run
 
  private:

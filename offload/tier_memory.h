@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -17,10 +16,10 @@ namespace spillway {
 
 class TierMemory {
  public:
-  // Reserved, and backed by pages, so that no page fault falls into a step.
-  TierMemory(const Plan& plan, const ThreadPool& pool);
+  // Reserved, and backed by pages, so that no page fault falls into a step; what rests there is zeros. Both must outlive it.
+  TierMemory(const Plan& plan, Runtime& runtime, const ThreadPool& pool);
 
-  Runtime& runtime() { return *runtime_; }
+  Runtime& runtime() const { return runtime_; }
   // As operations that run on the tier have it, and the lanes of NVMe.
   std::byte* at(Tier tier, Bytes offset) const { return view_[known(tier)] + offset; }
   // As the runtime's copies have it.
@@ -41,7 +40,7 @@ class TierMemory {
   }
   std::span<std::byte> all_of(Tier tier) const { return {view_[known(tier)], static_cast<std::size_t>(memory_[tier]->bytes())}; }
 
-  const std::unique_ptr<Runtime> runtime_;
+  Runtime& runtime_;
   By<Tier, std::optional<Allocation>> memory_;  // of the chain's tiers that are memory
   By<Tier, std::byte*> view_;                   // of each, as operations have it
   Tier beside_nvme_ = Tier::device;

@@ -55,6 +55,15 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
   }
 }
 
+void UpdateHashes::forget(const BoundOp& op, int slot_after) {
+  for (const RestingArray& of : plan_.blocks[static_cast<std::size_t>(op.op->block)].state) {
+    const bool rests_in_memory = in_memory(plan_.resident[static_cast<std::size_t>(of.buffer)].tier);
+    const Bytes extent = extents_.extent_bytes(of.buffer), end = op.op->element_end * of.each();
+    for (Bytes at = op.op->element_begin * of.each(); at < end; at += extent)
+      extents_.forget(of.buffer, rests_in_memory ? 0 : slot_after, at);
+  }
+}
+
 void UpdateHashes::take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::*pieces) const {
   for (const Array& array : std::span(arrays_).first(static_cast<std::size_t>(count_))) {
     const std::span<std::uint64_t> hashes = array.*pieces;

@@ -30,6 +30,9 @@ class UpdateHashes {
   void take_new(std::int64_t begin, std::int64_t end) { take(begin, end, &Array::now); }
   // IoError where what was read is not what had been noted; else notes what there is now.
   void finish();
+  // Of an update by a device whose memory the host does not see: what it changes has no hash. What rests on NVMe gets one when it
+  // is written (nvme_lane.h), what rests in memory when it is copied into the store.
+  void forget(const BoundOp& op, int slot_after);
 
  private:
   struct Array {

@@ -7,6 +7,7 @@
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
+#include "trainer/machine/open_device.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/flag_choices.h"
 #include "trainer/options/flag_table.h"
@@ -77,6 +78,10 @@ std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc,
   }
   set_format(resolved, use.formats);
   return resolved;
+}
+
+void settle_device_of(ResolvedOptions& resolved) {
+  settle_device(resolved, [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); });
 }
 
 void put_out(const std::string& text, const std::string& out) {

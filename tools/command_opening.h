@@ -29,4 +29,7 @@ std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc,
 // Into the file of `--out` where one was named, else printed.
 void put_out(const std::string& text, const std::string& out);
 
+// Which device of this machine a command takes (trainer/machine/open_device.h), and says so on the standard error.
+void settle_device_of(ResolvedOptions& resolved);
+
 }  // namespace spillway

@@ -11,13 +11,14 @@ int eval_command(int argc, const char* const* argv) {
       "memory or on NVMe.");
   std::optional<std::int64_t> step;
   command.add_number("--step", step, "N", "of --load: the checkpoint to take (default: the newest)");
-  const auto resolved = resolve_run_flags(
+  auto resolved = resolve_run_flags(
       command, argc, argv,
-      {.only = {"model", "seed", "init", "load", "data", "eval-data", "tokenizer", "data-format", "truncate",
-                "skip-bad-lines", "train-on", "threads", "micro-batch-size", "seq-length", "dtype", "device",
-                "device-memory", "nvme", "format", "out"},
+      {.only = {"model",       "seed",     "init",           "load",        "data",    "eval-data",        "tokenizer",
+                "data-format", "truncate", "skip-bad-lines", "train-on",    "threads", "micro-batch-size", "seq-length",
+                "dtype",       "device",   "device-memory",  "host-memory", "nvme",    "format",           "out"},
        .formats = {"table", "json"}});
   if (!resolved) return 0;
+  settle_device_of(*resolved);
   const LogOptions& log = resolved->options.log;
   const EvaluationResult result = evaluate(*resolved, step);
   const std::string text = log.format == OutputFormat::json ? evaluation_json(result) : evaluation_text(result);

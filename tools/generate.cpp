@@ -81,9 +81,11 @@ struct ReaderGone {};
 
 int run(GenerateFlags& flags) {
   check(flags);
-  const RunOptions options = resolve_options(flags.run).options;
-  require_model(options);
-  refuse_catalogue_name(options);
+  ResolvedOptions resolved = resolve_options(flags.run);
+  require_model(resolved.options);
+  refuse_catalogue_name(resolved.options);
+  settle_device_of(resolved);
+  const RunOptions& options = resolved.options;
   if (!flags.prompt_file.empty()) flags.prompts.push_back(prompt_from(flags.prompt_file));
   Generation generation({.options = options,
                          .step = flags.step,
@@ -107,8 +109,8 @@ int run(GenerateFlags& flags) {
 int generate_command(int argc, const char* const* argv) {
   CommandLine command("spillway generate", "Text that a model or a run goes on with after a prompt.");
   GenerateFlags flags;
-  constexpr std::string_view shared[] = {"model",   "load",  "tokenizer",     "seed", "init",
-                                         "threads", "dtype", "device-memory", "nvme"};
+  constexpr std::string_view shared[] = {"model", "load",   "tokenizer",     "seed",        "init", "threads",
+                                         "dtype", "device", "device-memory", "host-memory", "nvme"};
   command.add_run_flags(flags.run, shared);
   command.add_number("--step", flags.step, "N", "the checkpoint of --load to take (default: the newest)");
   command.add_repeated("--prompt", flags.prompts, "TEXT", "what to go on from; may be given more than once");

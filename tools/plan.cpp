@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
+#include "offload/device.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/machine/profile_file.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/help_text.h"
 #include "trainer/options/validate_options.h"
@@ -15,6 +17,16 @@
 #include "trainer/show/plan_sweep.h"
 
 namespace spillway {
+namespace {
+
+// Not for a machine by name; for one in a file where that is to be this one, whose GPU it speaks of.
+bool is_planned_here(const RunOptions& options) {
+  const MemoryOptions& memory = options.memory;
+  if (memory.profile.empty()) return true;
+  return !names_known_machine(memory.profile) && memory.device == DeviceChoice::cuda && !find_gpus().usable.empty();
+}
+
+}  // namespace
 
 int plan_command(int argc, const char* const* argv) {
   CommandLine command("spillway plan", "Say before anything runs where every byte will live, how long a step will take and why.");
@@ -24,7 +36,7 @@ int plan_command(int argc, const char* const* argv) {
               "what the plan costs as one flag grows: a table and a picture; FLAG is ranks, device-memory, seq-length or "
               "global-batch-size, and each value is planned in place of the flag's own");
   RawFlags typed;
-  const auto resolved = resolve_run_flags(command, argc, argv, {.formats = {"table", "json", "html"}, .typed = &typed});
+  auto resolved = resolve_run_flags(command, argc, argv, {.formats = {"table", "json", "html"}, .typed = &typed});
   if (!resolved) return 0;
   const LogSink say = [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); };
   if (command.was_given("--sweep")) {
@@ -33,6 +45,7 @@ int plan_command(int argc, const char* const* argv) {
     require_any_fit(sweep);
     return 0;
   }
+  if (is_planned_here(resolved->options)) settle_device_of(*resolved);
   const RunOptions& options = resolved->options;
   require_model(options);
   const PreparedModel model(options, Where::anywhere);

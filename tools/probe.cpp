@@ -15,6 +15,8 @@ int probe_command(int argc, const char* const* argv) {
   std::optional<std::string> format;
   std::string out;
   bool thorough = false;
+  std::optional<std::string> device;
+  command.add("--device", device, "cpu|cuda[:N]", "what to measure (default: the GPU where there is one, else the CPU)");
   command.add_list("--nvme", nvme, "DIR[=SIZE]", "a directory to measure, as of train (repeatable)");
   command.add_switch("--thorough", thorough, "more and longer samples: about five minutes");
   command.add("--format", format, "table|json", "of what is written (as the ending of --out says, else table)");
@@ -24,10 +26,15 @@ int probe_command(int argc, const char* const* argv) {
   const std::string_view written = format_of_output(format, out, kFormats);
   RawFlags flags;
   if (!nvme.empty()) flags.given["nvme"] = nvme;
-  const std::vector<NvmeDirectory> directories = resolve_options(flags).options.memory.nvme;
+  if (device) flags.given["device"] = {*device};
+  ResolvedOptions resolved = resolve_options(flags);
+  settle_device_of(resolved);
+  const RunOptions& options = resolved.options;
+  const std::vector<NvmeDirectory>& directories = options.memory.nvme;
   const ThreadPool pool(usable_threads());
-  const ProbeResult result = probe(pool, directories, thorough ? ProbeEffort::thorough : ProbeEffort::quick);
-  if (const auto cache = profile_cache(pool.threads(), directories)) keep_profile(*cache, result.profile);
+  const ProbeEffort effort = thorough ? ProbeEffort::thorough : ProbeEffort::quick;
+  const ProbeResult result = options.gpu ? probe_gpu(options, pool, effort) : probe(pool, directories, effort);
+  if (const auto cache = profile_cache(pool.threads(), directories, options.gpu)) keep_profile(*cache, result.profile);
   const std::string text = written == "json" ? probe_json(result) : probe_table(result);
   put_out(text, out);
   return 0;

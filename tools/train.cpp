@@ -8,8 +8,9 @@ namespace spillway {
 int train_command(int argc, const char* const* argv) {
   CommandLine command("spillway train", "Plan, then train.");
   command.add_footer(words_of_plans());
-  const auto resolved = resolve_run_flags(command, argc, argv, {});
+  auto resolved = resolve_run_flags(command, argc, argv, {});
   if (!resolved) return 0;
+  settle_device_of(*resolved);
   return train(*resolved);
 }
 

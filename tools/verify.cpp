@@ -72,10 +72,11 @@ int verify_command(int argc, const char* const* argv) {
   command.add_list("--store", stores, "DIR",
                    "a run directory, or the --nvme directories of a run: scrub its state, train nothing");
   command.add_footer(words_of_plans());
-  const auto resolved = resolve_run_flags(command, argc, argv, {.formats = {"table", "json"}});
+  auto resolved = resolve_run_flags(command, argc, argv, {.formats = {"table", "json"}});
   if (!resolved) return 0;
   if (!stores.empty()) return scrub_store(stores);
   if (steps < 1 || steps > 1'000'000) throw InputError(fmt::format("--steps: found {}, allowed: 1 to 1000000", steps));
+  settle_device_of(*resolved);
   const LogOptions& log = resolved->options.log;
   const bool json = log.format == OutputFormat::json;
   const VerifyResult result = verify(resolved->options, steps, [json](std::string_view line) {

@@ -1,6 +1,7 @@
 """--device cpu-apart: a device whose memory is apart from the host's. State, gradients and activations rest on three
 tiers, updates run on either side, and the bits are those of the CPU in core."""
 import itertools
+import json
 import unittest
 
 from equivalence_test import FP32, GoldenCurves
@@ -116,8 +117,16 @@ class Apart(CommandTest):
         again = self.train(self.apart(plan=saved))
         self.assertEqual(again.choices()["tiers"], list(TIERS))
         self.check_refusal(run("train", *arguments(self.apart(update="in-backward"))), 2, "--clip-grad 0")
-        evaluated = {"model": self.golden.model, "data": self.golden.data, "seq_length": self.golden.json["seq_len"]}
-        self.check_refusal(run("eval", *arguments({**evaluated, "device": "cpu-apart"})), 2, "allowed in eval: cpu")
+
+    def test_evaluation_is_that_of_the_cpu(self):
+        flags = {"model": self.golden.model, "data": self.golden.data, "seq_length": self.golden.json["seq_len"],
+                 "format": "json"}
+        losses = []
+        for device in ("cpu", "cpu-apart"):
+            outcome = run("eval", *arguments({**flags, "device": device}))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            losses.append(json.loads(outcome.out)["loss"])
+        self.assertEqual(*losses)
 
 
 if __name__ == "__main__":

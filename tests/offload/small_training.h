@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,14 +51,14 @@ inline MachineProfile made_up_machine() {
 // A model compiled both ways, with what it computes on.
 struct SmallModel {
   SmallModel(const std::string& golden, DType dtype, std::int64_t micro_batch, std::int64_t sequence, int threads = 2,
-             std::optional<Cuts> cuts = std::nullopt)
+             std::optional<Cuts> cuts = std::nullopt, ScratchBound scratch = {})
       : resolved(resolve_model(golden_directory(golden))), pool(threads), backend(pool) {
     const auto compile = [&](HeadMode head) {
       const BuildOptions options{.dtype = dtype,
                                  .micro_batch = micro_batch,
                                  .sequence = sequence,
                                  .head = head,
-                                 .scratch = cpu_scratch_bound(traits_of_this_cpu(threads))};
+                                 .scratch = scratch ? scratch : cpu_scratch_bound(traits_of_this_cpu(threads))};
       return build_model_with_cuts(resolved.config, options, cuts.value_or(canonical_cuts(resolved.config)));
     };
     tiled = compile(HeadMode::tiled);
@@ -65,11 +66,16 @@ struct SmallModel {
   }
   GraphCandidates graphs() const { return {&tiled.graph, &fused.graph}; }
   const CompiledModel& of(const Plan& plan) const { return plan.choices.graph == 0 ? tiled : fused; }
+  std::unique_ptr<Device> make_device(Chain chain) const {
+    if (other_device) return other_device();
+    return make_cpu_device(around ? *around : static_cast<Backend&>(backend), chain);
+  }
 
   ResolvedModel resolved;
   ThreadPool pool;
   mutable CpuBackend backend;
   std::unique_ptr<Backend> around;  // in its place, where a test looks at what runs
+  std::function<std::unique_ptr<Device>()> other_device;  // in place of the CPU; then the scratch is its kernels'
   CompiledModel tiled, fused;
 };
 
@@ -162,6 +168,11 @@ class SmallTraining {
   }
   void submit(std::int64_t step) { executor_->submit(settings(step), data_.of_step(step - 1)); }
   void set_clip(double clip) { clip_ = clip; }
+  void set_ahead(std::size_t ahead) {  // begins anew
+    executor_.reset();
+    ahead_ = ahead;
+    make_executor(store_ ? &*store_ : nullptr, nullptr);
+  }
   // A step that may be taken back must be over before the next begins.
   bool pipelines() const { return !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip); }
 
@@ -200,14 +211,16 @@ class SmallTraining {
 
  private:
   void make_executor(Store* store, const DurabilityOptions* durability) {
+    device_ = model_.make_device(plan_.choices.chain);
     executor_.emplace(ExecutorOptions{.plan = &plan_,
                                       .model = &model_.of(plan_),
                                       .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model_.tiled,
-                                      .backend = model_.around ? model_.around.get() : &model_.backend,
+                                      .device = device_.get(),
                                       .pool = &model_.pool,
                                       .store = store,
                                       .seed = 77,
-                                      .durability = durability});
+                                      .durability = durability,
+                                      .ahead = ahead_});
   }
 
   void write(int block, StateKind kind, const Arena& staging) {
@@ -219,8 +232,10 @@ class SmallTraining {
   const Plan plan_;
   SmallData data_;
   double clip_ = 4.4;
+  std::size_t ahead_ = 64;
   std::optional<Store> store_;
   StepOutcome last_;
+  std::unique_ptr<Device> device_;
   std::optional<Executor> executor_;  // last: it uses the others
 };
 

@@ -117,7 +117,7 @@ class Known {
   Known(std::shared_ptr<DeviceState> state, Bytes bytes, const std::string& name)
       : state_(std::move(state)), memory_(bytes, name) {
     if (bytes == 0) return;
-    std::memset(there(), kNaN, static_cast<std::size_t>(bytes));
+    if constexpr (kIsDevices) std::memset(there(), kNaN, static_cast<std::size_t>(bytes));
     state_->device.at_rest([&] {
       state_->registry.add(data(), bytes, there());
       if constexpr (kIsDevices) begin_allocation(data(), static_cast<std::size_t>(bytes), there());
@@ -179,6 +179,11 @@ class LazyRuntime final : public Runtime {
       return known != nullptr ? known : const_cast<std::byte*>(at);  // the caller's own, or a fault
     };
     state_->device.at_rest([&] { std::memmove(there(target), there(source), static_cast<std::size_t>(bytes)); });
+  }
+  bool host_sees_device() const noexcept override { return false; }
+  void clear(std::byte* target, Bytes bytes) override {
+    std::byte* const there = place_of(state_->registry, target, bytes, "place");
+    state_->device.at_rest([&] { std::memset(there, 0, static_cast<std::size_t>(bytes)); });
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<LazyStream>(state_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<LazyEvent>(state_); }

@@ -3,7 +3,7 @@
 // Kernels and products are launched by Queue(stream.native_handle(), ...).
 //
 // The device's memory has two addresses: all but the device's own workers have one that faults when it is touched. It is full of
-// NaN at first, and so is the host's. A copy of what is not all in one allocation, or has ended since, or of the host's memory
+// NaN at first. A copy of what is not all in one allocation, or has ended since, or of the host's memory
 // from elsewhere, is an Error: from the call where it is known there, else from who waits.
 #pragma once
 

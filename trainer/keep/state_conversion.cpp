@@ -2,9 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
+#include "files/json_text.h"
 #include "memory/bfloat16.h"
 #include "memory/types.h"
 #include "offload/host_adamw.h"
+#include "trainer/options/resolve_options.h"
 
 namespace spillway {
 namespace {
@@ -92,12 +96,37 @@ std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOpti
     changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another",
                                   now.batch.seq_length, before.batch.seq_length));
   }
+  const auto device = [](const RunOptions& options) {
+    if (options.gpu) return options.gpu->name;
+    return std::string(options.memory.device == DeviceChoice::cuda ? "a GPU" : "the CPU");
+  };
+  const bool was_gpu = before.memory.device == DeviceChoice::cuda;
+  if (was_gpu != now.gpu.has_value()) {
+    changes.push_back(
+        fmt::format("on {}, and before on {}: products and attention are added up otherwise, so from here on losses agree with "
+                    "those of the run before to rounding, not to the bit",
+                    device(now), device(before)));
+  }
   if (before.data.drop_last != now.data.drop_last) {
     changes.push_back(
         fmt::format("{} --drop-last, unlike before: the data go on where they would be if all steps had been like this",
                     now.data.drop_last ? "with" : "without"));
   }
   return changes;
+}
+
+std::string run_json_text(const RunOptions& options, const std::string& device_identity) {
+  nlohmann::json json = to_json(with_absolute_paths(options));
+  if (!device_identity.empty()) json["spillway"] = {{"device", device_identity}};
+  return json_text(json);
+}
+
+std::string device_identity_in(const std::string& run_json) {
+  const nlohmann::json json = nlohmann::json::parse(run_json, nullptr, false);
+  const auto program = json.find("spillway");
+  if (program == json.end() || !program->is_object()) return {};
+  const auto device = program->find("device");
+  return device == program->end() || !device->is_string() ? std::string() : device->get<std::string>();
 }
 
 }  // namespace spillway

@@ -23,4 +23,9 @@ void convert_state(StateForm from, const std::array<const std::byte*, kStateKind
 // A sentence for each option by which a run that goes on computes other bits than the run before would have.
 std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOptions& now);
 
+// run.json: the options, and of a run on a GPU what the bits of its products depend on (Device::identity()).
+std::string run_json_text(const RunOptions& options, const std::string& device_identity);
+// What that says of its device; empty: it was the CPU, or the text does not say.
+std::string device_identity_in(const std::string& run_json);
+
 }  // namespace spillway

@@ -3,14 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "files/json_text.h"
 #include "memory/error.h"
 #include "models/cpu/cpu_scratch.h"
 #include "nvme/store.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/machine/open_device.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
 #include "trainer/machine/profile_file.h"
@@ -27,10 +31,51 @@ Sampling thorough_sampling() {
   return sampling;
 }
 
+using AddMeasurements = std::function<void(std::vector<Measurement>)>;
+
+// Rounds of measurements: each figure is sampled a little in each of them. `sustained` came before all.
+ProbeResult in_rounds(int rounds, const std::function<void(const MachineProfile& so_far, const AddMeasurements& add)>& round,
+                      std::vector<Measurement> sustained) {
+  std::vector<std::vector<Measurement>> figures;  // [figures][rounds]
+  for (int i = 0; i < rounds; ++i) {
+    std::vector<Measurement> measurements;
+    MachineProfile profile;
+    round(profile, [&](std::vector<Measurement> more) {
+      InterruptHandler::stop_where_requested(kNotMeasured);
+      for (Measurement& measurement : more) {
+        if (measurement.of.empty()) set_rate(profile, measurement.name, measurement.value);
+        measurements.push_back(std::move(measurement));
+      }
+    });
+    figures.resize(measurements.size());
+    for (std::size_t k = 0; k < measurements.size(); ++k) figures[k].push_back(std::move(measurements[k]));
+  }
+  for (Measurement& measurement : sustained) figures.push_back({std::move(measurement)});
+  ProbeResult result;
+  for (const std::vector<Measurement>& of_rounds : figures) {
+    Measurement all = mean_of_rounds(of_rounds);
+    if (all.of.empty()) {
+      all.value = set_rate(result.profile, all.name, all.value);
+      all.least = std::min(all.least, all.value), all.most = std::max(all.most, all.value);
+    }
+    result.measurements.push_back(std::move(all));
+  }
+  return result;
+}
+
+Sampling sampling_of(ProbeEffort effort) { return effort == ProbeEffort::thorough ? thorough_sampling() : Sampling{}; }
+
+void say_where(MachineProfile& profile, std::string& probed_at, std::string name, int threads) {
+  profile.name = std::move(name);
+  profile.threads = threads;
+  profile.instructions = traits_of_this_cpu(threads).instructions;
+  probed_at = utc_minute_now();
+}
+
 }  // namespace
 
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort) {
-  const Sampling sampling = effort == ProbeEffort::thorough ? thorough_sampling() : Sampling{};
+  const Sampling sampling = sampling_of(effort);
   const InterruptHandler interrupt;  // before the first byte
   std::optional<DiskMoves> disk;
   std::vector<Measurement> sustained;
@@ -38,42 +83,43 @@ ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& dire
     disk.emplace(directories, sampling.disk_bytes);
     sustained = measure_sustained(*disk, sampling);
   }
-  std::vector<std::vector<Measurement>> figures;  // [figures][rounds]
-  for (int round = 0; round < sampling.rounds; ++round) {
-    std::vector<Measurement> measurements;
-    MachineProfile profile;
-    const auto add = [&](std::vector<Measurement> more) {
-      InterruptHandler::stop_where_requested(kNotMeasured);
-      for (Measurement& measurement : more) {
-        if (measurement.of.empty()) set_rate(profile, measurement.name, measurement.value);
-        measurements.push_back(std::move(measurement));
-      }
-    };
-    add(measure_compute(pool, sampling));
-    add(measure_layers(pool, sampling, profile));
-    add(measure_handover(sampling));
-    add(measure_shared(pool, sampling));
-    if (disk) {
-      add(measure_requests(*disk, sampling));
-      add(measure_beside(pool, *disk, sampling));
-    }
-    figures.resize(measurements.size());
-    for (std::size_t i = 0; i < measurements.size(); ++i) figures[i].push_back(std::move(measurements[i]));
+  ProbeResult result = in_rounds(
+      sampling.rounds,
+      [&](const MachineProfile& so_far, const AddMeasurements& add) {
+        add(measure_compute(pool, sampling));
+        add(measure_layers(pool, sampling, so_far));
+        add(measure_handover(sampling));
+        add(measure_shared(pool, sampling));
+        if (!disk) return;
+        add(measure_requests(*disk, sampling));
+        add(measure_beside(pool, *disk, sampling));
+      },
+      std::move(sustained));
+  say_where(result.profile, result.profile.probed_at, host_name(), pool.threads());
+  return result;
+}
+
+ProbeResult probe_gpu(const RunOptions& options, const ThreadPool& pool, ProbeEffort effort) {
+  const Sampling sampling = sampling_of(effort);
+  const InterruptHandler interrupt;  // before the first byte
+  std::optional<DiskMoves> disk;
+  std::vector<Measurement> sustained;
+  if (!options.memory.nvme.empty()) {
+    disk.emplace(options.memory.nvme, sampling.disk_bytes);
+    sustained = measure_sustained(*disk, sampling);
   }
-  for (Measurement& measurement : sustained) figures.push_back({std::move(measurement)});
-  ProbeResult result;
-  for (const std::vector<Measurement>& rounds : figures) {
-    Measurement all = mean_of_rounds(rounds);
-    if (all.of.empty()) {
-      all.value = set_rate(result.profile, all.name, all.value);
-      all.least = std::min(all.least, all.value), all.most = std::max(all.most, all.value);
-    }
-    result.measurements.push_back(std::move(all));
-  }
-  result.profile.name = host_name();
-  result.profile.threads = pool.threads();
-  result.profile.instructions = traits_of_this_cpu(pool.threads()).instructions;
-  result.profile.probed_at = utc_minute_now();
+  const std::unique_ptr<Device> device = open_device(options, pool);
+  ProbeResult result = in_rounds(
+      sampling.rounds,
+      [&](const MachineProfile&, const AddMeasurements& add) {
+        add(measure_gpu(*device, pool, sampling));
+        if (disk) add(measure_requests(*disk, sampling));
+      },
+      std::move(sustained));
+  say_where(result.profile, result.profile.probed_at, fmt::format("{} with {}", host_name(), options.gpu->name), pool.threads());
+  result.profile.devices = 1;
+  result.profile.tier_bytes[Tier::device] = options.gpu->total;
+  result.profile.tier_bytes[Tier::host] = Runtime::make_cpu()->memory_info().total;
   return result;
 }
 
@@ -81,23 +127,25 @@ double probe_seconds(const std::vector<NvmeDirectory>& directories) { return dir
 
 std::optional<MeasuredProfile> profile_at_hand(const RunOptions& options, int threads) {
   if (!options.memory.profile.empty()) return profile_named(options.memory.profile);
-  const auto cache = profile_cache(threads, options.memory.nvme);
+  const auto cache = profile_cache(threads, options.memory.nvme, options.gpu);
   return cache ? cached_profile(*cache) : std::nullopt;
 }
 
 MeasuredProfile profile_for(const RunOptions& options, const ThreadPool& pool, const LogSink& say) {
   if (auto profile = profile_at_hand(options, pool.threads())) return *std::move(profile);
   const auto& directories = options.memory.nvme;
-  const auto cache = profile_cache(pool.threads(), directories);
+  const auto cache = profile_cache(pool.threads(), directories, options.gpu);
   if (say) {
     std::string drives;
     for (const NvmeDirectory& directory : directories)
       drives += fmt::format("{}{}", drives.empty() ? ", and what is under " : ", ", directory.path);
-    say(fmt::format("measuring this machine ({} threads{}): about {:.0f} s{}", pool.threads(), drives, probe_seconds(directories),
+    say(fmt::format("measuring this machine ({} threads{}{}): about {:.0f} s{}", pool.threads(),
+                    options.gpu ? ", " + options.gpu->name : "", drives, probe_seconds(directories),
                     cache ? fmt::format(", once; kept in {}", cache->string())
                           : "; with neither XDG_CACHE_HOME nor HOME there is no place to keep it"));
   }
-  MeasuredProfile profile = probe(pool, directories, ProbeEffort::quick).profile;
+  MeasuredProfile profile =
+      (options.gpu ? probe_gpu(options, pool, ProbeEffort::quick) : probe(pool, directories, ProbeEffort::quick)).profile;
   if (cache) keep_profile(*cache, profile);
   return profile;
 }

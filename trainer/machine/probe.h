@@ -25,6 +25,9 @@ struct ProbeResult {
 // Measures matrix products, attention, passes over memory, the host optimizer, these beside one another, and the given
 // directories. Its buffers take less than 112 MiB at a time and are given back when it returns.
 ProbeResult probe(const ThreadPool& pool, const std::vector<NvmeDirectory>& directories, ProbeEffort effort);
+// The same of a machine whose device is its GPU: that, its link to the host's memory, updates on the host, and the drives. Takes
+// some GiB of both memories meanwhile.
+ProbeResult probe_gpu(const RunOptions& options, const ThreadPool& pool, ProbeEffort effort);
 
 // How long a quick one takes, about.
 double probe_seconds(const std::vector<NvmeDirectory>& directories);

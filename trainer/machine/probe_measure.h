@@ -41,6 +41,8 @@ Measurement middle_of(std::string name, std::vector<double> values);
 double mean(const std::vector<double>& values);
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling);
+// A GPU in place of that, its link, and updates on its host.
+std::vector<Measurement> measure_gpu(Device& device, const ThreadPool& pool, const Sampling& sampling);
 // What whole units make of the rates of their parts, which `parts` has.
 std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& sampling, const MachineProfile& parts);
 // Until a lane that waits for another's operation goes on after it.

@@ -122,7 +122,8 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
-std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories) {
+std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories,
+                                                   const std::optional<GpuHere>& gpu) {
   std::filesystem::path base;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
     base = cache;
@@ -133,7 +134,8 @@ std::optional<std::filesystem::path> profile_cache(int threads, const std::vecto
   }
   std::size_t which = 0;
   for (const NvmeDirectory& directory : directories) which = which * 31 + std::hash<std::string>()(device_of(directory.path));
-  return base / "spillway" / fmt::format("profile-{}-{}-{:x}.json", host_name(), threads, which);
+  const std::string device = gpu ? fmt::format("-cuda{}-{:x}", gpu->index, std::hash<std::string>()(gpu->name)) : "";
+  return base / "spillway" / fmt::format("profile-{}-{}-{:x}{}.json", host_name(), threads, which, device);
 }
 
 std::optional<MeasuredProfile> cached_profile(const std::filesystem::path& cache) {

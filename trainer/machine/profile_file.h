@@ -37,9 +37,10 @@ bool has_devices(const MachineProfile& machine);
 // So that who wants one next measures the machine again. False where there was none.
 bool forget_profile(const std::filesystem::path& cache);
 
-// Where the profile of this host, number of threads and the devices of the directories is kept: in $XDG_CACHE_HOME/spillway or
-// ~/.cache/spillway. Nothing where there is neither.
-std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories);
+// Where the profile of this host, number of threads, the devices of the directories and its GPU is kept: in
+// $XDG_CACHE_HOME/spillway or ~/.cache/spillway. Nothing where there is neither.
+std::optional<std::filesystem::path> profile_cache(int threads, const std::vector<NvmeDirectory>& directories,
+                                                   const std::optional<GpuHere>& gpu = {});
 // What is kept there; nothing where it is damaged, was measured before the machine last started, or by another way of measuring.
 std::optional<MeasuredProfile> cached_profile(const std::filesystem::path& cache);
 // The file is there whole or as it was. One that cannot be written is no error: the next run measures again.

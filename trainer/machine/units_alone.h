@@ -1,16 +1,16 @@
-// Units of a model run by themselves, in memory of their own with a place for everything, as in core: what a pass costs on this
-// machine. For the probe and for benchmarks.
-// Not here: steps (offload/), how passes are timed.
+// Units of a model run by themselves on a device, in memory of their own with a place for everything, as in core: what a pass
+// costs there. For the probe and for benchmarks. Not here: steps (offload/), how passes are timed.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "memory/arena.h"
 #include "memory/parallel.h"
-#include "models/cpu/cpu_backend.h"
+#include "models/unit_draft.h"
+#include "offload/device.h"
 
 namespace spillway {
 
@@ -32,15 +32,19 @@ class UnitsAlone {
     bool forward = true;
   };
   enum class Units : std::uint8_t { all, of_layers };
+  enum class Part : std::uint8_t { all, products, attention, others };  // of a pass's kernels
 
-  // Of a model of the catalogue, but with one layer, as all cost the same. The pool must outlive this.
+  // Of a model of the catalogue, but with one layer, as all cost the same. On the CPU; the pool must outlive this.
   UnitsAlone(const ThreadPool& pool, std::string_view model, const Shape& shape, Units units);
+  // On a device, which must outlive this; `scratch` is what its kernels need.
+  UnitsAlone(Device& device, const ScratchBound& scratch, std::string_view model, const Shape& shape, Units units);
 
   // Forwards in their order, then backwards in the reverse; each may be run by itself once all have run.
   const std::vector<Pass>& passes() const noexcept { return passes_; }
-  void run(const Pass& pass);
-  void leave_caches(const Pass& pass) const;  // the unit's weights and, before a backward, gradients
-  void run_all();
+  // Enqueued, where the device has a stream for it.
+  void run(const Pass& pass, Part part = Part::all);
+  void leave_caches(const Pass& pass) const;  // of a CPU: the unit's weights and, before a backward, gradients
+  void run_all(Part part = Part::all);
 
   const Unit& unit_of(const Pass& pass) const { return graph().units[static_cast<std::size_t>(pass.unit)]; }
   Work work_of(const Pass& pass) const { return pass.forward ? unit_of(pass).forward_work : unit_of(pass).backward_work; }
@@ -48,13 +52,23 @@ class UnitsAlone {
   const UnitGraph& graph() const noexcept { return model_.graph; }
 
  private:
+  struct Filtered {  // the kernels of a pass that are of a part
+    CallList of[4];
+  };
+  std::byte* at(Bytes offset) const { return base_ + offset; }
+  void place_all(Units units);
+  void fill_all(DType dtype);
+  void fill(Bytes offset, Bytes bytes, DType dtype) const;
+
+  std::unique_ptr<Device> own_;  // null: another's
+  Device& device_;
   CompiledModel model_;
-  CpuBackend backend_;
   std::vector<Pass> passes_;
+  std::vector<Filtered> calls_;                      // of each unit's forward, then of each one's backward
   std::vector<Bytes> values_, weights_, gradients_;  // offsets in the arena; -1: of units that do not run
-  Bytes constants_ = -1, workspace_ = 0;
-  std::optional<Arena> arena_;
-  std::vector<std::int32_t> tokens_;  // [n], their own targets
+  Bytes constants_ = -1, tokens_ = -1 /* [n], their own targets */, words_ = -1, workspace_ = 0, all_ = 0;
+  std::optional<Allocation> memory_;
+  std::byte* base_ = nullptr;  // as kernels have it
 };
 
 }  // namespace spillway

@@ -58,8 +58,12 @@ json positive_json(std::int64_t value) { return value == 0 ? json(nullptr) : jso
 
 void set_device(RunOptions& options, const FlagValue& value) {
   const std::string& text = value.text();
-  constexpr std::string_view kAllowed = "cpu, cpu-apart, cuda, or cuda:N with N from 0 to 1023";
+  constexpr std::string_view kAllowed = "auto, cpu, cpu-apart, cuda, or cuda:N with N from 0 to 1023";
   options.memory.device_index = 0;
+  if (text == "auto") {
+    options.memory.device = DeviceChoice::automatic;
+    return;
+  }
   if (text == "cpu") {
     options.memory.device = DeviceChoice::cpu;
     return;
@@ -268,12 +272,12 @@ void add_precision(std::vector<Flag>& table) {
 
 void add_memory_and_planning(std::vector<Flag>& table) {
   const FlagRows add(table, "Memory and planning");
-  add("device", "cpu|cpu-apart|cuda[:N]", F::text,
-      "what computes (default: cpu, or the device of --profile). cpu-apart: the CPU with memory apart from the host's, to try "
-      "what a GPU's tiers do without one; slower. cuda: planned with --profile; not yet run by this version",
+  add("device", "auto|cpu|cpu-apart|cuda[:N]", F::text,
+      "what computes (default: the first GPU where this program can use one, else the CPU; of plan, the device of --profile). "
+      "cpu-apart: the CPU with memory apart from the host's, to try what a GPU's tiers do without one; slower",
       set_device, device_json);
   add(
-      "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free)",
+      "device-memory", "SIZE", F::size, "budget; with --device cpu a part of RAM (default: what is free, of a GPU less a margin)",
       SET { o.memory.budget[Tier::device] = v.size(1); }, GET { return size_json(o.memory.budget[Tier::device]); });
   add(
       "host-memory", "SIZE", F::size,

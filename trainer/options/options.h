@@ -103,6 +103,13 @@ struct MemoryOptions {
   std::string profile;                            // a machine profile to plan for: a file, or a shipped one's name
 };
 
+// The GPU of this machine that a run takes.
+struct GpuHere {
+  int index = 0;
+  std::string name;
+  Bytes free = 0, total = 0;  // of its memory, as it was before the run took any
+};
+
 struct ParallelOptions {
   std::int64_t ranks = 1;
   int zero_stage = 0;
@@ -144,11 +151,15 @@ struct RunOptions {
   ParallelOptions parallel;
   CheckpointOptions checkpoint;
   LogOptions log;
+  // No flag: found by settle_device() (trainer/machine/open_device.h), where --device is or becomes cuda.
+  std::optional<GpuHere> gpu;
 
   std::int64_t micro_batches() const { return batch.global_batch_size / (batch.micro_batch_size * parallel.ranks); }
 };
 
 inline bool is_apart(const RunOptions& options) { return options.memory.device == DeviceChoice::cpu_apart; }
+// Whether the run's device, here, has memory of its own beside the host's.
+inline bool has_own_memory(const RunOptions& options) { return is_apart(options) || options.gpu.has_value(); }
 
 // --threads, or what the process may use.
 int threads_of(const RunOptions& options);

@@ -78,6 +78,23 @@ std::string absolute(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
 }
 
+// What a loaded run had on its host, where this one's device is the CPU, whose memory is the host's: that is planned anew.
+void forget_host_of_loaded_run(ResolvedOptions& resolved) {
+  MemoryOptions& memory = resolved.options.memory;
+  if (memory.device != DeviceChoice::cpu) return;
+  const auto forget = [&](const std::string& flag, auto& value, const auto& host) {
+    const auto source = resolved.sources.find(flag);
+    if (source == resolved.sources.end() || source->second != OptionSource::loaded_run || value != host) return;
+    value = {};
+    resolved.sources.erase(source);
+  };
+  forget("host-memory", memory.budget[Tier::host], memory.budget[Tier::host]);
+  forget("parameter-tier", memory.parameter_tier, std::optional(Tier::host));
+  forget("optimizer-tier", memory.optimizer_tier, std::optional(Tier::host));
+  forget("activation-tier", memory.activation_tier, SavedRequest::host);
+  forget("update-on", memory.update_on, std::optional(Tier::host));
+}
+
 }  // namespace
 
 ResolvedOptions resolve_options(const RawFlags& flags) {
@@ -102,6 +119,7 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
   find_copies(resolved);
+  forget_host_of_loaded_run(resolved);
   validate(resolved.options);
   return resolved;
 }

@@ -28,8 +28,9 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
   }
-  // Another machine's profile may have devices; what this version runs on has none.
-  if (options.memory.profile.empty()) refuse_what_needs_a_device(options.memory);
+  // Another machine's profile may have devices; which there are here is asked where a run takes one.
+  const bool may_be_gpu = options.memory.device == DeviceChoice::cuda || options.memory.device == DeviceChoice::automatic;
+  if (options.memory.profile.empty() && !may_be_gpu) refuse_what_needs_a_device(options.memory);
   if (options.parallel.collectives != CollectivesChoice::automatic) {
     refuse_this_version("--collectives", std::string(name_of(options.parallel.collectives)),
                         "auto: several ranks are planned and not run");
@@ -79,10 +80,7 @@ void validate_memory(const MemoryOptions& memory) {
 }  // namespace
 
 void refuse_what_needs_a_device(const MemoryOptions& memory) {
-  if (memory.device == DeviceChoice::cpu_apart) return;
-  if (memory.device == DeviceChoice::cuda)
-    refuse_this_version("--device", "cuda",
-                        "cpu and cpu-apart, whose kernels are the ones there are; plans for cuda with --profile");
+  if (memory.device == DeviceChoice::cpu_apart || memory.device == DeviceChoice::cuda) return;
   constexpr std::string_view tiers = "auto, device, nvme: the CPU is the device, and its memory the host's";
   for (const auto& [name, tier] : Names<Tier>::all) {
     if (!in_memory(tier) || tier == Tier::device) continue;

@@ -13,9 +13,24 @@
 namespace spillway {
 namespace {
 
-// But for one on the CPU, whose copies are figures of the machine, too, where a run is planned on it.
+// Of a machine that is not this one: here, what is free counts, and not what a profile says.
+bool has_devices_elsewhere(const MachineProfile& machine, const RunOptions& options) {
+  return has_devices(machine) && !has_own_memory(options);
+}
 bool has_own_devices(const MachineProfile& machine, const RunOptions& options) {
   return has_devices(machine) && !is_apart(options);
+}
+
+// Of a GPU here: what is free of it, and what is available of the host's memory, each less a margin. The first is rounded down,
+// so that a plan and the run after it, which see a little more or less free, have the same.
+Budgets gpu_budgets(Budgets budgets, const RunOptions& options) {
+  constexpr Bytes step = 256 * kMiB;
+  const Bytes margin = std::max(512 * kMiB, options.gpu->total / 20),
+              of_device = std::max<Bytes>(0, options.gpu->free - margin) / step * step, available = available_memory(),
+              of_host = std::max<Bytes>(0, available - std::max(4 * kGiB, available / 10));
+  budgets[Tier::device] = options.memory.budget[Tier::device].value_or(of_device);
+  budgets[Tier::host] = options.memory.budget[Tier::host].value_or(of_host);
+  return budgets;
 }
 
 // Ranks of one host share its memory and its directories; --device-memory is each one's.
@@ -31,7 +46,7 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const Machin
 // What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
   const Bytes there = machine.tier_bytes[Tier::device];
-  if (options.memory.budget[Tier::device] || there == 0 || is_apart(options) || has_devices(machine)) return;
+  if (options.memory.budget[Tier::device] || there == 0 || has_own_memory(options) || has_devices(machine)) return;
   const Bytes share = there / options.parallel.ranks;
   budget = where == Where::here ? std::min(budget, share) : share;
 }
@@ -70,10 +85,10 @@ Budgets budgets_for(const RunOptions& options, Where where) {
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
   // What a device's driver and libraries take of it, and a system of its host.
   By<Tier, Bytes> margin;
-  if (has_own_devices(machine, options)) margin = {{Tier::device, 512 * kMiB}, {Tier::host, kProcessOverhead + 4 * kGiB}};
+  if (has_devices_elsewhere(machine, options)) margin = {{Tier::device, 512 * kMiB}, {Tier::host, kProcessOverhead + 4 * kGiB}};
   Budgets budgets;
   for (const Tier tier : kAll<Tier>) {
-    if (tier != Tier::device && !has_own_devices(machine, options)) continue;
+    if (tier != Tier::device && !has_devices_elsewhere(machine, options)) continue;
     budgets[tier] = options.memory.budget[tier].value_or(std::max<Bytes>(0, machine.tier_bytes[tier] - margin[tier]));
   }
   for (const NvmeDirectory& directory : options.memory.nvme) {
@@ -88,7 +103,7 @@ Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
 }
 
 bool is_elsewhere(const RunOptions& options, const MachineProfile& machine) {
-  return names_known_machine(options.memory.profile) || has_own_devices(machine, options);
+  return names_known_machine(options.memory.profile) || has_devices_elsewhere(machine, options);
 }
 
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
@@ -97,6 +112,7 @@ Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine,
   if (is_apart(options)) asked.memory.budget[Tier::device].reset();  // it is of what there is
   Budgets budgets = elsewhere ? budgets_of(machine, asked) : budgets_for(asked, where);
   if (is_apart(options)) budgets = apart_budgets(budgets, options);
+  if (options.gpu && !elsewhere) budgets = gpu_budgets(budgets, options);
   budgets = budgets_of_rank(budgets, options, machine);
   take_memory_of(machine, options, where, budgets[Tier::device]);
   return budgets;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "memory/error.h"
 #include "memory/passes/packing.h"
@@ -15,39 +16,63 @@
 namespace spillway {
 namespace {
 
-Plan with_weights_on_device(const UnitGraph& graph, StateForm form, int blocks_on_device) {
+// How many of the blocks rest on the device, and how many behind them on the host; all others are on NVMe.
+struct Resting {
+  int on_device = 0, on_host = 0;
+};
+
+Plan with_weights_resting(const UnitGraph& graph, StateForm form, Chain chain, const Resting& resting) {
   Choices choices;
   choices.form = form;
+  choices.chain = chain;
   choices.clip = false;
-  if (blocks_on_device < std::ssize(graph.blocks)) choices.ahead = 2 * largest_weights(graph, form);
+  if (resting.on_device < std::ssize(graph.blocks)) choices.ahead = 2 * largest_weights(graph, form);
   choices.weight_tier.assign(graph.blocks.size(), Tier::nvme);
-  std::fill_n(choices.weight_tier.begin(), blocks_on_device, Tier::device);
+  std::fill_n(choices.weight_tier.begin(), resting.on_device, Tier::device);
+  std::fill_n(choices.weight_tier.begin() + resting.on_device, resting.on_host, Tier::host);
   Plan plan = build_inference(graph, choices);
   pack(plan);
   return plan;
 }
 
+// The largest number in [0, most] that fits, where the smaller ones do; 0 is taken to.
+int largest_that_fits(int most, const std::function<bool(int)>& fits) {
+  int low = 0, high = most + 1;
+  while (low + 1 < high) {
+    const int middle = (low + high) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
 }  // namespace
 
 Plan evaluation_plan(const UnitGraph& graph, DType type, const Budgets& budgets, PlanPurpose purpose) {
-  const auto build = [&](int blocks) { return with_weights_on_device(graph, form_of({.dtype = type}), blocks); };
+  const Chain chain = budgets[Tier::host] > 0 ? Chain::device_host_nvme : Chain::device_nvme;
+  const auto build = [&](const Resting& resting) {
+    return with_weights_resting(graph, form_of({.dtype = type}), chain, resting);
+  };
   const int blocks = static_cast<int>(graph.blocks.size());
-  Plan plan = build(blocks);
-  if (short_tier(plan.peak, budgets) && budgets[Tier::nvme] > 0) {
-    // More blocks on the device: more of it, less of NVMe. The largest number that the device holds.
-    int low = 0, high = blocks;
-    while (low + 1 < high) {
-      const int middle = (low + high) / 2;
-      (build(middle).peak[Tier::device] <= budgets[Tier::device] ? low : high) = middle;
+  const auto below = [&](int on_device) { return has_host(chain) ? blocks - on_device : 0; };
+  Plan plan = build({blocks, 0});
+  if (short_tier(plan.peak, budgets) && (budgets[Tier::nvme] > 0 || has_host(chain))) {
+    // What the device has no room for rests on its host, and what that has none for on NVMe.
+    Resting resting;
+    resting.on_device = largest_that_fits(
+        blocks - 1, [&](int count) { return build({count, below(count)}).peak[Tier::device] <= budgets[Tier::device]; });
+    resting.on_host = below(resting.on_device);
+    if (has_host(chain) && budgets[Tier::nvme] > 0) {
+      resting.on_host = largest_that_fits(
+          resting.on_host, [&](int count) { return build({resting.on_device, count}).peak[Tier::host] <= budgets[Tier::host]; });
     }
-    plan = build(low);
+    plan = build(resting);
   }
   if (const std::optional<Tier> lacks = short_tier(plan.peak, budgets)) {
     const Bytes needed = plan.peak[*lacks], budget = budgets[*lacks];
     throw BudgetError(fmt::format("{} does not fit: the {} tier needs {} bytes ({}) and has {} ({})", purpose.name,
                                   name_of(*lacks), needed, rounded_size(needed), budget, rounded_size(budget)),
                       budgets[Tier::nvme] == 0
-                          ? fmt::format("Give more --device-memory, a --nvme directory, {}.", purpose.smaller)
+                          ? fmt::format("Give more --{}-memory, a --nvme directory, {}.", name_of(*lacks), purpose.smaller)
                           : fmt::format("Give more of it, {}.", purpose.smaller));
   }
   derive_waits(plan);

@@ -131,7 +131,6 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
                                 {"activation_bytes_per_layer", peer.activation_bytes_per_layer}};
   json["process_overhead_bytes"] = kProcessOverhead;
   json["profile"] = run.machine.name;
-  if (has_devices(run.measured)) json["note"] = "planned; not yet run by this version";
   json["machine"] = machine_json(run.measured);
   if (!run.outcome.plan) {
     json["short_tier"] = name_of(run.outcome.short_tier);

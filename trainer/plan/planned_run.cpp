@@ -20,24 +20,15 @@
 namespace spillway {
 namespace {
 
-// Machines with devices of their own are planned for; what this version runs on is the CPU.
-void refuse_other_devices(const MachineProfile& machine, const RunOptions& options, Where where) {
+// What a plan for a device of its own needs of a profile.
+void require_rates_of_device(const MachineProfile& machine, const RunOptions& options) {
   const MemoryOptions& memory = options.memory;
-  if (!has_devices(machine)) return refuse_what_needs_a_device(memory);
-  if (where == Where::here) {
-    throw InputError(fmt::format("--profile {}: found a machine with devices of its own ({}), allowed in this version: one whose "
-                                 "device is the CPU",
-                                 shown_name(memory.profile), shown_name(machine.name)),
-                     "`spillway plan` plans for it; a run takes the profile that `spillway probe --format json` wrote here.");
-  }
-  if (memory.device == DeviceChoice::cpu || memory.device == DeviceChoice::cpu_apart) {
-    throw InputError(fmt::format("--device: found {} with the profile of {}, allowed: cuda, the device that it is of",
-                                 memory.device == DeviceChoice::cpu ? "cpu" : "cpu-apart", shown_name(machine.name)));
-  }
+  const std::string whose = memory.profile.empty() ? std::string("the profile of this machine")
+                                                   : fmt::format("--profile {}", shown_name(memory.profile));
   const auto needs = [&](double value, std::string_view key) {
     if (value > 0) return;
-    throw InputError(
-        fmt::format("--profile {}: has no {}, which a plan for a device of its own needs", shown_name(memory.profile), key));
+    throw InputError(fmt::format("{}: has no {}, which a plan for a device of its own needs", whose, key),
+                     options.gpu ? "Measure the GPU: spillway probe --device cuda" : "");
   };
   for (const Tier tier : kAll<Tier>) {
     if (in_memory(tier)) needs(static_cast<double>(machine.tier_bytes[tier]), memory_key(tier));
@@ -45,11 +36,34 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
   for (const LaneRate& rate : kLaneRates) {
     if (is_copy(rate.lane)) needs(machine.*rate.bytes, name_of_rate(rate.bytes));
   }
+  if (options.parallel.ranks > 1) needs(machine.network_bytes, name_of_rate(&MachineProfile::network_bytes));
+}
+
+// A run is on this machine; a plan may be for another one.
+void refuse_other_devices(const MachineProfile& machine, const RunOptions& options, Where where) {
+  const MemoryOptions& memory = options.memory;
+  if (options.gpu) return require_rates_of_device(machine, options);
+  if (!has_devices(machine)) {
+    if (memory.device == DeviceChoice::cuda)
+      throw InputError(fmt::format("--device: found cuda with the profile of {}, allowed: cpu, cpu-apart, as it says of no GPU",
+                                   shown_name(machine.name)));
+    return refuse_what_needs_a_device(memory);
+  }
+  if (where == Where::here) {
+    throw InputError(fmt::format("--profile {}: found a machine with devices of its own ({}), allowed: one whose device is the "
+                                 "CPU, as this run's is",
+                                 shown_name(memory.profile), shown_name(machine.name)),
+                     "`spillway plan` plans for it; a run takes the profile that `spillway probe --format json` wrote here.");
+  }
+  if (memory.device == DeviceChoice::cpu || memory.device == DeviceChoice::cpu_apart) {
+    throw InputError(fmt::format("--device: found {} with the profile of {}, allowed: cuda, the device that it is of",
+                                 memory.device == DeviceChoice::cpu ? "cpu" : "cpu-apart", shown_name(machine.name)));
+  }
   if (options.parallel.ranks > std::max(machine.devices, 1)) {
     throw InputError(fmt::format("--ranks: found {} on {} with {}, allowed: at most one a device", options.parallel.ranks,
                                  shown_name(machine.name), counted(std::max(machine.devices, 1), "device")));
   }
-  if (options.parallel.ranks > 1) needs(machine.network_bytes, name_of_rate(&MachineProfile::network_bytes));
+  require_rates_of_device(machine, options);
 }
 
 // Copies between two mappings of one memory, by a core that computes otherwise.
@@ -90,7 +104,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
   if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
-  if ((has_devices(run.measured) || is_apart(options)) && run.request.budgets[Tier::host] <= 0) {
+  if ((has_devices(run.measured) || has_own_memory(options)) && run.request.budgets[Tier::host] <= 0) {
     throw InputError(
         "--host-memory: found 0, allowed: more than 0, as what moves between NVMe and a device of its own goes "
         "through the host's memory");

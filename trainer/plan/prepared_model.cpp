@@ -6,6 +6,9 @@
 
 #include "memory/error.h"
 #include "models/build.h"
+#include "models/cpu/cpu_scratch.h"
+#include "models/cuda/cuda_scratch.h"
+#include "trainer/machine/open_device.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/options/model_of.h"
 #include "trainer/plan/saved_plan.h"
@@ -14,12 +17,12 @@ namespace spillway {
 namespace {
 
 BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head,
-                           const CpuTraits& machine) {
+                           const ScratchBound& scratch) {
   return {.dtype = options.precision.dtype,
           .micro_batch = options.batch.micro_batch_size,
           .sequence = sequence,
           .head = head,
-          .scratch = cpu_scratch_bound(machine),
+          .scratch = scratch,
           .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
 }
 
@@ -50,6 +53,14 @@ CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
   return where == Where::here && !covers ? here : CpuTraits{machine->threads, machine->instructions};
 }
 
+// Of what computes: a GPU, here or of the machine that is planned for, or a CPU.
+ScratchBound scratch_for(const RunOptions& options, Where where, int threads) {
+  const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
+  const bool of_gpu = options.gpu || (machine && has_devices(*machine) && !is_apart(options));
+  if (of_gpu) return cuda::scratch_bytes;
+  return cpu_scratch_bound(traits_for(options, where, threads));
+}
+
 ResolvedModel resolved(const RunOptions& options, Where where) {
   if (where == Where::here) refuse_ranks(options.parallel);
   return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
@@ -66,19 +77,25 @@ std::int64_t layers_to_weigh(const ModelConfig& config) {
 }  // namespace
 
 PreparedModel::PreparedModel(const RunOptions& options, Where where)
-    : model_(resolved(options, where)),
+    : options_(options),
+      model_(resolved(options, where)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(threads_of(options)),
-      machine_(traits_for(options, where, pool_.threads())),
-      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, machine_))),
-      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, machine_))) {
+      scratch_(scratch_for(options, where, pool_.threads())),
+      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, scratch_))),
+      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, scratch_))) {
   const std::int64_t thin_layers = layers_to_weigh(model_.config);
   if (model_.config.layers <= 2 * thin_layers) return;
   ModelConfig thin = model_.config;
   thin.layers = thin_layers;
   thin.windows.resize(std::min<std::size_t>(thin.windows.size(), thin_layers));
-  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, machine_));
-  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, machine_));
+  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, scratch_));
+  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, scratch_));
+}
+
+Device& PreparedModel::device() const {
+  if (!device_) device_ = open_device(options_, pool_);
+  return *device_;
 }
 
 GraphCandidates PreparedModel::graphs() const noexcept {

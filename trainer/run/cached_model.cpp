@@ -6,6 +6,8 @@
 #include "memory/error.h"
 #include "models/build.h"
 #include "models/cpu/cpu_scratch.h"
+#include "models/cuda/cuda_scratch.h"
+#include "trainer/machine/open_device.h"
 #include "trainer/options/model_of.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/evaluation_plan.h"
@@ -21,12 +23,13 @@ std::int64_t rows_at_a_time(const CachedModelRequest& request) {
   return (request.longest_prompt + parts - 1) / parts;
 }
 
-CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows, const CpuTraits& machine) {
+CompiledModel compile(const CachedModelRequest& request, const ModelConfig& config, std::int64_t rows,
+                      const ScratchBound& scratch) {
   return build_model(config, {.dtype = request.options.precision.dtype,
                               .micro_batch = 1,
                               .sequence = rows,
                               .head = HeadMode::logits,
-                              .scratch = cpu_scratch_bound(machine),
+                              .scratch = scratch,
                               .context = request.context});
 }
 
@@ -36,9 +39,10 @@ struct CachedModel::Impl {
   explicit Impl(const CachedModelRequest& request)
       : model(model_of(request.options)),
         pool(threads_of(request.options)),
-        machine(traits_of_this_cpu(pool.threads())),
-        many(compile(request, model.config, rows_at_a_time(request), machine)),
-        one(compile(request, model.config, 1, machine)) {
+        device(open_device(request.options, pool)),
+        scratch(request.options.gpu ? ScratchBound(cuda::scratch_bytes) : cpu_scratch_bound(traits_of_this_cpu(pool.threads()))),
+        many(compile(request, model.config, rows_at_a_time(request), scratch)),
+        one(compile(request, model.config, 1, scratch)) {
     // The plan is of the many rows; the single one lives in the same places.
     for (std::size_t unit = 0; unit < many.graph.units.size(); ++unit) {
       Bytes& workspace = many.graph.units[unit].forward_workspace;
@@ -46,16 +50,18 @@ struct CachedModel::Impl {
     }
     const NamedWeights weights = open_weights(request.options, model, many.graph, request.step);
     name = weights.name;
-    plan = evaluation_plan(many.graph, request.options.precision.dtype, budgets_for(request.options),
+    plan = evaluation_plan(many.graph, request.options.precision.dtype, budgets_of_run(request.options, {}, Where::here),
                            {"generation", "a shorter prompt or fewer --max-new-tokens"});
     run.emplace(request.options,
-                ExecutorOptions{.plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .pool = &pool},
+                ExecutorOptions{
+                    .plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .device = device.get(), .pool = &pool},
                 weights.read);
   }
 
   ResolvedModel model;
   ThreadPool pool;
-  CpuTraits machine;
+  std::unique_ptr<Device> device;
+  ScratchBound scratch;
   CompiledModel many, one;
   std::string name;
   Plan plan;

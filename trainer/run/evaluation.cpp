@@ -64,8 +64,6 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   const RunOptions& options = resolved.options;
   require_model(options);
   refuse_catalogue_name(options);
-  if (is_apart(options) && resolved.sources.contains("device") && resolved.sources.at("device") != OptionSource::loaded_run)
-    throw InputError("--device: found cpu-apart, allowed in eval: cpu");
   const InterruptHandler interrupt;
   require_threads(threads_of_run(options));
   const PreparedModel model(options);
@@ -77,10 +75,12 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   const NamedWeights weights = open_weights(options, model.model(), graph, step);
   EvaluationResult result;
   result.model = weights.name;
-  const Plan plan = evaluation_plan(graph, options.precision.dtype, budgets_for(options),
+  const Plan plan = evaluation_plan(graph, options.precision.dtype, budgets_of_run(options, {}, Where::here),
                                     {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
-  ForwardRun run(options, {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .pool = &model.pool()},
-                 weights.read);
+  ForwardRun run(
+      options,
+      {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .device = &model.device(), .pool = &model.pool()},
+      weights.read);
 
   const auto begin = std::chrono::steady_clock::now();
   result.loss = loss_over(run.executor(), data, options.batch.micro_batch_size, [&] {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "models/catalogue/catalogue.h"
-#include "models/cpu/cpu_backend.h"
 #include "models/weights_io.h"
 #include "nvme/store.h"
 #include "offload/executor.h"
@@ -29,14 +28,13 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
 
 class ForwardRun {
  public:
-  // `programs` but for the store and the backend, which are made here; `weights` is read to its end now.
+  // `programs` but for the store, which is made here; `weights` is read to its end now.
   ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights);
 
   Executor& executor() noexcept { return *executor_; }
 
  private:
   std::unique_ptr<Store> store_;
-  CpuBackend backend_;
   std::unique_ptr<Executor> executor_;
 };
 

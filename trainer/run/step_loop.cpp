@@ -47,8 +47,7 @@ StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const 
       data_(data),
       schedule_(options.schedule, options.batch.train_iters),
       durable_(std::move(durable)),
-      store_(store_of_run(options, plan, log, durable_)),
-      backend_(model.pool()) {
+      store_(store_of_run(options, plan, log, durable_)) {
   if (durable_) {
     const StoreIdentity identity = identify_store(paths_of(options_.memory.nvme));
     durability_ = DurabilityOptions{
@@ -58,7 +57,7 @@ StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const 
   executor_.emplace(ExecutorOptions{.plan = &plan_,
                                     .model = &model_.of(plan_),
                                     .evaluation = &model_.tiled(),
-                                    .backend = &backend_,
+                                    .device = &model_.device(),
                                     .pool = &model_.pool(),
                                     .store = store_.get(),
                                     .seed = options_.model.seed,

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "models/cpu/cpu_backend.h"
 #include "nvme/store.h"
 #include "offload/executor.h"
 #include "trainer/data/data.h"
@@ -60,7 +59,6 @@ class StepLoop {
   LrSchedule schedule_;
   const std::optional<DurableSteps> durable_;
   std::unique_ptr<Store> store_;
-  CpuBackend backend_;
   std::optional<DurabilityOptions> durability_;
   std::optional<Executor> executor_;
 };

@@ -95,7 +95,7 @@ class DriveWatcher final : public StepWatcher {
   // Where no profile of this drive is kept, nobody would look for it.
   void keep(const std::optional<SeenDrive>& seen) const {
     if (!seen) return;
-    const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme);
+    const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme, options_.gpu);
     if (!cache) return;
     const Plan& plan = *planned_.outcome.plan;
     keep_seen(*cache, fitted(*seen, planned_.measured, lengths_.median(), [&](const MachineProfile& machine) {

@@ -117,11 +117,18 @@ class TrainingRun {
   std::vector<std::string> changes_of_loaded_run() const {
     if (options_.checkpoint.load.empty()) return {};
     const std::string settings = options_.checkpoint.load + "/run.json";
-    std::vector<std::string> changes =
-        changes_of_bits(options_from_json_text(read_text_file(settings, kMiB), settings), options_);
+    const std::string text = read_text_file(settings, kMiB);
+    std::vector<std::string> changes = changes_of_bits(options_from_json_text(text, settings), options_);
+    const std::string before = device_identity_in(text), now = device_identity();
+    if (!before.empty() && !now.empty() && before != now)
+      changes.push_back(
+          fmt::format("the run's products were those of {}, and are chosen anew for {}: losses agree to rounding, not "
+                      "to the bit",
+                      before, now));
     std::ranges::copy(changes_of_model_files(options_), std::back_inserter(changes));
     return changes;
   }
+  std::string device_identity() const { return options_.gpu ? model_.device().identity() : std::string(); }
   // Of a run that goes on, and has something left to do with data.
   std::vector<std::string> changes_of_loaded_data() const {
     const std::string& run = options_.checkpoint.load;
@@ -159,7 +166,7 @@ class TrainingRun {
   void open_directory() {
     if (options_.checkpoint.save.empty()) return;
     directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
-    directory_->write("run.json", to_json_text(with_absolute_paths(options_)));
+    directory_->write("run.json", run_json_text(options_, device_identity()));
     directory_->write("plan.json", plan_json(planned_, model_, options_));
     if (!goes_on() || options_.model.kept_config.empty())
       keep_model_files(directory_->path(), options_, model_.model().config);

@@ -50,13 +50,17 @@ std::string words_of(const Plan& plan) {
 std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& given) {
   const Plan& plan = *given.outcome.plan;
   RunOptions roomy = options;
-  roomy.memory.device = DeviceChoice::cpu;
+  if (!options.gpu) roomy.memory.device = DeviceChoice::cpu;
   roomy.memory.budget[Tier::device].reset();
+  const Bytes there =
+      options.gpu ? budgets_of_run(roomy, given.machine, Where::here)[Tier::device] : budgets_for(roomy)[Tier::device];
   PlanRequest in_core = given.request;
-  in_core.budgets = {{Tier::device, std::max(budgets_for(roomy)[Tier::device], given.request.budgets[Tier::device])}};
+  in_core.budgets[Tier::device] = std::max(there, given.request.budgets[Tier::device]);
+  in_core.budgets[Tier::nvme] = 0;
+  if (!options.gpu) in_core.budgets[Tier::host] = 0;
   in_core.group = 1;
   in_core.update = UpdateTime::after;
-  in_core.chain = Chain::device_nvme;
+  if (!options.gpu) in_core.chain = Chain::device_nvme;  // a GPU's drive is behind its host
   in_core.update_tier.reset();
   in_core.parameter_tier = in_core.optimizer_tier = Tier::device;
   in_core.activations = SavedRequest::device;

@@ -123,8 +123,7 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
                                 choices.form == StateForm::compact ? "compact" : "exact",
                                 counted(graph.rows * choices.micro_batches * choices.sharding.ranks, "token"),
                                 counted(choices.micro_batches, "micro-batch", "micro-batches"))},
-          {"machine", fmt::format("{}; {}{}", shown_name(run.machine.name), counted(run.machine.threads, "thread"),
-                                  has_devices(run.measured) ? "; planned; not yet run by this version" : "")},
+          {"machine", fmt::format("{}; {}", shown_name(run.machine.name), counted(run.machine.threads, "thread"))},
           {"choices",
            fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", order_words(choices),
                        update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};

@@ -1,0 +1,49 @@
+// Control words of the runs under way, for a device whose memory the host does not see: in pinned memory of the host, from where
+// they go to the device when a run begins, and to where what the device found out comes back, each by a copy on its stream.
+// A run has places of its own, so that nothing of the run before is overwritten while that is still read.
+// Not here: who reads them, and when they are there (operations.h).
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "memory/control_words.h"
+#include "memory/plan.h"
+#include "memory/runtime.h"
+
+namespace spillway {
+
+class ControlMirror {
+ public:
+  // `device`: the first byte of the device's arena. All must outlive this.
+  ControlMirror(const Plan& plan, const UnitGraph& graph, int runs, Runtime& runtime, Stream& stream, std::byte* device);
+
+  // Filled by the host, then sent: once a run, before its first pass.
+  std::span<MicroBatchWords> words_to_send(int run) const;
+  void send_words(int run, int micro_batches);
+
+  // Enqueue a copy back; what it brings is there when the stream has passed it.
+  void fetch_losses(int run, int micro_batches);
+  void fetch_square(int run, int block);
+  void fetch_norm(int run);
+
+  std::span<const MicroBatchWords> losses(int run) const;  // [micro_batches]
+  double square(int run, int block) const;
+  const double* norm_and_factor(int run) const;  // [2]
+
+ private:
+  // Of a run: words as they are sent, words as they come back, the norm and the factor, squares [blocks].
+  struct Places {
+    Bytes sent = 0, losses = 0, norm = 0, squares = 0, all = 0;
+  };
+  std::byte* at(int run, Bytes place) const { return memory_.data() + run * places_.all + place; }
+  std::byte* resident(int buffer) const { return device_ + plan_.resident[static_cast<std::size_t>(buffer)].offset; }
+
+  const Plan& plan_;
+  Stream& stream_;
+  std::byte* const device_;
+  const Places places_;
+  const Allocation memory_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,142 @@
+// A GPU as a device: its runtime, the backend of CUDA and the optimizer's kernels on one stream; and the same of the emulation,
+// where a host compiler compiles this (tests/simt/).
+#include "offload/device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include "memory/error.h"
+#include "models/cuda/cuda_backend.cuh"
+#include "models/cuda/gemm.h"
+#include "offload/cuda/kernel_optimizer.cuh"
+#include "offload/cuda/squares.cuh"
+
+#if !defined(SPILLWAY_CUDA_CHIPS)
+#define SPILLWAY_CUDA_CHIPS "chips that are not named"  // compiled for a look at its kernels alone
+#endif
+#if defined(__CUDACC__) && __has_include(<nvtx3/nvToolsExt.h>)
+#define SPILLWAY_HAS_NVTX 1
+#include <nvtx3/nvToolsExt.h>
+#endif
+#if !defined(__CUDACC__)
+#include <simt/device_of_command.h>
+#endif
+
+namespace spillway {
+namespace {
+
+class GpuDevice final : public Device {
+ public:
+  explicit GpuDevice(std::unique_ptr<Runtime> runtime)
+      : runtime_(std::move(runtime)),
+        stream_(runtime_->make_stream()),
+#if defined(__CUDACC__)
+        queue_(static_cast<cudaStream_t>(stream_->native_handle())),
+        gemm_(cuda::make_cublaslt_gemm(stream_->native_handle())),
+#else
+        queue_(stream_->native_handle()),
+        gemm_(std::make_unique<simt::HostGemm>(queue_)),
+#endif
+        backend_(queue_, *gemm_) {
+  }
+
+  Runtime& runtime() override { return *runtime_; }
+  Backend& backend() override { return backend_; }
+  Stream* compute_stream() override { return stream_.get(); }
+  std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph& graph, StateForm form) override {
+    return std::make_unique<cuda::StreamOptimizer>(*runtime_, queue_, graph, form);
+  }
+#if SPILLWAY_HAS_NVTX
+  void begin_range(const std::string& name) override { nvtxRangePushA(name.c_str()); }
+  void end_range() override { nvtxRangePop(); }
+#endif
+  std::string identity() const override { return gemm_->identity(); }
+
+ private:
+  const std::unique_ptr<Runtime> runtime_;
+  const std::unique_ptr<Stream> stream_;
+  cuda::Queue queue_;
+  const std::unique_ptr<cuda::Gemm> gemm_;
+  cuda::CudaBackend backend_;
+};
+
+}  // namespace
+
+#if defined(__CUDACC__)
+namespace {
+
+// Whether the program's code, which is named as SPILLWAY_CUDA_CHIPS has it ("sm_80 sm_90"), runs on a chip: code runs on later
+// minor versions of its major one; Hopper's is for that chip alone; and code for 80 is there in a form that drivers translate.
+bool runs_on(int capability) {
+  std::istringstream chips(SPILLWAY_CUDA_CHIPS);
+  for (std::string word; chips >> word;) {
+    const int chip = std::atoi(word.c_str() + std::min<std::size_t>(3, word.size()));
+    if (chip == 80 && capability >= 80) return true;
+    if (chip == 90 ? capability == 90 : chip / 10 == capability / 10 && chip <= capability) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Gpus find_gpus() {
+  Gpus found;
+  int driver = 0, count = 0;
+  const cudaError_t has_driver = cudaDriverGetVersion(&driver);
+  if (has_driver != cudaSuccess || driver == 0) return {.usable = {}, .why_none = "this machine has no NVIDIA driver"};
+  const std::string version = fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+  if (driver < CUDART_VERSION / 1000 * 1000) {
+    return {
+        .usable = {},
+        .why_none = fmt::format("the NVIDIA driver is one for {}, and this program needs one for CUDA {} (driver 580 or later)",
+                                version, CUDART_VERSION / 1000)};
+  }
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    return {.usable = {},
+            .why_none = count == 0 && error == cudaSuccess ? "this machine has no NVIDIA GPU" : cudaGetErrorString(error)};
+  }
+  for (int index = 0; index < count; ++index) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) {
+      cudaGetLastError();
+      continue;
+    }
+    const int capability = 10 * properties.major + properties.minor;
+    if (!runs_on(capability)) {
+      found.why_none = fmt::format("{} has compute capability {}.{}, and this program has kernels for {}", properties.name,
+                                   properties.major, properties.minor, SPILLWAY_CUDA_CHIPS);
+      continue;
+    }
+    found.usable.push_back({.index = index, .name = properties.name, .capability = capability, .driver = version});
+  }
+  if (found.usable.empty() && found.why_none.empty()) found.why_none = "no NVIDIA GPU of this machine answers";
+  return found;
+}
+
+MemoryInfo free_of_gpu(int index) { return Runtime::make_cuda(index)->memory_info(); }
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  auto runtime = Runtime::make_cuda(index);
+  runtime->enter();
+  cudaFuncAttributes attributes{};
+  if (const cudaError_t error = cudaFuncGetAttributes(&attributes, cuda::run_kernel<cuda::NormOfBlocks>); error != cudaSuccess) {
+    cudaGetLastError();
+    throw InputError(fmt::format("--device cuda:{}: {}, and this program has kernels for {}: {}", index, runtime->describe(),
+                                 SPILLWAY_CUDA_CHIPS, cudaGetErrorString(error)),
+                     "Build it for this chip (cmake -DSPILLWAY_CUDA_CHIPS=...), or use --device cpu.");
+  }
+  return std::make_unique<GpuDevice>(std::move(runtime));
+}
+
+#else
+
+Gpus find_gpus() { return simt::emulated_gpus(); }
+MemoryInfo free_of_gpu(int) { return simt::emulated_memory(); }
+std::unique_ptr<Device> make_cuda_device(int index) { return std::make_unique<GpuDevice>(simt::emulated_runtime(index)); }
+
+#endif
+
+}  // namespace spillway

@@ -1,0 +1,33 @@
+// The optimizer's arithmetic by CUDA's kernels: KernelOptimizer (offload/device.h) on one stream.
+// Memory beside the plan, on the device: 8 bytes for each Ki elements of the largest block, and 16 a piece of a tensor.
+// Not here: the kernels (adamw.cuh, squares.cuh, add_gradients.cuh).
+#pragma once
+
+#include <memory>
+
+#include "memory/runtime.h"
+#include "offload/cuda/adamw.cuh"
+#include "offload/device.h"
+
+namespace spillway::cuda {
+
+class StreamOptimizer final : public KernelOptimizer {
+ public:
+  // All but the form must outlive it; the queue's stream is of the runtime.
+  StreamOptimizer(Runtime& runtime, Queue& queue, const UnitGraph& graph, StateForm form);
+
+  void add_gradients(const BoundOp& op) override;
+  void finish_gradient(const BoundOp& op, double* square) override;
+  void norm(const double* squares, float clip, double* norm_and_factor) override;
+  void update(const BoundOp& op, const AdamWSettings& settings) override;
+
+ private:
+  Queue& queue_;
+  const UnitGraph& graph_;
+  const StateForm form_;
+  std::vector<Bytes> ranges_begin_;  // of each block's pieces in `memory_`
+  Bytes nodes_begin_ = 0, sums_begin_ = 0;
+  std::optional<Allocation> memory_;  // on the device: CountedRange of all pieces, sums of nodes, room to add them
+};
+
+}  // namespace spillway::cuda

@@ -1,0 +1,16 @@
+// The GPUs of a program that was built without CUDA: none.
+#include "memory/error.h"
+#include "offload/device.h"
+
+namespace spillway {
+
+Gpus find_gpus() { return {.usable = {}, .why_none = "this program was built without CUDA"}; }
+
+MemoryInfo free_of_gpu(int) { return {}; }
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  throw InputError(fmt::format("--device cuda:{}: this program was built without CUDA", index),
+                   "Use --device cpu, or build where a CUDA toolkit is found (tools/setup --with-cuda fetches one).");
+}
+
+}  // namespace spillway

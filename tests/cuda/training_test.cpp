@@ -1,0 +1,91 @@
+// Whole steps on the emulated GPU under plans of three tiers: the bits do not depend on how far lanes run ahead of the device, on
+// how late it is, on where a block's state rests or where it is updated; and what a step that is given up leaves is whole.
+// Not here: the command on it (tests/command/gpu_test.py), kernels alone (kernels_test.cpp).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "models/cuda/cuda_scratch.h"
+#include "tests/offload/small_training.h"
+
+namespace spillway {
+namespace {
+
+constexpr int kSteps = 2;
+
+class TrainingOnGpu : public testing::Test {
+ protected:
+  TrainingOnGpu() : model_("llama_gqa", DType::bfloat16, 1, 12, 2, std::nullopt, cuda::scratch_bytes) {
+    model_.other_device = [this] {
+      ::setenv("SPILLWAY_SIMT_SEED", std::to_string(seed_).c_str(), 1);
+      return make_cuda_device(0);
+    };
+    directory_ = std::filesystem::temp_directory_path() / ("spillway_gpu_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  ~TrainingOnGpu() override { std::filesystem::remove_all(directory_); }
+
+  Choices choices(Tier rests, Tier updates, UpdateTime update) const {
+    Choices choices = uniform_choices(model_, 0, StateForm::exact, 2, true, rests);
+    choices.chain = Chain::device_host_nvme;
+    choices.update_tier = updates;
+    choices.update = update;
+    choices.slots = rests == Tier::nvme ? 2 : 1;
+    choices.spill.assign(choices.saved.size(), Tier::host);
+    return choices;
+  }
+  Result trained(const Choices& choices, std::size_t ahead) {
+    SmallTraining training(model_, plan_of(model_, choices), directory_.string());
+    training.set_ahead(ahead);
+    training.load_weights();
+    Result result = training.train(kSteps);
+    EXPECT_EQ(training.last().peak, training.plan().peak);
+    return result;
+  }
+
+  SmallModel model_;
+  int seed_ = 0;
+  std::filesystem::path directory_;
+};
+
+TEST_F(TrainingOnGpu, RunsAheadByAnyNumberWithTheSameBits) {
+  const Choices plain = choices(Tier::device, Tier::device, UpdateTime::after);
+  const Result in_core = trained(plain, 1);
+  for (const std::size_t ahead : {2, 64}) EXPECT_TRUE(trained(plain, ahead) == in_core) << ahead;
+  const Choices below[] = {
+      choices(Tier::host, Tier::host, UpdateTime::after), choices(Tier::host, Tier::device, UpdateTime::in_next_forward),
+      choices(Tier::nvme, Tier::host, UpdateTime::in_backward), choices(Tier::nvme, Tier::device, UpdateTime::after)};
+  for (const Choices& placed : below) {
+    for (const std::size_t ahead : {1, 3, 64}) {
+      ++seed_;
+      EXPECT_TRUE(trained(placed, ahead) == in_core) << "seed " << seed_ << ", " << ahead << " ahead";
+    }
+  }
+}
+
+// The next step is enqueued when the loss of this one comes back as no number: neither leaves anything behind.
+TEST_F(TrainingOnGpu, AStepGivenUpWhileTheNextIsEnqueuedLeavesTheOneBefore) {
+  for (const Tier updates : {Tier::host, Tier::device}) {
+    const Choices placed = choices(Tier::host, updates, UpdateTime::after);
+    SmallTraining training(model_, plan_of(model_, placed), directory_.string());
+    SmallTraining plain(model_, plan_of(model_, placed), directory_.string());
+    for (SmallTraining* each : {&training, &plain}) each->load_weights();
+    training.submit(1);
+    EXPECT_EQ(training.executor().wait().stopped, "");
+    plain.train(1);
+    StepSettings settings = training.settings(2);
+    settings.counted_tokens = 0;
+    training.executor().submit(settings, training.data().of_step(1));
+    training.submit(3);
+    const StepOutcome outcome = training.executor().wait();
+    EXPECT_NE(outcome.stopped, "");
+    EXPECT_TRUE(outcome.state_intact);
+    training.executor().wait();
+    EXPECT_TRUE(training.state() == plain.state());
+  }
+}
+
+}  // namespace
+}  // namespace spillway
