@@ -1,4 +1,4 @@
-"""What README.md says of the program: its commands, its flags, and the figures of its two recipes.
+"""What README.md says of the program: its commands, its flags, and the figures of its recipes.
 
 Not here: the two scripts that it begins with, but for the words that the first ends with; benchmarks
 (tools/bench/README.md).
@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text()
 # Figures are rounded there, and plans become a little better without README being the place to look.
 NEAR = 0.03
 MODELS = {"path/to/Qwen2.5-0.5B": "qwen2.5-0.5b", "path/to/Llama-3.1-8B": "llama-3.1-8b"}
-MACHINE = ["--profile", "laptop"]
+LAPTOP, DESKTOP = ["--profile", "laptop"], ["--profile", "rtx-4090-desktop"]
 
 
 def recipes():
@@ -34,12 +34,12 @@ def number(pattern, text):
 
 
 class Readme(CommandTest):
-    def planned(self, words, *more):
+    def planned(self, machine, words, *more):
         """A recipe where README has it run: step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps."""
         data = words.index("--data")
         words = [MODELS.get(word, word) for word in words[:data] + words[data + 2:]]
         words[words.index("--nvme") + 1] = "/not/there=4TiB"
-        outcome = run("plan", *words, *MACHINE, *more)
+        outcome = run("plan", *words, *machine, *more)
         self.assertEqual(outcome.code, 0, outcome.err)
         patterns = (r"step ([\d.]+) s,", r"disk ([\d.]+) GiB in --nvme", r"([\d.]+) GiB in --save for a checkpoint",
                     r"wear ([\d.]+) TB")
@@ -50,16 +50,20 @@ class Readme(CommandTest):
             self.assertLessEqual(abs(figure - is_so), NEAR * is_so, (planned, said))
 
     def test_the_figures_of_the_recipes(self):
-        laptop, server = recipes()
+        laptop, server, desktop = recipes()
         figures = re.findall(r"(?s)By its plan, with .*?\n\n", README)
         step, disk = r": ([\d.]+) s a step", r"([\d.]+) GiB in `--nvme`"
-        for recipe, text, checkpoint, wear in (
-                (laptop, figures[0], r"and ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB written in 1,000 steps"),
-                (server, figures[1], r"durable, ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB in 1,000 steps")):
-            self.check(self.planned(recipe), *(number(pattern, text) for pattern in (step, disk, checkpoint, wear)))
-        compact = re.search(r"With `(--state compact --durability checkpoint)`: "
-                            r"([\d.]+) s, ([\d.]+) GiB, ([\d.]+) GiB, ([\d.]+) TB", re.sub(r"\s+", " ", figures[1]))
-        self.check(self.planned(server, *compact.group(1).split()), *map(float, compact.groups()[1:]))
+        durable, wear = r"durable, ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB in 1,000 steps"
+        for machine, recipe, text, checkpoint, written in (
+                (LAPTOP, laptop, figures[0], r"and ([\d.]+) GiB for a checkpoint",
+                 r"([\d.]+) TB written in 1,000 steps"),
+                (LAPTOP, server, figures[1], durable, wear), (DESKTOP, desktop, figures[2], durable, wear)):
+            said = (number(pattern, text) for pattern in (step, disk, checkpoint, written))
+            self.check(self.planned(machine, recipe), *said)
+        for machine, recipe, text in ((LAPTOP, server, figures[1]), (DESKTOP, desktop, figures[2])):
+            compact = re.search(r"With `(--state compact --durability checkpoint)`: "
+                                r"([\d.]+) s, ([\d.]+) GiB, ([\d.]+) GiB, ([\d.]+) TB", re.sub(r"\s+", " ", text))
+            self.check(self.planned(machine, recipe, *compact.group(1).split()), *map(float, compact.groups()[1:]))
 
     def test_the_summary_that_quickstart_ends_with(self):
         golden = Golden("llama3_rope", self.directory)
