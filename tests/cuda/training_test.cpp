@@ -42,7 +42,18 @@ class TrainingOnGpu : public testing::Test {
     training.load_weights();
     Result result = training.train(kSteps);
     EXPECT_EQ(training.last().peak, training.plan().peak);
+    // A step that speculates and clips runs twice.
+    if (!speculates(choices)) {
+      EXPECT_EQ(training.last().moved, planned_moves(training.plan()));
+    }
     return result;
+  }
+  // Bytes over each link in a step of the steady run.
+  static By<Lane, Bytes> planned_moves(const Plan& plan) {
+    By<Lane, Bytes> moved;
+    for (const Op& op : plan.step.ops)
+      if (op.kind == OpKind::move) moved[op.lane] += op.bytes * times_in(op.when, turns_of(plan.choices));
+    return moved;
   }
 
   SmallModel model_;
@@ -63,6 +74,32 @@ TEST_F(TrainingOnGpu, RunsAheadByAnyNumberWithTheSameBits) {
       EXPECT_TRUE(trained(placed, ahead) == in_core) << "seed " << seed_ << ", " << ahead << " ahead";
     }
   }
+}
+
+// Lanes wait for one another alone: a plan in which one lane forgets to wait for another is none.
+TEST_F(TrainingOnGpu, APlanWithoutTheWaitsBetweenTwoLanesIsRefused) {
+  int pairs = 0;
+  for (const Tier updates : {Tier::host, Tier::device}) {
+    const Choices placed = choices(Tier::nvme, updates, UpdateTime::in_next_forward);
+    const Plan good = plan_of(model_, placed);
+    const UnitGraph& graph = model_.of(good).graph;
+    EXPECT_NO_THROW(validate(good, graph));
+    for (const Lane waiting : kAll<Lane>) {
+      for (const Lane awaited : kAll<Lane>) {
+        Plan bad = good;
+        std::size_t removed = 0;
+        for (Op& op : bad.step.ops) {
+          if (op.lane == waiting)
+            removed += std::erase_if(
+                op.waits, [&](const Wait& wait) { return good.step.ops[static_cast<std::size_t>(wait.op)].lane == awaited; });
+        }
+        if (removed == 0) continue;
+        ++pairs;
+        EXPECT_THROW(validate(bad, graph), Error) << name_of(waiting) << " without waits for " << name_of(awaited);
+      }
+    }
+  }
+  EXPECT_GT(pairs, 12);
 }
 
 // The next step is enqueued when the loss of this one comes back as no number: neither leaves anything behind.
