@@ -125,6 +125,18 @@ class EmulatedGpu(CommandTest):
         self.assertEqual(back.code, 0, str(back))
         self.check_curve(golden, Run(save), BF16)
 
+    def test_a_run_goes_on_where_there_is_no_gpu_any_more(self):
+        """Without a word of --device; what it said of its host is planned anew."""
+        golden = self.golden()
+        save = self.fresh()
+        self.train(self.flags(golden, 2, save=save, dtype="bf16", optimizer_tier="host", parameter_tier="host",
+                              update_on="host", activation_tier="host"))
+        outcome = run("train", *arguments({"load": save, "train_iters": 4, "profile": DATA / "machine.json"}),
+                      environment={"SPILLWAY_SIMT_NO_DEVICE": "this machine has no NVIDIA driver"})
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("goes on on the CPU: this machine has no NVIDIA driver", outcome.err)
+        self.check_curve(golden, Run(save), BF16)
+
     def test_another_library_is_said(self):
         """What a run's products depend on is in run.json; where it is another, the run goes on with a note."""
         golden = self.golden()

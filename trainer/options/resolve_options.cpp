@@ -78,7 +78,8 @@ std::string absolute(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// What a loaded run had on its host, where this one's device is the CPU, whose memory is the host's: that is planned anew.
+}  // namespace
+
 void forget_host_of_loaded_run(ResolvedOptions& resolved) {
   MemoryOptions& memory = resolved.options.memory;
   if (memory.device != DeviceChoice::cpu) return;
@@ -94,8 +95,6 @@ void forget_host_of_loaded_run(ResolvedOptions& resolved) {
   forget("activation-tier", memory.activation_tier, SavedRequest::host);
   forget("update-on", memory.update_on, std::optional(Tier::host));
 }
-
-}  // namespace
 
 ResolvedOptions resolve_options(const RawFlags& flags) {
   Given typed = flags.given;

@@ -35,4 +35,8 @@ RunOptions options_from_json_text(std::string_view text, const std::string& orig
 // Paths made absolute, so that a run directory can be loaded from elsewhere. Catalogue names and "bytes" stay.
 RunOptions with_absolute_paths(const RunOptions& options);
 
+// Where the device is the CPU, whose memory is the host's: options of a loaded run that speak of a host apart from it go back to
+// their defaults, and are planned anew. resolve_options() does so; again where --device becomes the CPU after that.
+void forget_host_of_loaded_run(ResolvedOptions& resolved);
+
 }  // namespace spillway
