@@ -1,4 +1,4 @@
-// What fetches leave in the place of a file that they did not get: a Git LFS pointer, a web page.
+// Files that a failed fetch leaves in the place of the one that was wanted: a Git LFS pointer, a web page.
 // Not here: what is wrong with the file itself.
 #pragma once
 

@@ -293,8 +293,8 @@ inline Lane lane_of_updates(const Choices& choices) {
   return choices.update_tier == Tier::device ? lane_of_gradients(choices.chain) : Lane::update;
 }
 
-// Whether who updates has state where the host may look at it, and so takes its hashes, too (offload/update_hashes.h). Else the
-// lanes of NVMe do, of what they move.
+// True where updates run on memory that the host may read: they hash the state that they take and leave
+// (offload/update_hashes.h). Elsewhere the lanes of NVMe hash what they move.
 inline bool updates_see_state(const Choices& choices) { return !has_host(choices.chain) || choices.update_tier == Tier::host; }
 
 // Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.

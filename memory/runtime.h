@@ -77,7 +77,7 @@ class Runtime {
   virtual Allocation allocate(Tier tier, Bytes bytes, const std::string& name) = 0;
   // What the device's own code uses in place of an address in memory allocated here for Tier::device.
   virtual std::byte* device_pointer(std::byte* address) const = 0;
-  // Whether the host may touch the device's memory, at its device_pointer().
+  // True where the host may touch the device's memory, at its device_pointer().
   virtual bool host_sees_device() const noexcept = 0;
   // The calling thread launches kernels on this device from here on. Streams do so by themselves.
   virtual void enter() {}

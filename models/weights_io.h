@@ -26,7 +26,7 @@ inline constexpr std::int64_t kWeightsRange = 2 << 20;
 // names without the prefix of a model with a head are those of the bare model.
 void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph);
 
-// What the file has of the head beside what the configuration says of it.
+// The head in a file, compared with what the configuration says of it.
 enum class HeadInFile : std::uint8_t {
   as_configured,
   differs,  // from the embedding that it is said to be tied to

@@ -188,7 +188,7 @@ class CublasLtGemm final : public Gemm {
                        "Go on where the library and the GPU are those of the run, or begin a new run.");
     return algorithm;
   }
-  // Whether its bits follow from it: it splits no sum over blocks, or adds the parts in fp32, in the workspace, one after the
+  // True where its bits follow from it: it splits no sum over blocks, or adds the parts in fp32, in the workspace, one after the
   // other.
   bool has_one_order(const cublasLtMatmulAlgo_t& algorithm) const {
     std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;

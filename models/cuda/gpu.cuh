@@ -304,7 +304,7 @@ class Queue {
  public:
   explicit Queue(cudaStream_t stream) : stream_(stream) {}
   cudaStream_t stream() const { return stream_; }
-  // Whether kernels for warpgroups run here. The code that was loaded says so, not the chip: a program without code for sm_90a
+  // True where kernels for warpgroups run. The code that was loaded says so, not the chip: a program without code for sm_90a
   // runs on that chip, too, and then those kernels are empty.
   bool has_warpgroups() const;
 
