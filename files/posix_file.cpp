@@ -24,21 +24,14 @@ std::string reason(int error) { return std::strerror(error); }
 std::string help_for(int error) {
   switch (error) {
     case ENOSPC:
-    case EDQUOT:
-      return "Free space on that disk, or name a directory on another.";
-    case EROFS:
-      return "The disk is mounted read-only; name a directory on another.";
+    case EDQUOT: return "Free space on that disk, or name a directory on another.";
+    case EROFS: return "The disk is mounted read-only; name a directory on another.";
     case EACCES:
-    case EPERM:
-      return "Check the permissions of the file and its directory.";
-    case ENOENT:
-      return "Check that the directory exists.";
-    case EFBIG:
-      return "Files of this process may not be so large: `ulimit -f` says how large.";
-    case EMFILE:
-      return "This process has as many files open as it may: `ulimit -n` says how many.";
-    default:
-      return {};
+    case EPERM: return "Check the permissions of the file and its directory.";
+    case ENOENT: return "Check that the directory exists.";
+    case EFBIG: return "Files of this process may not be so large: `ulimit -f` says how large.";
+    case EMFILE: return "This process has as many files open as it may: `ulimit -n` says how many.";
+    default: return {};
   }
 }
 
@@ -51,7 +44,7 @@ PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
     throw IoError(fmt::format("{}: cannot be opened: {}", path.string(), reason(error)), help_for(error));
   }
   PosixFile file(fd, path);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0) throw IoError(fmt::format("{}: cannot be examined: {}", path.string(), reason(errno)));
   if (!S_ISREG(status.st_mode)) {
     throw InputError(fmt::format("{}: is {}, not a regular file", path.string(),
@@ -82,7 +75,7 @@ PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
 }
 
 Bytes PosixFile::size() const {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd_, &status) != 0) throw IoError(fmt::format("{}: cannot be examined: {}", path_.string(), reason(errno)));
   return status.st_size;
 }

@@ -12,12 +12,9 @@ namespace spillway {
 
 inline double element(const std::byte* data, DType type, std::int64_t i) {
   switch (type) {
-    case DType::float32:
-      return static_cast<double>(reinterpret_cast<const float*>(data)[i]);
-    case DType::bfloat16:
-      return static_cast<double>(reinterpret_cast<const BFloat16*>(data)[i].to_float());
-    case DType::float16:
-      return static_cast<double>(reinterpret_cast<const Float16*>(data)[i].to_float());
+    case DType::float32: return static_cast<double>(reinterpret_cast<const float*>(data)[i]);
+    case DType::bfloat16: return static_cast<double>(reinterpret_cast<const BFloat16*>(data)[i].to_float());
+    case DType::float16: return static_cast<double>(reinterpret_cast<const Float16*>(data)[i].to_float());
   }
   return 0;
 }
@@ -25,15 +22,9 @@ inline double element(const std::byte* data, DType type, std::int64_t i) {
 // Rounded to fp32, and from there to the type.
 inline void set_element(std::byte* data, DType type, std::int64_t i, double x) {
   switch (type) {
-    case DType::float32:
-      reinterpret_cast<float*>(data)[i] = static_cast<float>(x);
-      break;
-    case DType::bfloat16:
-      reinterpret_cast<BFloat16*>(data)[i] = BFloat16::from_float(static_cast<float>(x));
-      break;
-    case DType::float16:
-      reinterpret_cast<Float16*>(data)[i] = Float16::from_float(static_cast<float>(x));
-      break;
+    case DType::float32: reinterpret_cast<float*>(data)[i] = static_cast<float>(x); break;
+    case DType::bfloat16: reinterpret_cast<BFloat16*>(data)[i] = BFloat16::from_float(static_cast<float>(x)); break;
+    case DType::float16: reinterpret_cast<Float16*>(data)[i] = Float16::from_float(static_cast<float>(x)); break;
   }
 }
 

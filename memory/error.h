@@ -54,7 +54,7 @@ struct NotFiniteError : Error {
 }  // namespace spillway
 
 // A violated CHECK is our bug: exit 1 with the place and the reason. The message is fmt-formatted.
-#define SPILLWAY_CHECK(condition, ...)                                                             \
-  do {                                                                                             \
+#define SPILLWAY_CHECK(condition, ...)                                                                    \
+  do {                                                                                                    \
     if (!(condition)) ::spillway::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

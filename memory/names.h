@@ -24,9 +24,7 @@ template <typename E>
 struct Names;
 
 template <typename E>
-concept HasNames = requires {
-  Names<E>::all;
-};
+concept HasNames = requires { Names<E>::all; };
 
 template <HasNames E>
 constexpr std::string_view name_of(E value) {  // "": it has none

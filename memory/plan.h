@@ -33,8 +33,8 @@ namespace spillway {
 // Names are put together where somebody reads them: a search makes some hundred thousand buffers
 // that nobody asks for their names.
 struct BufferName {
-  std::string_view whose;       // of a block or value, in the graph, which outlives its plans; or all of the name
-  std::string_view what = {};   // ".weight"
+  std::string_view whose;      // of a block or value, in the graph, which outlives its plans; or all of the name
+  std::string_view what = {};  // ".weight"
   std::string text() const { return std::string(whose).append(what); }
 };
 
@@ -44,9 +44,9 @@ struct Buffer {
   BufferName name;
   Category category = Category::staging;
   Tier tier = Tier::device;
-  Bytes bytes = 0;         // of one slot
-  Bytes offset = 0;        // within the tier's arena or store
-  int slots = 1;           // 2: state on NVMe is written beside the state it replaces (slot s at offset + s * bytes)
+  Bytes bytes = 0;   // of one slot
+  Bytes offset = 0;  // within the tier's arena or store
+  int slots = 1;     // 2: state on NVMe is written beside the state it replaces (slot s at offset + s * bytes)
   int first_op = -1, last_op = -1;
   bool resident = false;
   // Packed from the top down, the others from the bottom up: what no operation of the compute lane touches, so that compute
@@ -146,10 +146,10 @@ enum class Version : std::uint8_t { before, after };
 struct Operand {
   Role role = Role::to;
   Access access = Access::read;
-  StateKind kind = StateKind::weight;   // of state
-  Version version = Version::before;    // of state on NVMe
-  int buffer = -1;                      // of Plan::resident, and from its size on of Program::buffers; -1: null
-  Bytes begin = 0, bytes = 0;           // range within the buffer
+  StateKind kind = StateKind::weight;  // of state
+  Version version = Version::before;   // of state on NVMe
+  int buffer = -1;                     // of Plan::resident, and from its size on of Program::buffers; -1: null
+  Bytes begin = 0, bytes = 0;          // range within the buffer
 };
 
 // Operations of an NVMe lane that have started and are not complete, at most.
@@ -179,8 +179,8 @@ struct OpHead {
   Strip strip{.first = -1};                         // the micro-batches that it is for; first -1: of none alone
   int small_requests = 0;                           // that it moves its bytes in, where they are rows
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
-  Work work;                            // compute and update lanes
-  Bytes bytes = 0;                      // that it moves
+  Work work;                                        // compute and update lanes
+  Bytes bytes = 0;                                  // that it moves
 };
 
 // "read", "write_rows", "forward"
@@ -207,14 +207,14 @@ struct Program {
   }
 
   std::unique_ptr<std::pmr::monotonic_buffer_resource> room{};  // of operands and waits; null where each has memory of its own
-  std::vector<Op> ops;                  // an operation's id is its index
-  std::vector<Buffer> buffers;          // not resident
+  std::vector<Op> ops;                                          // an operation's id is its index
+  std::vector<Buffer> buffers;                                  // not resident
 };
 
 // --- Choices --------------------------------------------------------------------------------------------------------------
 
 struct Choices {
-  int graph = 0;                        // index into the candidates given to the planner (head tiled or fused)
+  int graph = 0;  // index into the candidates given to the planner (head tiled or fused)
   Chain chain = Chain::device_nvme;
   UpdateTime update = UpdateTime::after;
   // Where the optimizer runs, host or device: there come gradients and state, and both give the same bits. Without a host between
@@ -224,12 +224,12 @@ struct Choices {
   // Micro-batches that go through all units together, one turn: a divisor of `micro_batches`. 1 is horizontal order, all of them
   // are vertical order.
   int group = 1;
-  int strip = 1;                        // of a group, so many are computed and moved by one operation; the last may be fewer
-  bool clip = true;                     // the global norm scales the update
-  bool gives_logits = false;            // evaluation is asked for the logits of a row, too
+  int strip = 1;              // of a group, so many are computed and moved by one operation; the last may be fewer
+  bool clip = true;           // the global norm scales the update
+  bool gives_logits = false;  // evaluation is asked for the logits of a row, too
   StateForm form = StateForm::exact;
   Sharding sharding;
-  int slots = 1;                        // of state on NVMe
+  int slots = 1;  // of state on NVMe
   // Steps from one that is made durable to the next, where they can be (makes_durable()); 0: none is.
   std::int64_t durable_every = 0;
   // What is kept of a tier for reading ahead and writing behind (passes/reach.h). 0: nor are an update's pieces dealt out among
@@ -249,10 +249,10 @@ struct Choices {
   // A block, of updates in the backward: whether its own waits for the next forward instead. A drive that is busy all through
   // the backward has little to do in a forward that only reads weights. Never of blocks that are looked up, whose gradients come
   // last and whose weights are wanted first.
-  std::vector<Deferred> deferred;       // empty: none
-  std::vector<Saved> saved;             // a unit
-  std::vector<Boundary> boundary;       // a unit: of the boundary values that it writes in the forward
-  std::vector<Tier> spill;              // a unit: where what it spills goes; empty, where no memory is below the device: nvme
+  std::vector<Deferred> deferred;  // empty: none
+  std::vector<Saved> saved;        // a unit
+  std::vector<Boundary> boundary;  // a unit: of the boundary values that it writes in the forward
+  std::vector<Tier> spill;         // a unit: where what it spills goes; empty, where no memory is below the device: nvme
 
   bool operator==(const Choices&) const = default;
 };
@@ -395,20 +395,20 @@ struct Plan {
   std::vector<Buffer> resident;
   std::vector<BlockBuffers> blocks;
   // Buffers of control words, resident on the device tier.
-  int loss_buffer = -1;                 // MicroBatchWords [micro_batches]; double: that there is a loss (control_words.h)
-  int norm_buffer = -1;                 // double: sums of squares, as norm_words() says
-  int factor_buffer = -1;               // double [2]: global norm, clip factor
+  int loss_buffer = -1;    // MicroBatchWords [micro_batches]; double: that there is a loss (control_words.h)
+  int norm_buffer = -1;    // double: sums of squares, as norm_words() says
+  int factor_buffer = -1;  // double [2]: global norm, clip factor
   // Where rows are fetched. The first two where updates wait for the next step, which takes them.
-  int row_gradient_buffer = -1;         // [N, row_elements]: whole gradients that wait, each at its token's first place
-  int touched_buffer = -1;              // TouchedRow [1 + N]: how many; then which, by token
-  int row_norm_buffer = -1;             // double: sums of squares of the nodes of rows: of all, or of those that a step touches
-  int token_buffer = -1;                // int32 [2, 2, micro_batches, n]: inputs and targets of this step and the next
-  int constant_buffer = -1;             // UnitGraph::constant_bytes; -1 where there are none
-  int logits_buffer = -1;               // float [V]: the logits of one row; -1 where nobody asks for them
-  std::vector<int> value_buffer;        // a value of the graph: its resident buffer where it lasts, else -1
-  Program step;                         // one turn of a training step
-  Program evaluate;                     // forward of one micro-batch; its units are those of the graph with a tiled head
-  By<Tier, Bytes> peak;                 // exact bytes of each tier's arena or store
+  int row_gradient_buffer = -1;           // [N, row_elements]: whole gradients that wait, each at its token's first place
+  int touched_buffer = -1;                // TouchedRow [1 + N]: how many; then which, by token
+  int row_norm_buffer = -1;               // double: sums of squares of the nodes of rows: of all, or of those that a step touches
+  int token_buffer = -1;                  // int32 [2, 2, micro_batches, n]: inputs and targets of this step and the next
+  int constant_buffer = -1;               // UnitGraph::constant_bytes; -1 where there are none
+  int logits_buffer = -1;                 // float [V]: the logits of one row; -1 where nobody asks for them
+  std::vector<int> value_buffer;          // a value of the graph: its resident buffer where it lasts, else -1
+  Program step;                           // one turn of a training step
+  Program evaluate;                       // forward of one micro-batch; its units are those of the graph with a tiled head
+  By<Tier, Bytes> peak;                   // exact bytes of each tier's arena or store
   By<Tier, By<Category, Bytes>> at_rest;  // of `peak`, by category at the moment of the peak
 };
 

@@ -201,8 +201,7 @@ class CpuRuntime final : public Runtime {
         if (device_memory_ == DeviceMemory::apart) return allocate_apart(bytes, name);
         break;
       case Tier::host:
-      case Tier::nvme:
-        break;
+      case Tier::nvme: break;
     }
     auto arena = std::make_unique<Arena>(bytes, name);
     std::byte* data = arena->data();
@@ -226,7 +225,7 @@ class CpuRuntime final : public Runtime {
                        static_cast<double>(memory_info().total) / static_cast<double>(kGiB));
   }
   MemoryInfo memory_info() const override {
-    struct sysinfo machine {};
+    struct sysinfo machine{};
     if (::sysinfo(&machine) != 0) return {};
     const auto bytes = [&](unsigned long units) { return static_cast<Bytes>(units) * machine.mem_unit; };
     return {bytes(machine.freeram), bytes(machine.totalram)};

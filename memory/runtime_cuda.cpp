@@ -32,8 +32,7 @@ bool is_of_hardware(cudaError_t error) {
     case cudaErrorSystemNotReady:
     case cudaErrorUnknown:  // what the driver says of a device that fell off its bus
       return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -198,9 +197,10 @@ std::string what_binds(Bytes bytes) {
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY) {
     return "Locked memory has no limit here: the machine has no more to pin.";
   }
-  return fmt::format("The limit of locked memory is {} bytes: where that is what binds, `ulimit -l {}` raises it, or memlock in "
-                     "/etc/security/limits.conf.",
-                     limit.rlim_cur, (bytes + kKiB - 1) / kKiB);
+  return fmt::format(
+      "The limit of locked memory is {} bytes: where that is what binds, `ulimit -l {}` raises it, or memlock in "
+      "/etc/security/limits.conf.",
+      limit.rlim_cur, (bytes + kKiB - 1) / kKiB);
 }
 
 // Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes. Its pages are backed
@@ -254,15 +254,12 @@ class CudaRuntime final : public Runtime {
   }
 
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
-    SPILLWAY_CHECK(in_memory(tier) && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes,
-                   name_of(tier));
+    SPILLWAY_CHECK(in_memory(tier) && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes, name_of(tier));
     select_device(device_);
     switch (tier) {  // a further tier is memory of its own kind
-      case Tier::device:
-        return allocate_on_device(bytes, name);
+      case Tier::device: return allocate_on_device(bytes, name);
       case Tier::host:
-      case Tier::nvme:
-        break;
+      case Tier::nvme: break;
     }
     auto pinned = std::make_unique<PinnedMemory>(bytes, name, borders_);
     std::byte* data = pinned->data();

@@ -42,10 +42,10 @@ enum class Category : std::uint8_t { parameters, optimizer, gradients, activatio
 template <>
 struct Names<Category> {
   static constexpr Named<Category> all[] = {{"parameters", Category::parameters},
-                                                       {"optimizer", Category::optimizer},
-                                                       {"gradients", Category::gradients},
-                                                       {"activations", Category::activations},
-                                                       {"staging", Category::staging}};
+                                            {"optimizer", Category::optimizer},
+                                            {"gradients", Category::gradients},
+                                            {"activations", Category::activations},
+                                            {"staging", Category::staging}};
 };
 
 // A resource that runs one operation at a time, or starts several moves of a drive, in the order of the plan.

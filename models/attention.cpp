@@ -154,8 +154,7 @@ class Attention {
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
 
   ops::RopeShape rope_shape() const {
-    return {n(),           compute_.sequence,  spec_.heads,           spec_.kv_heads,
-            spec_.head_dim, spec_.norm.epsilon, spec_.head_norm_offset};
+    return {n(), compute_.sequence, spec_.heads, spec_.kv_heads, spec_.head_dim, spec_.norm.epsilon, spec_.head_norm_offset};
   }
   ops::AttentionShape shape() const {
     return {.sequences = compute_.sequences,

@@ -15,23 +15,23 @@
 namespace spillway {
 
 struct AttentionSpec {
-  std::string name;                        // of the unit, "layer 3 attention"
-  NormSpec norm;                           // over H
-  std::optional<NormSpec> post_norm;       // over H, of what the output product gives
-  std::vector<FileTensor> qkv_weights;     // queries, keys, values: together [(Hq+2Hkv)*D, H]
-  std::vector<FileTensor> qkv_biases;      // together [(Hq+2Hkv)*D], or none
-  std::optional<FileTensor> q_norm;        // [D], RMSNorm of each head; both or neither, and only with rotary positions
-  std::optional<FileTensor> k_norm;        // [D]
-  float head_norm_offset = 0;              // that these two are stored without
-  FileTensor output_weight;                // [H, Hq*D]
-  std::optional<FileTensor> output_bias;   // [H]
-  std::int64_t heads = 0;                  // Hq
-  std::int64_t kv_heads = 0;               // Hkv
-  std::int64_t head_dim = 0;               // D
-  std::int64_t window = 0;                 // positions that a query sees, itself among them; 0: all before it
-  float scale = 1;                         // on q.k
-  float softcap = 0;                       // of the scores; 0: none
-  std::optional<RopeTables> rope;          // rotary positions
+  std::string name;                       // of the unit, "layer 3 attention"
+  NormSpec norm;                          // over H
+  std::optional<NormSpec> post_norm;      // over H, of what the output product gives
+  std::vector<FileTensor> qkv_weights;    // queries, keys, values: together [(Hq+2Hkv)*D, H]
+  std::vector<FileTensor> qkv_biases;     // together [(Hq+2Hkv)*D], or none
+  std::optional<FileTensor> q_norm;       // [D], RMSNorm of each head; both or neither, and only with rotary positions
+  std::optional<FileTensor> k_norm;       // [D]
+  float head_norm_offset = 0;             // that these two are stored without
+  FileTensor output_weight;               // [H, Hq*D]
+  std::optional<FileTensor> output_bias;  // [H]
+  std::int64_t heads = 0;                 // Hq
+  std::int64_t kv_heads = 0;              // Hkv
+  std::int64_t head_dim = 0;              // D
+  std::int64_t window = 0;                // positions that a query sees, itself among them; 0: all before it
+  float scale = 1;                        // on q.k
+  float softcap = 0;                      // of the scores; 0: none
+  std::optional<RopeTables> rope;         // rotary positions
 };
 
 StreamValue add_attention(ModelBuilder& builder, StreamValue input, const std::string& output_name, const AttentionSpec& spec);

@@ -6,20 +6,11 @@ namespace {
 std::byte* address_of(const MicroBatchWords* words, ControlWord word) {
   const void* at = nullptr;
   switch (word) {
-    case ControlWord::loss_sum:
-      at = &words->loss_sum;
-      break;
-    case ControlWord::loss_scale:
-      at = &words->loss_scale;
-      break;
-    case ControlWord::position:
-      at = &words->position;
-      break;
-    case ControlWord::logits_row:
-      at = &words->logits_row;
-      break;
-    case ControlWord::none:
-      break;
+    case ControlWord::loss_sum: at = &words->loss_sum; break;
+    case ControlWord::loss_scale: at = &words->loss_scale; break;
+    case ControlWord::position: at = &words->position; break;
+    case ControlWord::logits_row: at = &words->logits_row; break;
+    case ControlWord::none: break;
   }
   return static_cast<std::byte*>(const_cast<void*>(at));
 }
@@ -30,26 +21,16 @@ std::byte* bytes_of(const void* data) { return static_cast<std::byte*>(const_cas
 std::byte* base_of(const PassMemory& memory, const Place& place) {
   const auto index = static_cast<std::size_t>(place.index);
   switch (place.space) {
-    case Space::value:
-      return memory.values[index];
-    case Space::weight:
-      return bytes_of(memory.weights[index]);
-    case Space::gradient:
-      return bytes_of(memory.gradients[index]);
-    case Space::workspace:
-      return memory.workspace;
-    case Space::constant:
-      return bytes_of(memory.constants);
-    case Space::tokens:
-      return bytes_of(memory.tokens);
-    case Space::targets:
-      return bytes_of(memory.targets);
-    case Space::word:
-      return address_of(memory.words, static_cast<ControlWord>(place.index));
-    case Space::logits:
-      return bytes_of(memory.logits);
-    case Space::none:
-      break;
+    case Space::value: return memory.values[index];
+    case Space::weight: return bytes_of(memory.weights[index]);
+    case Space::gradient: return bytes_of(memory.gradients[index]);
+    case Space::workspace: return memory.workspace;
+    case Space::constant: return bytes_of(memory.constants);
+    case Space::tokens: return bytes_of(memory.tokens);
+    case Space::targets: return bytes_of(memory.targets);
+    case Space::word: return address_of(memory.words, static_cast<ControlWord>(place.index));
+    case Space::logits: return bytes_of(memory.logits);
+    case Space::none: break;
   }
   return nullptr;
 }

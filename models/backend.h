@@ -20,8 +20,8 @@ struct PassMemory {
   const std::int32_t* tokens = nullptr;   // [n]
   const std::int32_t* targets = nullptr;  // [n]
   MicroBatchWords* words = nullptr;
-  float* logits = nullptr;                // [V]; null where nobody asks for them
-  bool first_micro_batch = true;          // of a step: gradients are written, else added to
+  float* logits = nullptr;        // [V]; null where nobody asks for them
+  bool first_micro_batch = true;  // of a step: gradients are written, else added to
 
   std::byte* at(const Place& place) const;
 };

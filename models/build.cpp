@@ -67,12 +67,8 @@ CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOption
                  cuts.vocabulary_rows, cuts.mlp_columns, cuts.head_strip);
   ModelBuilder builder(options, cuts);
   switch (config.family->units) {
-    case UnitsOf::gpt2:
-      add_gpt2_units(builder, config, options.head);
-      break;
-    case UnitsOf::llama:
-      add_llama_units(builder, config, options.head);
-      break;
+    case UnitsOf::gpt2: add_gpt2_units(builder, config, options.head); break;
+    case UnitsOf::llama: add_llama_units(builder, config, options.head); break;
   }
   return builder.finish();
 }

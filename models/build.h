@@ -17,10 +17,10 @@ enum class BuildPurpose : std::uint8_t { running, planning };
 
 struct BuildOptions {
   DType dtype = DType::bfloat16;
-  std::int64_t micro_batch = 1;      // B, sequences
-  std::int64_t sequence = 0;         // T, tokens of a sequence
+  std::int64_t micro_batch = 1;  // B, sequences
+  std::int64_t sequence = 0;     // T, tokens of a sequence
   HeadMode head = HeadMode::tiled;
-  ScratchBound scratch = {};         // of the machine that is to run it, or is planned for; none: of nobody who runs it
+  ScratchBound scratch = {};  // of the machine that is to run it, or is planned for; none: of nobody who runs it
   // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
   std::int64_t context = 0;
   BuildPurpose purpose = BuildPurpose::running;

@@ -329,9 +329,7 @@ ModelConfig parse_model_config(std::string_view json_text, const std::string& fi
   return config;
 }
 
-ModelConfig read_model_config(const std::string& file) {
-  return parse_model_config(read_text_file(file, kMaxConfigBytes), file);
-}
+ModelConfig read_model_config(const std::string& file) { return parse_model_config(read_text_file(file, kMaxConfigBytes), file); }
 
 std::string config_json(const ModelConfig& config, DType stored) {
   SPILLWAY_CHECK(!config.json_text.empty(), "a configuration made by hand has no config.json to write");

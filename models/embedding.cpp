@@ -67,11 +67,8 @@ Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, c
     Unit& unit = draft.unit;
     unit.name = fmt::format("embedding tile {}", i);
     unit.blocks = {embedding.blocks[i]};
-    unit.lookup = {.first = tiles[i].first,
-                   .rows = tiles[i].rows,
-                   .row_elements = H,
-                   .factor = spec.factor,
-                   .padding = spec.padding};
+    unit.lookup = {
+        .first = tiles[i].first, .rows = tiles[i].rows, .row_elements = H, .factor = spec.factor, .padding = spec.padding};
     const Place table = weight_place(compute, 0, 0);
     draft.forward.add(kernels::LookUp{.type = compute.dtype,
                                       .rows = n,

@@ -20,8 +20,8 @@ struct ExpertSpec {
 };
 
 struct ExpertsSpec {
-  std::string name;  // of the units, "layer 3": "layer 3 router", "layer 3 expert 7"
-  NormSpec norm;     // over H
+  std::string name;   // of the units, "layer 3": "layer 3 router", "layer 3 expert 7"
+  NormSpec norm;      // over H
   FileTensor router;  // [E,H]
   std::vector<ExpertSpec> experts;
   std::int64_t experts_per_row = 0;  // k

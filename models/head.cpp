@@ -221,12 +221,9 @@ void add_head(ModelBuilder& builder, NormOutput input, HeadMode mode, const Head
   SPILLWAY_CHECK(spec.blocks.size() == all.tiles.size(), "{} blocks for a vocabulary of {}", spec.blocks.size(), spec.vocabulary);
   builder.set_logits_bytes(spec.vocabulary * kFloat);
   switch (mode) {
-    case HeadMode::tiled:
-      return add_tiled_head(builder, input, all);
-    case HeadMode::fused:
-      return add_fused_head(builder, input, all);
-    case HeadMode::logits:
-      return add_logits_head(builder, input, all);
+    case HeadMode::tiled: return add_tiled_head(builder, input, all);
+    case HeadMode::fused: return add_fused_head(builder, input, all);
+    case HeadMode::logits: return add_logits_head(builder, input, all);
   }
 }
 

@@ -16,13 +16,13 @@
 namespace spillway {
 
 struct MlpSpec {
-  std::string name;                          // of the unit, "layer 3 mlp"
-  NormSpec norm;                             // over H
-  std::optional<NormSpec> post_norm;         // over H, of what the down product gives
-  std::vector<FileTensor> up_weights;        // [I,H] each: gate and up, or up alone
-  std::vector<FileTensor> up_biases;         // [I] each, or none
-  FileTensor down_weight;                    // [H,I]
-  std::optional<FileTensor> down_bias;       // [H]
+  std::string name;                     // of the unit, "layer 3 mlp"
+  NormSpec norm;                        // over H
+  std::optional<NormSpec> post_norm;    // over H, of what the down product gives
+  std::vector<FileTensor> up_weights;   // [I,H] each: gate and up, or up alone
+  std::vector<FileTensor> up_biases;    // [I] each, or none
+  FileTensor down_weight;               // [H,I]
+  std::optional<FileTensor> down_bias;  // [H]
   Activation activation = Activation::silu;
   bool is_gated() const { return up_weights.size() == 2; }
 };

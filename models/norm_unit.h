@@ -14,7 +14,7 @@ struct NormSpec {
   FileTensor weight;               // [H]
   std::optional<FileTensor> bias;  // [H]; LayerNorm where there is one, else RMSNorm
   float epsilon = 0;
-  float offset = 0;                // that the weights are stored without
+  float offset = 0;  // that the weights are stored without
 };
 
 // Where a norm's parameters lie: in the unit's `block`-th block, and their gradients in its `gradient`-th.

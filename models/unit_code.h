@@ -17,7 +17,7 @@ namespace spillway {
 // Values stand in the lists by their place in Unit::forward, or in Unit::backward.
 enum class Pass : std::uint8_t {
   forward,
-  recompute,           // what of the forward makes Unit::saved; other values that it writes are null
+  recompute,  // what of the forward makes Unit::saved; other values that it writes are null
   backward,
   forward_in_pieces,   // of units with a saved_piece whose saved values are not kept: those are room for one
   backward_in_pieces,  // it makes them itself

@@ -32,15 +32,14 @@ std::string describe_self() {
 // Of the whole file, by whoever has it open, as flock is; but one can ask about it without taking it. It belongs to the open file
 // and not to the process: two of one process exclude each other, and closing another descriptor of the file does not drop it.
 struct flock whole_file() {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   return lock;
 }
 
 bool same_file(int fd, const std::string& path) {
-  struct stat by_descriptor {
-  }, by_path{};
+  struct stat by_descriptor{}, by_path{};
   return fstat(fd, &by_descriptor) == 0 && stat(path.c_str(), &by_path) == 0 && by_descriptor.st_ino == by_path.st_ino &&
          by_descriptor.st_dev == by_path.st_dev;
 }

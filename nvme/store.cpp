@@ -19,7 +19,7 @@ namespace {
 void check_distinct(std::span<const StoreDirectory> directories) {
   std::set<std::pair<dev_t, ino_t>> seen;
   for (const StoreDirectory& directory : directories) {
-    struct stat info {};
+    struct stat info{};
     if (stat(directory.path.c_str(), &info) == 0 && !seen.emplace(info.st_dev, info.st_ino).second) {
       throw InputError(fmt::format("--nvme {}: the same directory is given twice", directory.path));
     }

@@ -36,7 +36,7 @@ struct StoreOptions {
   StoreContent content = StoreContent::fresh;
   IoQueueKind queue = IoQueueKind::automatic;
   DirectIo direct = DirectIo::automatic;  // automatic: O_DIRECT, or buffered (said once) where the file system refuses it
-  Bytes block_bytes = kRequestBytes;  // largest request: smaller or fewer, disks were slower and calls cost more
+  Bytes block_bytes = kRequestBytes;      // largest request: smaller or fewer, disks were slower and calls cost more
   Bytes stripe_bytes = 2 * kMiB;  // consecutive bytes in one directory where there are several; less than a block cuts blocks
   int depth = 16;                 // requests in flight, per channel
   std::chrono::milliseconds timeout{120'000};  // after which a request counts as hung

@@ -27,7 +27,7 @@ constexpr Bytes kBesideContent = kIdentityBytes + kExtentAlignment;
 std::string text_of(int error) { return std::generic_category().message(error); }
 
 Bytes free_bytes(const std::string& directory) {
-  struct statvfs info {};
+  struct statvfs info{};
   if (statvfs(directory.c_str(), &info) != 0) throw IoError(fmt::format("--nvme {}: statvfs: {}", directory, text_of(errno)));
   if (info.f_blocks == 0) return 2 * kUnknownFree;
   return static_cast<Bytes>(info.f_bavail) * static_cast<Bytes>(info.f_frsize);
@@ -38,7 +38,7 @@ Bytes free_bytes(const std::string& directory) {
 std::string store_file_path(const std::string& directory) { return directory + "/spillway-store.bin"; }
 
 void check_store_directory(const std::string& directory) {
-  struct stat info {};
+  struct stat info{};
   if (stat(directory.c_str(), &info) != 0) {
     throw InputError(fmt::format("--nvme {}: {}", directory, text_of(errno)),
                      "Create the directory first, on the disk that is to be used.");
@@ -59,12 +59,12 @@ std::vector<Bytes> available_bytes(std::span<const StoreDirectory> directories, 
   std::map<dev_t, FileSystem> systems;
   std::vector<FileSystem*> system_of;  // [directories]
   for (const StoreDirectory& directory : directories) {
-    struct stat info {};
+    struct stat info{};
     if (stat(directory.path.c_str(), &info) != 0) throw IoError(fmt::format("--nvme {}: {}", directory.path, text_of(errno)));
     const auto [entry, first] = systems.try_emplace(info.st_dev);
     FileSystem& system = entry->second;
     if (first) system.free = free_bytes(directory.path);
-    struct stat leftover {};
+    struct stat leftover{};
     if (!DirectoryLock::in_use(directory.path) && stat(store_file_path(directory.path).c_str(), &leftover) == 0) {
       system.free += static_cast<Bytes>(leftover.st_blocks) * 512;
     }
@@ -97,7 +97,7 @@ StoreFile::StoreFile(const StoreDirectory& directory, StoreContent content, std:
   check_store_directory(directory_);
   lock_.emplace(directory_);
   if (content == StoreContent::existing) return;
-  struct stat info {};
+  struct stat info{};
   if (lstat(path_.c_str(), &info) != 0) return;
   const auto identity = read_store_identity(directory_);
   const bool reclaimed = identity && std::ranges::find(orphans, identity->store_id) != orphans.end();
@@ -202,7 +202,7 @@ bool StoreFile::make_direct() {
 }
 
 Bytes StoreFile::size() const {
-  struct stat info {};
+  struct stat info{};
   if (fstat(file_.get(), &info) != 0) throw IoError(fmt::format("{}: fstat: {}", path_, text_of(errno)));
   return info.st_size;
 }

@@ -108,7 +108,7 @@ std::optional<StoreIdentity> read_store_identity(const std::string& directory) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     throw IoError(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(file.get(), &info) != 0 || info.st_size < kIdentityBytes || info.st_size % kExtentAlignment != 0) return std::nullopt;
   const Bytes first = info.st_size - kIdentityBytes, second = first + kExtentAlignment;
   try {

@@ -18,8 +18,8 @@ struct StoreIdentity {
   int directory = 0, directories = 1;
   Bytes bytes = 0;  // the logical size of the whole store
   Bytes stripe_bytes = 0;
-  Bytes records_begin = 0;  // logical offset of the two places of commit records
-  Bytes place_bytes = 0;    // of each of the two
+  Bytes records_begin = 0;    // logical offset of the two places of commit records
+  Bytes place_bytes = 0;      // of each of the two
   std::string run_directory;  // whose run goes on with it; empty where the path is too long for the page
   bool yields = false;        // kept unasked: a run that needs the room may turn it into a checkpoint of its run, and take it
   bool operator==(const StoreIdentity&) const = default;

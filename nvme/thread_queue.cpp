@@ -56,12 +56,9 @@ struct Shared {
 ssize_t carry_out(const IoRequest& request, int file) {
   const auto bytes = static_cast<std::size_t>(request.bytes);
   switch (request.direction) {
-    case IoDirection::read:
-      return pread(file, request.memory, bytes, request.offset);
-    case IoDirection::write:
-      return pwrite(file, request.memory, bytes, request.offset);
-    case IoDirection::sync:
-      return fdatasync(file);
+    case IoDirection::read: return pread(file, request.memory, bytes, request.offset);
+    case IoDirection::write: return pwrite(file, request.memory, bytes, request.offset);
+    case IoDirection::sync: return fdatasync(file);
   }
   return 0;
 }

@@ -163,9 +163,7 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     note_ends(plan, program, made);
     switch (op.kind) {
       case OpKind::forward:
-      case OpKind::backward:
-        made.touches = bound_pass(plan, program, memory, graph, *units.at(op.unit), op, evaluates);
-        break;
+      case OpKind::backward: made.touches = bound_pass(plan, program, memory, graph, *units.at(op.unit), op, evaluates); break;
       case OpKind::move:
         if (op.index == Index::rows) {
           made.touches = BoundMove{.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data())};
@@ -173,9 +171,7 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
           made.touches = bound_move(plan, program, memory, op);
         }
         break;
-      default:
-        made.touches = bound_operands(plan, program, memory, op);
-        break;
+      default: made.touches = bound_operands(plan, program, memory, op); break;
     }
   }
   std::vector<BoundOp*> by_id(program.ops.size());

@@ -59,7 +59,7 @@ class Committer {
   StateExtents& extents_;
   TierMemory& memory_;
   const std::span<std::byte> beside_nvme_;
-  Arena staging_;        // an extent; before the log, which waits at its end for what is still under way to it
+  Arena staging_;  // an extent; before the log, which waits at its end for what is still under way to it
   CommitLog log_;
   CommitRecord record_;  // the last one, or the next while it is made
 

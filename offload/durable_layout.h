@@ -22,10 +22,10 @@ struct DurableArrays {
 };
 
 struct DurableLayout {
-  DurableArrays state;       // with the places of copies filled in
-  Bytes copied_bytes = 0;    // of state in memory, once
+  DurableArrays state;     // with the places of copies filled in
+  Bytes copied_bytes = 0;  // of state in memory, once
   Bytes records_begin = 0;
-  Bytes place_bytes = 0;     // of a record
+  Bytes place_bytes = 0;  // of a record
   Bytes store_bytes = 0;
 };
 DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph);

@@ -22,23 +22,23 @@
 namespace spillway {
 
 struct ExecutorOptions {
-  const Plan* plan = nullptr;               // validated; must outlive the executor, as all below
-  const CompiledModel* model = nullptr;     // of the plan's graph
+  const Plan* plan = nullptr;                 // validated; must outlive the executor, as all below
+  const CompiledModel* model = nullptr;       // of the plan's graph
   const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
   // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
   const CompiledModel* one_row = nullptr;
   Device* device = nullptr;  // its backend is prepared here for the models
   const ThreadPool* pool = nullptr;
-  Store* store = nullptr;                   // null where the plan uses no NVMe
-  std::uint64_t seed = 0;                   // of stochastic rounding
+  Store* store = nullptr;                         // null where the plan uses no NVMe
+  std::uint64_t seed = 0;                         // of stochastic rounding
   const DurabilityOptions* durability = nullptr;  // null: the state does not outlive the process
   std::size_t ahead = 64;                         // operations that a lane of the device's enqueues ahead of it
 };
 
 // What one step is told.
 struct StepSettings {
-  AdamWSettings adamw;                      // but for the clip factor, which the step finds, and the seed, which is the run's
-  double clip = 0;                          // of the norm; 0: off; must be off or on as in the plan
+  AdamWSettings adamw;              // but for the clip factor, which the step finds, and the seed, which is the run's
+  double clip = 0;                  // of the norm; 0: off; must be off or on as in the plan
   std::int64_t counted_tokens = 1;  // positions with loss in all micro-batches, whose mean is the loss; no update divides by it
 };
 
@@ -55,11 +55,11 @@ struct LogitsRequest {
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = 0;
-  std::string stopped;                      // not empty: loss, gradient or norm was not finite; nothing of it was applied...
-  bool state_intact = true;                 // ...or, false: some blocks had been updated before it was known (see the plan)
-  double seconds = 0;                       // from the end of the step before, or from submission, to the end of this one
-  By<Lane, Bytes> moved;                    // bytes, by the lanes of this step's operations, however steps overlap
-  By<Tier, Bytes> peak;                     // highest byte touched on each tier so far
+  std::string stopped;       // not empty: loss, gradient or norm was not finite; nothing of it was applied...
+  bool state_intact = true;  // ...or, false: some blocks had been updated before it was known (see the plan)
+  double seconds = 0;        // from the end of the step before, or from submission, to the end of this one
+  By<Lane, Bytes> moved;     // bytes, by the lanes of this step's operations, however steps overlap
+  By<Tier, Bytes> peak;      // highest byte touched on each tier so far
   Timeline timeline;
 };
 

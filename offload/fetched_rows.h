@@ -60,9 +60,9 @@ class BoundRows {
 
  private:
   struct Array {
-    Bytes each = 0;                            // bytes an element
-    std::byte* memory = nullptr;               // [n, read_bytes(each)]
-    std::vector<std::array<Bytes, 2>> begin;   // [blocks], by slot; of blocks that are not looked up unused
+    Bytes each = 0;                           // bytes an element
+    std::byte* memory = nullptr;              // [n, read_bytes(each)]
+    std::vector<std::array<Bytes, 2>> begin;  // [blocks], by slot; of blocks that are not looked up unused
   };
   FetchedRows rows_;
   std::vector<Array> arrays_;

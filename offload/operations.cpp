@@ -71,14 +71,11 @@ std::string Operations::start(const Run& run, int turn, const BoundOp& bound) {
 
 std::string Operations::finish(const Run& run, const BoundOp& bound) {
   switch (bound.op->kind) {
-    case OpKind::loss:
-      return sum_losses(run, mirror_->losses(run.index).data());
+    case OpKind::loss: return sum_losses(run, mirror_->losses(run.index).data());
     case OpKind::gradient_finish:
       return is_finite_sum(mirror_->square(run.index, bound.op->block)) ? "" : gradient_not_finite(bound.op->block);
-    case OpKind::norm:
-      return judge_norm(*run.step, mirror_->norm_and_factor(run.index));
-    default:
-      return {};
+    case OpKind::norm: return judge_norm(*run.step, mirror_->norm_and_factor(run.index));
+    default: return {};
   }
 }
 
@@ -86,25 +83,20 @@ void Operations::enqueue(const Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
   switch (op.kind) {
     case OpKind::forward:
-    case OpKind::backward:
-      return compute(run, turn, bound);
-    case OpKind::loss:
-      return mirror_->fetch_losses(run.index, micro_batches_of(run));
-    case OpKind::gradient_add:
-      return kernels_->add_gradients(bound);
+    case OpKind::backward: return compute(run, turn, bound);
+    case OpKind::loss: return mirror_->fetch_losses(run.index, micro_batches_of(run));
+    case OpKind::gradient_add: return kernels_->add_gradients(bound);
     case OpKind::gradient_finish:
       kernels_->finish_gradient(bound, norm_words() + op.block);
       return mirror_->fetch_square(run.index, op.block);
     case OpKind::norm:
       kernels_->norm(norm_words(), static_cast<float>(run.step->settings.clip), factor());
       return mirror_->fetch_norm(run.index);
-    case OpKind::update:
-      return enqueue_update(run, turn, bound);
+    case OpKind::update: return enqueue_update(run, turn, bound);
     case OpKind::move:
     case OpKind::gather:
     case OpKind::reduce:
-    case OpKind::commit:
-      break;
+    case OpKind::commit: break;
   }
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op), name_of(op.lane));
 }
@@ -132,11 +124,8 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
   const bool of_rows = op.index == Index::rows;
   switch (op.kind) {
     case OpKind::forward:
-    case OpKind::backward:
-      compute(run, turn, bound);
-      return {};
-    case OpKind::loss:
-      return sum_losses(run, words());
+    case OpKind::backward: compute(run, turn, bound); return {};
+    case OpKind::loss: return sum_losses(run, words());
     case OpKind::gradient_add:
       if (of_rows) {
         row_ops_.add_rows(bound, run.token_set);
@@ -144,10 +133,8 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
         optimizer_.add_gradients(bound);
       }
       return {};
-    case OpKind::gradient_finish:
-      return finish_gradient(run, bound);
-    case OpKind::norm:
-      return take_norm(*run.step);
+    case OpKind::gradient_finish: return finish_gradient(run, bound);
+    case OpKind::norm: return take_norm(*run.step);
     case OpKind::update:
       if (of_rows) {
         update_rows(run, turn, bound);
@@ -158,8 +145,7 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
     case OpKind::move:
     case OpKind::gather:
     case OpKind::reduce:
-    case OpKind::commit:
-      break;
+    case OpKind::commit: break;
   }
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op), name_of(op.lane));
 }

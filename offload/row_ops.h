@@ -56,10 +56,10 @@ class RowOps {
   const Choices& choices_;
   const OptimizerOps& optimizer_;
   const FetchedRows rows_;
-  StateList state_;                           // of each block that is looked up
-  std::array<std::vector<Place>, 2> places_;  // [N] by slot; of a step that is under way
+  StateList state_;                                 // of each block that is looked up
+  std::array<std::vector<Place>, 2> places_;        // [N] by slot; of a step that is under way
   std::array<std::vector<TouchedRow>, 2> touched_;  // by slot: the first places of its tokens, by token
-  std::vector<std::int32_t> first_place_;     // [V]: of a token in the step whose tokens are being noted
+  std::vector<std::int32_t> first_place_;           // [V]: of a token in the step whose tokens are being noted
   // A row's squares are summed in nodes of so many elements, the same for every row; so many make a row.
   std::int64_t node_ = 0, row_nodes_ = 0;
 };

@@ -31,14 +31,14 @@ struct Run {
   int update_turn = 0;                  // that goes from the one to the other
   std::optional<Generation> commit;     // that it makes durable: in the run of a step, what the step before left
   int token_set = 0;
-  By<Lane, std::uint32_t> base;              // operations each lane had completed when this run began
-  StepControl* step = nullptr;               // of its own forward and backward
-  StepControl* waiting_step = nullptr;       // of the one that left gradients: this run applies them; null: there are none
+  By<Lane, std::uint32_t> base;         // operations each lane had completed when this run began
+  StepControl* step = nullptr;          // of its own forward and backward
+  StepControl* waiting_step = nullptr;  // of the one that left gradients: this run applies them; null: there are none
 
   std::atomic<int> lanes_left{0};
-  std::vector<Span> spans;  // [shown_turns(turns), operations]
-  double submitted_s = 0;   // since the runner was made, as spans are
-  By<Lane, Bytes> moved;    // bytes; each written by its lane alone
+  std::vector<Span> spans;          // [shown_turns(turns), operations]
+  double submitted_s = 0;           // since the runner was made, as spans are
+  By<Lane, Bytes> moved;            // bytes; each written by its lane alone
   By<Lane, By<Tier, Bytes>> peaks;  // highest byte touched, the same
 
   // Of the step whose gradients an operation applies.

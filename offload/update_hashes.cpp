@@ -64,7 +64,7 @@ void UpdateHashes::forget(const BoundOp& op, int slot_after) {
   }
 }
 
-void UpdateHashes::take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::*pieces) const {
+void UpdateHashes::take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::* pieces) const {
   for (const Array& array : std::span(arrays_).first(static_cast<std::size_t>(count_))) {
     const std::span<std::uint64_t> hashes = array.*pieces;
     for (Bytes at = begin * array.each; !hashes.empty() && at < end * array.each; at += array.piece) {

@@ -45,7 +45,7 @@ class UpdateHashes {
     std::span<std::uint64_t> old;  // [pieces]; empty where they are not wanted
     std::span<std::uint64_t> now;
   };
-  void take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::*pieces) const;
+  void take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::* pieces) const;
 
   StateExtents& extents_;
   const Plan& plan_;

@@ -109,10 +109,10 @@ int main(int argc, char** argv) {
     return spillway::fail(error.exit_code(), error.what(), error.help());
   } catch (const std::bad_alloc&) {
     const std::string limits = spillway::limits_in_words();
-    return spillway::fail(spillway::kExitBudget,
-                          "the process is out of memory outside the plan" +
-                              (limits.empty() ? std::string() : fmt::format(" (limits: {})", limits)),
-                          "Give it at least 150 MiB beside --device-memory.");
+    return spillway::fail(
+        spillway::kExitBudget,
+        "the process is out of memory outside the plan" + (limits.empty() ? std::string() : fmt::format(" (limits: {})", limits)),
+        "Give it at least 150 MiB beside --device-memory.");
   } catch (const std::system_error& error) {
     // A thread, a lock or a pipe that the system does not give.
     return spillway::fail_for_limits(error.what());

@@ -48,15 +48,15 @@ struct Moment {
 // Uses of an object that are served by one buffer of a tier.
 struct Residency {
   int object = 0;
-  Moment first, last;          // uses
-  int last_change = -1;        // the last task at which, or after which, it was changed here; -1: never
+  Moment first, last;    // uses
+  int last_change = -1;  // the last task at which, or after which, it was changed here; -1: never
   Tier tier = Tier::device;
-  TurnSet used_in = 0;         // the turns of all uses
-  TurnSet fetched_in = 0;      // turns in which uses want contents, which come from the next tier towards its home
-  TurnSet saved_in = 0;        // turns in which it is saved to that tier, after the last change
-  int earliest = 0;            // a fetch is not issued before an earlier task: there is nothing to fetch yet
-  int fetch_at = 0;            // the fetch is issued before this task
-  int free_after = 0;          // the buffer stays reserved through this task
+  TurnSet used_in = 0;     // the turns of all uses
+  TurnSet fetched_in = 0;  // turns in which uses want contents, which come from the next tier towards its home
+  TurnSet saved_in = 0;    // turns in which it is saved to that tier, after the last change
+  int earliest = 0;        // a fetch is not issued before an earlier task: there is nothing to fetch yet
+  int fetch_at = 0;        // the fetch is issued before this task
+  int free_after = 0;      // the buffer stays reserved through this task
   bool is_fetched() const { return fetched_in != 0; }
   bool is_saved() const { return saved_in != 0; }
 };
@@ -75,7 +75,7 @@ class Residencies {
 
  private:
   std::vector<Residency> all_;
-  std::vector<int> first_;  // an object: its first; and the end of the last one's
+  std::vector<int> first_;           // an object: its first; and the end of the last one's
   std::vector<char> computed_with_;  // an object
 };
 

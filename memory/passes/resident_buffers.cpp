@@ -22,8 +22,7 @@ void add_state(const ParameterBlock& block, const StateArray& array, Tier tier, 
 }
 
 void add_common_buffers(const UnitGraph& graph, Plan& plan) {
-  plan.loss_buffer =
-      add_resident(plan, {"losses"}, Category::staging, Tier::device, loss_bytes(plan.choices.micro_batches), 1);
+  plan.loss_buffer = add_resident(plan, {"losses"}, Category::staging, Tier::device, loss_bytes(plan.choices.micro_batches), 1);
   if (graph.constant_bytes > 0)
     plan.constant_buffer = add_resident(plan, {"constants"}, Category::staging, Tier::device, graph.constant_bytes, 1);
 }

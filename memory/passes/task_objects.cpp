@@ -52,8 +52,11 @@ int TaskObjects::gradient(int block, int use) {
     const int index = static_cast<int>(objects.size());
     const bool waits_as_is = index == 0 && choices_.form != StateForm::compact && !choices_.sharding.shards_gradients();
     Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
-                  .category = Category::gradients, .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                  .bytes = graph_.blocks[block].elements * 4, .block = block};
+                  .category = Category::gradients,
+                  .staged_category = Category::gradients,
+                  .home = choices_.gradient_tier[block],
+                  .bytes = graph_.blocks[block].elements * 4,
+                  .block = block};
     if (waits_as_is) place_waiting_gradient(block, object);
     place_sum(block, objects.size(), object);
     objects.push_back(add(std::move(object)));
@@ -65,9 +68,12 @@ int TaskObjects::reduced_gradient(int block) {
   if (!choices_.sharding.shards_gradients()) return gradient(block, 0);
   int& reduced = reduced_object_[block];
   if (reduced < 0) {
-    Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"}, .category = Category::gradients,
-                  .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                  .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 4, .block = block};
+    Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"},
+                  .category = Category::gradients,
+                  .staged_category = Category::gradients,
+                  .home = choices_.gradient_tier[block],
+                  .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 4,
+                  .block = block};
     if (choices_.form != StateForm::compact) place_waiting_gradient(block, object);
     reduced = add(std::move(object));
   }
@@ -78,9 +84,12 @@ int TaskObjects::gradient_for_update(int block) {
   if (choices_.form != StateForm::compact) return reduced_gradient(block);
   int& rounded = rounded_object_[block];
   if (rounded < 0) {
-    Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"}, .category = Category::gradients,
-                  .staged_category = Category::gradients, .home = choices_.gradient_tier[block],
-                  .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 2, .block = block};
+    Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"},
+                  .category = Category::gradients,
+                  .staged_category = Category::gradients,
+                  .home = choices_.gradient_tier[block],
+                  .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 2,
+                  .block = block};
     place_waiting_gradient(block, object);
     rounded = add(std::move(object));
   }

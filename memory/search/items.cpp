@@ -11,16 +11,11 @@ enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimiz
 std::array<Resting, 5> order_of(Fill fill) {
   using enum Resting;
   switch (fill) {
-    case Fill::optimizer_first:
-      return {boundary, weights, gradients, optimizer, saved};
-    case Fill::saved_before_gradients:
-      return {boundary, weights, saved, gradients, optimizer};
-    case Fill::saved_before_weights:
-      return {boundary, saved, weights, gradients, optimizer};
-    case Fill::boundary_after_gradients:
-      return {weights, gradients, boundary, saved, optimizer};
-    default:
-      return {boundary, weights, gradients, saved, optimizer};
+    case Fill::optimizer_first: return {boundary, weights, gradients, optimizer, saved};
+    case Fill::saved_before_gradients: return {boundary, weights, saved, gradients, optimizer};
+    case Fill::saved_before_weights: return {boundary, saved, weights, gradients, optimizer};
+    case Fill::boundary_after_gradients: return {weights, gradients, boundary, saved, optimizer};
+    default: return {boundary, weights, gradients, saved, optimizer};
   }
 }
 

@@ -50,12 +50,9 @@ double time_by_update_rate(const Op& op) {
   constexpr double read_by_update = 16.0 / 28;
   if (op.index == Index::rows) return 1;
   switch (op.kind) {
-    case OpKind::gradient_finish:
-      return 1 / read_by_update;
-    case OpKind::gradient_add:
-      return 8.0 / 12 / read_by_update;
-    default:
-      return 1;
+    case OpKind::gradient_finish: return 1 / read_by_update;
+    case OpKind::gradient_add: return 8.0 / 12 / read_by_update;
+    default: return 1;
   }
 }
 
@@ -98,7 +95,7 @@ std::vector<Pair> links_of(const MachineProfile& machine) {
 std::vector<Pair> pairs_of(const MachineProfile& machine) {
   std::vector<Pair> pairs;
   const auto add = [&](const LaneRate& rate) {
-    const auto share = [&](double MachineProfile::*of, double otherwise) {
+    const auto share = [&](double MachineProfile::* of, double otherwise) {
       return of != nullptr && machine.*of > 0 ? machine.*of : otherwise;
     };
     // Copies take their bytes of the host's memory, which the optimizer alone would keep busy.

@@ -32,7 +32,7 @@ struct Outline {
   Boundary spare_boundary = Boundary::keep;
   int slots = 1;
   std::int64_t update_chunk = 0;
-  Bytes ahead = 0;                  // Choices::ahead
+  Bytes ahead = 0;  // Choices::ahead
   Fill fill = Fill::saved_first;
   bool fetches_rows = false;        // of lookups, where they may be
   Tier update_tier = Tier::device;  // host, where the chain has one

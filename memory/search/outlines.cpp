@@ -154,9 +154,7 @@ bool Outlines::has_room_for_lookups() const {
 }
 
 // The weights of two units: those of the one that comes next are there when it begins.
-Bytes Outlines::first_ahead() const {
-  return std::min(2 * largest_weights(*graphs_.tiled, request_.form), farthest_ahead());
-}
+Bytes Outlines::first_ahead() const { return std::min(2 * largest_weights(*graphs_.tiled, request_.form), farthest_ahead()); }
 
 // What is forced off the device would never leave it if all of it were on its way back.
 Bytes Outlines::farthest_ahead() const {

@@ -23,8 +23,8 @@ constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
 constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
                            Fill::boundary_after_gradients};
-constexpr double kBelied = 1.3;   // a whole that takes so much longer than its sample said had no room for what that had:
-constexpr int kTriedInstead = 4;  // so many of the sample's next are tried
+constexpr double kBelied = 1.3;    // a whole that takes so much longer than its sample said had no room for what that had:
+constexpr int kTriedInstead = 4;   // so many of the sample's next are tried
 constexpr int kLessAhead = 3;      // how often an outline that does not fit is tried with less read ahead
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 

@@ -73,14 +73,14 @@ class Lanes {
     std::vector<int> operations;
     std::size_t next = 0;  // among the operations, in this round
     int round = 0;
-    int waits_over = 0;    // of the next
-    int awaited = -1;      // that the next was found to wait for; -1: nobody has looked
+    int waits_over = 0;  // of the next
+    int awaited = -1;    // that the next was found to wait for; -1: nobody has looked
     int room = 1;
     std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
     int count = 0;
     double in_flight_s = std::numeric_limits<double>::infinity();  // work of the requests that there may be
-    int served = 0;       // of those under way, the oldest, whose requests are in flight
-    double shared_s = 0;  // work of these, but for those at their end
+    int served = 0;                                                // of those under way, the oldest, whose requests are in flight
+    double shared_s = 0;                                           // work of these, but for those at their end
   };
   bool is_through(const State& lane, int last) const { return lane.operations.empty() || lane.round > last; }
   Round& round(int index) { return rounds_[static_cast<std::size_t>(index)]; }
@@ -192,7 +192,7 @@ class Lanes {
   std::vector<int> first_wait_;  // an operation: its first; and the end of the last one's
   std::vector<TurnSet> when_;    // an operation
   By<Lane, State> lanes_;
-  std::vector<char> done_;       // round after round
+  std::vector<char> done_;  // round after round
   int completed_ = 0;
   std::vector<Span> spans_;  // an operation of each round that is shown
   double now_s_ = 0;

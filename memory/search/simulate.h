@@ -9,10 +9,10 @@
 namespace spillway {
 
 struct Prediction {
-  Timeline timeline;                        // of one step among equal ones
+  Timeline timeline;  // of one step among equal ones
   double step_s = 0;
-  PerLane busy_s{};                         // work of the lane at its own rate, in all turns
-  StepBound bound;                          // no schedule of the plan's choices is faster
+  PerLane busy_s{};  // work of the lane at its own rate, in all turns
+  StepBound bound;   // no schedule of the plan's choices is faster
 };
 
 // Steps follow each other as the executor runs them; the first ones, which differ, are left out.

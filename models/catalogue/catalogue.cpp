@@ -102,9 +102,10 @@ void heed_head(ResolvedModel& model) {
     auto json = nlohmann::ordered_json::parse(config.json_text);
     json[key] = false;
     config.json_text = json.dump(2);
-    config.notes.push_back(fmt::format("{} is true in {}/config.json, but lm_head.weight differs from the embedding: both are "
-                                       "read, and trained apart",
-                                       key, model.directory));
+    config.notes.push_back(
+        fmt::format("{} is true in {}/config.json, but lm_head.weight differs from the embedding: both are "
+                    "read, and trained apart",
+                    key, model.directory));
   } catch (const Error&) {
     // What is wrong with the file is said by who reads its weights.
   }

@@ -99,32 +99,22 @@ void rows_product(const Product& p) {
   std::int64_t column = 0;
   for (; column + kVectors * L <= p.columns; column += kVectors * L) tile<E, kRows, kVectors>(p, column);
   switch ((p.columns - column) / L) {
-    case 3:
-      return tile<E, kRows, 3>(p, column);
-    case 2:
-      return tile<E, kRows, 2>(p, column);
-    case 1:
-      return tile<E, kRows, 1>(p, column);
-    default:
-      return;
+    case 3: return tile<E, kRows, 3>(p, column);
+    case 2: return tile<E, kRows, 2>(p, column);
+    case 1: return tile<E, kRows, 1>(p, column);
+    default: return;
   }
 }
 
 template <typename E>
 void product(const Product& p) {
   switch (p.rows) {
-    case 1:
-      return rows_product<E, 1>(p);
-    case 2:
-      return rows_product<E, 2>(p);
-    case 3:
-      return rows_product<E, 3>(p);
-    case 4:
-      return rows_product<E, 4>(p);
-    case 5:
-      return rows_product<E, 5>(p);
-    default:
-      return rows_product<E, 6>(p);
+    case 1: return rows_product<E, 1>(p);
+    case 2: return rows_product<E, 2>(p);
+    case 3: return rows_product<E, 3>(p);
+    case 4: return rows_product<E, 4>(p);
+    case 5: return rows_product<E, 5>(p);
+    default: return rows_product<E, 6>(p);
   }
 }
 

@@ -59,43 +59,30 @@ void rows_product(const Product& p) {
   std::int64_t column = 0;
   for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) tile<kRows, 4, kStart>(p, column);
   switch ((p.columns - column) / kLanes) {
-    case 3:
-      return tile<kRows, 3, kStart>(p, column);
-    case 2:
-      return tile<kRows, 2, kStart>(p, column);
-    case 1:
-      return tile<kRows, 1, kStart>(p, column);
-    default:
-      return;
+    case 3: return tile<kRows, 3, kStart>(p, column);
+    case 2: return tile<kRows, 2, kStart>(p, column);
+    case 1: return tile<kRows, 1, kStart>(p, column);
+    default: return;
   }
 }
 
 template <int kRows>
 void started_product(const Product& p) {
   switch (p.start) {
-    case Start::write:
-      return rows_product<kRows, Start::write>(p);
-    case Start::add:
-      return rows_product<kRows, Start::add>(p);
-    case Start::scale:
-      return rows_product<kRows, Start::scale>(p);
+    case Start::write: return rows_product<kRows, Start::write>(p);
+    case Start::add: return rows_product<kRows, Start::add>(p);
+    case Start::scale: return rows_product<kRows, Start::scale>(p);
   }
 }
 
 void product(const Product& p) {
   switch (p.rows) {
-    case 1:
-      return started_product<1>(p);
-    case 2:
-      return started_product<2>(p);
-    case 3:
-      return started_product<3>(p);
-    case 4:
-      return started_product<4>(p);
-    case 5:
-      return started_product<5>(p);
-    default:
-      return started_product<6>(p);
+    case 1: return started_product<1>(p);
+    case 2: return started_product<2>(p);
+    case 3: return started_product<3>(p);
+    case 4: return started_product<4>(p);
+    case 5: return started_product<5>(p);
+    default: return started_product<6>(p);
   }
 }
 

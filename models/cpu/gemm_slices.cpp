@@ -105,12 +105,9 @@ Arithmetic arithmetic_of(const GemmSpec& spec, Instructions instructions) {
   switch (instructions) {
     case Instructions::avx512_bf16:  // in pairs of terms
       return spec.k % 2 == 0 ? Arithmetic::own : Arithmetic::library;
-    case Instructions::amx_bf16:
-      return Arithmetic::library;
-    case Instructions::widened:
-      return Arithmetic::widened;
-    case Instructions::unknown:
-      SPILLWAY_CHECK(false, "a product of bf16 on a CPU of unknown instructions");
+    case Instructions::amx_bf16: return Arithmetic::library;
+    case Instructions::widened: return Arithmetic::widened;
+    case Instructions::unknown: SPILLWAY_CHECK(false, "a product of bf16 on a CPU of unknown instructions");
   }
   return Arithmetic::library;
 }

@@ -100,12 +100,9 @@ HWY_INLINE Activated gelu_exact(Float x) {
 template <typename Use>
 HWY_INLINE void with_activation(Activation kind, const Use& use) {
   switch (kind) {
-    case Activation::silu:
-      return use([](Float x) HWY_ATTR { return silu(x); });
-    case Activation::gelu_tanh:
-      return use([](Float x) HWY_ATTR { return gelu_tanh(x); });
-    case Activation::gelu_erf:
-      return use([](Float x) HWY_ATTR { return gelu_exact(x); });
+    case Activation::silu: return use([](Float x) HWY_ATTR { return silu(x); });
+    case Activation::gelu_tanh: return use([](Float x) HWY_ATTR { return gelu_tanh(x); });
+    case Activation::gelu_erf: return use([](Float x) HWY_ATTR { return gelu_exact(x); });
   }
 }
 

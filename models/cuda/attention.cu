@@ -87,8 +87,8 @@ bool with_tiles(const AttentionArguments& a, bool packs, const F& f) {
   bool is_served = false;
   with_type(a.type, [&]<typename T>(std::type_identity<T> type) {
     if constexpr (sizeof(T) == 2)
-      is_served = packs && with_size(
-                               TiledSizes(), [&](int size) { return a.shape.head_dim == size; }, [&](auto D) { f(type, D); });
+      is_served =
+          packs && with_size(TiledSizes(), [&](int size) { return a.shape.head_dim == size; }, [&](auto D) { f(type, D); });
   });
   return is_served;
 }

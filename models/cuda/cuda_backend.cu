@@ -237,9 +237,8 @@ class Launcher {
   void operator()(const kernels::Cap& k) const {
     if (memory_.at(k.x) == nullptr) return;
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
-      with_pack<T>({k.elements}, {at<T>(k.x)}, [&]<int n>(Int<n>) {
-        launch_over(k.elements / n, Cap<T, n>{k.elements / n, k.cap, at<T>(k.x)});
-      });
+      with_pack<T>({k.elements}, {at<T>(k.x)},
+                   [&]<int n>(Int<n>) { launch_over(k.elements / n, Cap<T, n>{k.elements / n, k.cap, at<T>(k.x)}); });
     });
   }
 
@@ -313,9 +312,8 @@ class Launcher {
   template <typename From, typename To>
   void scale(std::int64_t elements, float factor, const From* x, To* y) const {
     using Wider = std::conditional_t<(sizeof(From) > sizeof(To)), From, To>;
-    with_pack<Wider>({elements}, {x, y}, [&]<int n>(Int<n>) {
-      launch_over(elements / n, Scale<From, To, n>{elements / n, factor, x, y});
-    });
+    with_pack<Wider>({elements}, {x, y},
+                     [&]<int n>(Int<n>) { launch_over(elements / n, Scale<From, To, n>{elements / n, factor, x, y}); });
   }
 
   template <Activation activation>
@@ -324,12 +322,9 @@ class Launcher {
   static void with_activation(DType type, Activation activation, const F& f) {
     with_type(type, [&]<typename T>(std::type_identity<T> of) {
       switch (activation) {
-        case Activation::silu:
-          return f(of, Chosen<Activation::silu>());
-        case Activation::gelu_tanh:
-          return f(of, Chosen<Activation::gelu_tanh>());
-        case Activation::gelu_erf:
-          return f(of, Chosen<Activation::gelu_erf>());
+        case Activation::silu: return f(of, Chosen<Activation::silu>());
+        case Activation::gelu_tanh: return f(of, Chosen<Activation::gelu_tanh>());
+        case Activation::gelu_erf: return f(of, Chosen<Activation::gelu_erf>());
       }
     });
   }

@@ -12,12 +12,9 @@ namespace spillway::cuda {
 template <typename F>
 void with_type(DType type, const F& f) {
   switch (type) {
-    case DType::float32:
-      return f(std::type_identity<float>());
-    case DType::bfloat16:
-      return f(std::type_identity<BFloat16>());
-    case DType::float16:
-      return f(std::type_identity<Float16>());
+    case DType::float32: return f(std::type_identity<float>());
+    case DType::bfloat16: return f(std::type_identity<BFloat16>());
+    case DType::float16: return f(std::type_identity<Float16>());
   }
 }
 

@@ -6,7 +6,6 @@ import signal
 
 from harness import CommandTest, Golden, Run, arguments, begin, finish, run, send_signal, wait_for_steps
 
-
 STEPS = 40
 # Three tiers, of which two are in memory.
 APART = {"device": "cpu-apart", "device_memory": "64MiB", "host_memory": "128MiB"}

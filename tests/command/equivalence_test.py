@@ -4,7 +4,7 @@ losses and gradient norms of an independent implementation (tests/data/golden/RE
 import itertools
 import unittest
 
-from harness import CommandTest, Golden, SANITIZED, file_system_of, golden_names
+from harness import SANITIZED, CommandTest, Golden, file_system_of, golden_names
 
 STEPS = 6
 ORDERS = ("horizontal", "vertical")

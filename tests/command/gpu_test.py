@@ -11,8 +11,19 @@ import unittest
 
 import harness
 from equivalence_test import BF16, FP32
-from harness import (CommandTest, DATA, Golden, Run, arguments, begin, finish, golden_names, run, send_signal,
-                     wait_for_steps)
+from harness import (
+    DATA,
+    CommandTest,
+    Golden,
+    Run,
+    arguments,
+    begin,
+    finish,
+    golden_names,
+    run,
+    send_signal,
+    wait_for_steps,
+)
 
 harness.PROGRAM = os.environ.get("SPILLWAY_SIMT", harness.PROGRAM)
 TIERS = ("device", "host", "nvme")

@@ -9,8 +9,20 @@ import sys
 import time
 import unittest
 
-from harness import (PATIENCE, SANITIZED, CommandTest, Golden, Run, arguments, begin, finish, has_ended, run,
-                     send_signal, wait_for_steps)
+from harness import (
+    PATIENCE,
+    SANITIZED,
+    CommandTest,
+    Golden,
+    Run,
+    arguments,
+    begin,
+    finish,
+    has_ended,
+    run,
+    send_signal,
+    wait_for_steps,
+)
 
 LIMITED = ("import os, resource, sys; resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]),) * 2);"
            "os.execv(sys.argv[3], sys.argv[3:])")

@@ -5,8 +5,20 @@ import shutil
 import signal
 import unittest
 
-from harness import (DATA, GOLDEN, MIB, Run, arguments, begin, finish, has_ended, operations, run, send_signal,
-                     wait_for_steps)
+from harness import (
+    DATA,
+    GOLDEN,
+    MIB,
+    Run,
+    arguments,
+    begin,
+    finish,
+    has_ended,
+    operations,
+    run,
+    send_signal,
+    wait_for_steps,
+)
 from planning import Page, PlanTest, shape
 
 

@@ -9,8 +9,20 @@ import subprocess
 import time
 import unittest
 
-from harness import (PATIENCE, CommandTest, Golden, Run, arguments, begin, finish, interrupt, read_safetensors, run,
-                     send_signal, wait_for_steps)
+from harness import (
+    PATIENCE,
+    CommandTest,
+    Golden,
+    Run,
+    arguments,
+    begin,
+    finish,
+    interrupt,
+    read_safetensors,
+    run,
+    send_signal,
+    wait_for_steps,
+)
 
 STEPS = 12
 ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}

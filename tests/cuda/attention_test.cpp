@@ -26,9 +26,8 @@ std::vector<Case> cases_of(std::int64_t D) {
   add(shape_of(33, 2, 1, D), [](Case& c) { c.shape.keys = 131, c.shape.key_offset = 90; });
   add(shape_of(10, 1, 1, D), [](Case& c) { c.shape.keys = 200, c.shape.key_offset = 60, c.shape.window = 20; });
   add(shape_of(141, 2, 1, D), [](Case& c) { c.shape.sequences = 2, c.documents = {5, 66, 1, 40}; });
-  add(shape_of(70, 1, 1, D), [](Case& c) {
-    c.shape.keys = 90, c.shape.key_offset = 20, c.shape.window = 30, c.documents = {20, 31};
-  });
+  add(shape_of(70, 1, 1, D),
+      [](Case& c) { c.shape.keys = 90, c.shape.key_offset = 20, c.shape.window = 30, c.documents = {20, 31}; });
   return cases;
 }
 

@@ -81,19 +81,10 @@ std::vector<Counted> activations_and_copies(DType type) {
              type,      Activation::silu, true, kRows, kHidden, matrix(of), matrix(of, 2 * kHidden), matrix(of, 2 * kHidden),
              matrix(of)};
        }},
-      {"column_sums",
-       [=](Operands& of) {
-         return ColumnSums{type, kRows, kHidden, matrix(of), floats(of, kHidden)};
-       }},
-      {"round",
-       [=](Operands& of) {
-         return Round{type, kRows * kHidden, floats(of, kRows * kHidden), matrix(of)};
-       }},
+      {"column_sums", [=](Operands& of) { return ColumnSums{type, kRows, kHidden, matrix(of), floats(of, kHidden)}; }},
+      {"round", [=](Operands& of) { return Round{type, kRows * kHidden, floats(of, kRows * kHidden), matrix(of)}; }},
       {"copy_rows", [=](Operands& of) { return CopyRows{type, kRows, kHidden, 1.0f, matrix(of), matrix(of)}; }},
-      {"cap",
-       [=](Operands& of) {
-         return Cap{type, kRows * kHidden, 30.0f, matrix(of)};
-       }},
+      {"cap", [=](Operands& of) { return Cap{type, kRows * kHidden, 30.0f, matrix(of)}; }},
   };
 }
 

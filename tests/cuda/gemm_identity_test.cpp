@@ -49,8 +49,8 @@ TEST(GemmIdentity, EveryFieldCounts) {
   expect_other([](GemmIdentity& of) { of.products.pop_back(); });
   expect_other([](GemmIdentity& of) { of.products[1].adds ^= true; });
   for (std::size_t word = 0; word < 8; ++word) expect_other([&](GemmIdentity& of) { of.products[0].algorithm[word] ^= 1; });
-  for (std::int64_t ops::GemmSpec::*size : {&ops::GemmSpec::m, &ops::GemmSpec::n, &ops::GemmSpec::k, &ops::GemmSpec::lda,
-                                            &ops::GemmSpec::ldb, &ops::GemmSpec::ldc, &ops::GemmSpec::ld_residual})
+  for (std::int64_t ops::GemmSpec::* size : {&ops::GemmSpec::m, &ops::GemmSpec::n, &ops::GemmSpec::k, &ops::GemmSpec::lda,
+                                             &ops::GemmSpec::ldb, &ops::GemmSpec::ldc, &ops::GemmSpec::ld_residual})
     expect_other([&](GemmIdentity& of) { ++(of.products[0].spec.*size); });
   expect_other([](GemmIdentity& of) { of.products[0].spec.has_bias ^= true; });
   expect_other([](GemmIdentity& of) { of.products[0].spec.has_residual ^= true; });

@@ -25,8 +25,7 @@ float uniform(std::uint64_t stream, std::int64_t i) {  // in [-1, 1)
 constexpr std::int64_t kElements = 3000;
 
 template <typename T>
-Buffer<T> numbers(
-    std::uint64_t stream, float (*f)(float) = [](float x) { return x; }) {
+Buffer<T> numbers(std::uint64_t stream, float (*f)(float) = [](float x) { return x; }) {
   Buffer<T> buffer(kElements);
   for (std::int64_t i = 0; i < kElements; ++i) buffer.data()[i] = from_float<T>(f(uniform(stream, i)));
   // What any state may come to be.

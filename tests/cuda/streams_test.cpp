@@ -86,8 +86,8 @@ class Pipeline {
   const Bytes x_bytes_ = kRows * kHidden * 2, y_bytes_ = kRows * kOut * 2;
   const std::array<Allocation, 2> host_x_{memory(Tier::host, x_bytes_, "x 0"), memory(Tier::host, x_bytes_, "x 1")},
       x_{memory(Tier::device, x_bytes_, "x 0"), memory(Tier::device, x_bytes_, "x 1")};
-  const Allocation host_w_ = memory(Tier::host, kOut*kHidden * 2, "w"), host_scale_ = memory(Tier::host, kHidden * 2, "scale"),
-                   host_y_ = memory(Tier::host, kBatches*y_bytes_, "y"), w_ = memory(Tier::device, kOut*kHidden * 2, "w"),
+  const Allocation host_w_ = memory(Tier::host, kOut* kHidden * 2, "w"), host_scale_ = memory(Tier::host, kHidden * 2, "scale"),
+                   host_y_ = memory(Tier::host, kBatches* y_bytes_, "y"), w_ = memory(Tier::device, kOut* kHidden * 2, "w"),
                    scale_ = memory(Tier::device, kHidden * 2, "scale"), statistics_ = memory(Tier::device, kRows * 4, "rstd"),
                    normed_ = memory(Tier::device, x_bytes_, "normed"), y_ = memory(Tier::device, y_bytes_, "y"),
                    scratch_ = memory(Tier::device, cuda::Gemm::kWorkspaceBytes, "workspace");

@@ -290,21 +290,11 @@ void mutate(std::string& text, std::mt19937_64& random) {
     // Mostly in the header; the first 8 bytes are its length.
     const std::size_t at = random() % std::min<std::size_t>(text.size(), random() % 4 == 0 ? 8 : 4000);
     switch (random() % 5) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text[at] = static_cast<char>(text[at] ^ (1 << (random() % 8)));
-        break;
-      case 2:
-        text.erase(at, 1 + random() % 12);
-        break;
-      case 3:
-        text.insert(at, pieces[random() % std::size(pieces)]);
-        break;
-      default:
-        text.resize(at + 1);
-        break;
+      case 0: text[at] = static_cast<char>(random()); break;
+      case 1: text[at] = static_cast<char>(text[at] ^ (1 << (random() % 8))); break;
+      case 2: text.erase(at, 1 + random() % 12); break;
+      case 3: text.insert(at, pieces[random() % std::size(pieces)]); break;
+      default: text.resize(at + 1); break;
     }
   }
   // Half of them keep a length that fits, so that the JSON itself is reached.

@@ -31,7 +31,7 @@ TEST(Arena, IsAlignedZeroedAndWritable) {
 TEST(Arena, PrefaultBacksItsSizeAndKeepsWhatIsThere) {
   const ThreadPool pool(2);
   pool.parallel_for(8, [](std::int64_t, int) {});  // its threads' own memory comes first
-  const Bytes bytes = 65 * kMiB + 4096;  // on 66 MiB of huge pages; the system counts to a few pages
+  const Bytes bytes = 65 * kMiB + 4096;            // on 66 MiB of huge pages; the system counts to a few pages
   const Bytes before = process_bytes("VmRSS:");
   {
     const Arena arena(bytes, "device");

@@ -121,8 +121,8 @@ TEST(Planner, SpeculatesWhereClippingIsRare) {
   PlanRequest request{
       .budgets = {{Tier::device, 8 * kMiB}, {Tier::nvme, kGiB}}, .parameter_tier = Tier::nvme, .optimizer_tier = Tier::nvme};
   MachineProfile slow_disk = machine();
-  for (double MachineProfile::*rate : {&MachineProfile::nvme_read_bytes, &MachineProfile::nvme_write_bytes,
-                                       &MachineProfile::nvme_mixed_read_bytes, &MachineProfile::nvme_mixed_write_bytes}) {
+  for (double MachineProfile::* rate : {&MachineProfile::nvme_read_bytes, &MachineProfile::nvme_write_bytes,
+                                        &MachineProfile::nvme_mixed_read_bytes, &MachineProfile::nvme_mixed_write_bytes}) {
     slow_disk.*rate /= 8;
   }
   const PlanOutcome often = make_plan(graphs.candidates(), slow_disk, request);

@@ -58,13 +58,10 @@ TEST(Random, NeighboursAreUnrelated) {
       EXPECT_NEAR(flips[bit], kNumbers / 2, 6 * std::sqrt(kNumbers / 4.0)) << what << ", bit " << bit;
   };
   const auto plain = [](std::uint64_t i) { return random_bits(7, 1, 0, i); };
-  expect_unrelated(
-      plain, [](std::uint64_t i) { return random_bits(7, 2, 0, i); }, "steps");
-  expect_unrelated(
-      plain, [](std::uint64_t i) { return random_bits(7, 1, 1, i); }, "streams");
+  expect_unrelated(plain, [](std::uint64_t i) { return random_bits(7, 2, 0, i); }, "steps");
+  expect_unrelated(plain, [](std::uint64_t i) { return random_bits(7, 1, 1, i); }, "streams");
   for (int bit = 0; bit < 32; ++bit) {
-    expect_unrelated(
-        plain, [bit](std::uint64_t i) { return random_bits(7, 1, 0, i ^ (std::uint64_t{1} << bit)); }, "index bit");
+    expect_unrelated(plain, [bit](std::uint64_t i) { return random_bits(7, 1, 0, i ^ (std::uint64_t{1} << bit)); }, "index bit");
   }
 }
 

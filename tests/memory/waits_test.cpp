@@ -20,7 +20,7 @@ constexpr int kLayers = 2;
 // A step comes after itself; the others run alone.
 struct Part {
   std::string_view name;
-  Program Plan::*program;
+  Program Plan::* program;
   int rounds;
 };
 constexpr Part kParts[] = {{"step", &Plan::step, 2}, {"evaluate", &Plan::evaluate, 1}};

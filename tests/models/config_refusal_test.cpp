@@ -203,18 +203,10 @@ TEST(ConfigRefusals, SurvivesMutation) {
     for (int change = 1 + static_cast<int>(random() % 3); change > 0 && !text.empty(); --change) {
       const std::size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0:
-          text[at] = static_cast<char>(random());
-          break;
-        case 1:
-          text[at] = static_cast<char>('0' + random() % 10);
-          break;
-        case 2:
-          text.erase(at, 1 + random() % 8);
-          break;
-        default:
-          text.insert(at, pieces[random() % std::size(pieces)]);
-          break;
+        case 0: text[at] = static_cast<char>(random()); break;
+        case 1: text[at] = static_cast<char>('0' + random() % 10); break;
+        case 2: text.erase(at, 1 + random() % 8); break;
+        default: text.insert(at, pieces[random() % std::size(pieces)]); break;
       }
     }
     try {

@@ -30,7 +30,7 @@ namespace spillway::testing {
 class Buffer {
  public:
   explicit Buffer(Bytes bytes)
-      : bytes_(static_cast<std::size_t>(bytes)), data_(new (std::align_val_t{64}) std::byte[bytes_ + kGuard]) {
+      : bytes_(static_cast<std::size_t>(bytes)), data_(new(std::align_val_t{64}) std::byte[bytes_ + kGuard]) {
     std::memset(data_.get() + bytes_, kGuardByte, kGuard);
     spoil();
   }

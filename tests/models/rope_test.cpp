@@ -124,8 +124,8 @@ TYPED_TEST(RopeTest, MatchesTheFormula) {
     check<TypeParam>({.n = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .dimension = 12, .epsilon = 1e-6f}, normed);
     check<TypeParam>({.n = 14, .sequence = 7, .heads = 4, .kv_heads = 2, .dimension = 24, .epsilon = 1e-6f}, normed);
     for (const float offset : {0.0f, 1.0f}) {
-      check<TypeParam>(
-          {.n = 192, .sequence = 96, .heads = 3, .kv_heads = 1, .dimension = 64, .epsilon = 1e-6f, .offset = offset}, normed);
+      check<TypeParam>({.n = 192, .sequence = 96, .heads = 3, .kv_heads = 1, .dimension = 64, .epsilon = 1e-6f, .offset = offset},
+                       normed);
     }
     check<TypeParam>({.n = 70, .sequence = 70, .heads = 2, .kv_heads = 2, .dimension = 128, .epsilon = 1e-6f}, normed);
   }

@@ -156,7 +156,9 @@ TEST_F(StoreDirectories, a_second_store_is_refused_in_this_process_and_in_anothe
   if (child == 0) {
     // Nor may the end of a child's copy of the store take the files away.
     const bool refused = message_of<IoError>([&] { Store second(given); }).find("in use by " + owner) != std::string::npos;
-    { Store mine = std::move(store); }
+    {
+      Store mine = std::move(store);
+    }
     _exit(refused ? 0 : 1);
   }
   int status = -1;

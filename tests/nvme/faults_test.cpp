@@ -67,9 +67,7 @@ TEST_P(StoreFaults, results_without_progress_are_tried_again_and_in_the_end_repo
   };
   Store store = faulty_store(always);
   StoreChannel channel = store.open_channel({.registered = {}});
-  EXPECT_THAT(message_of<IoError>([&] {
-                channel.read({&all_, 1});
-              }),
+  EXPECT_THAT(message_of<IoError>([&] { channel.read({&all_, 1}); }),
               AllOf(HasSubstr("read of 65536 bytes at offset 524288"), HasSubstr("the file ends there")));
 }
 
@@ -118,9 +116,7 @@ TEST_P(StoreFaults, a_hung_request_is_named_after_the_timeout) {
   Store store = faulty_store(plan, std::chrono::milliseconds(60));
   StoreChannel channel = store.open_channel({.registered = {}});
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(message_of<IoError>([&] {
-                channel.write({&all_, 1});
-              }),
+  EXPECT_THAT(message_of<IoError>([&] { channel.write({&all_, 1}); }),
               AllOf(HasSubstr("write of 65536 bytes at offset"), HasSubstr("no answer for 60 ms")));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }

@@ -210,7 +210,7 @@ class SimulatedDisk {
 
   std::vector<std::string> paths_;
   std::vector<int> files_;
-  std::mutex mutex_;  // lanes have a channel each
+  std::mutex mutex_;           // lanes have a channel each
   std::vector<Write> writes_;  // not synced yet, in the order in which they were submitted
   std::uint64_t last_write_ = 0;
   std::vector<Event> log_;

@@ -334,7 +334,7 @@ TEST_F(ExecutorTest, NothingIsAllocatedByLanesWhileTraining) {
       SmallTraining small(model_, plan_of(model_, choices(tier, update, clip)), directory_);
       small.load_weights();
       small.train(3);  // one-time caches fill
-      exempt = true;  // this thread's own tokens, outcomes and timelines
+      exempt = true;   // this thread's own tokens, outcomes and timelines
       allocations = 0;
       counting = true;
       for (std::int64_t step = 4; step <= 6; ++step) {

@@ -74,7 +74,7 @@ struct SmallModel {
   ResolvedModel resolved;
   ThreadPool pool;
   mutable CpuBackend backend;
-  std::unique_ptr<Backend> around;  // in its place, where a test looks at what runs
+  std::unique_ptr<Backend> around;                        // in its place, where a test looks at what runs
   std::function<std::unique_ptr<Device>()> other_device;  // in place of the CPU; then the scratch is its kernels'
   CompiledModel tiled, fused;
 };

@@ -120,20 +120,11 @@ void Block::perform(int warp) {
   for (int i = 1; i < kWarp; ++i) check_together(first, first + i);
   if (op.is_of_warpgroup()) return meet_warpgroup(warp);
   switch (op.kind) {
-    case WarpOp::Kind::sync:
-      ++warps_[static_cast<std::size_t>(warp)].epoch;
-      break;
-    case WarpOp::Kind::shuffle:
-      shuffle(warp);
-      break;
-    case WarpOp::Kind::multiply:
-      multiply(warp);
-      break;
-    case WarpOp::Kind::load_matrices:
-      load_matrices(warp);
-      break;
-    default:
-      break;
+    case WarpOp::Kind::sync: ++warps_[static_cast<std::size_t>(warp)].epoch; break;
+    case WarpOp::Kind::shuffle: shuffle(warp); break;
+    case WarpOp::Kind::multiply: multiply(warp); break;
+    case WarpOp::Kind::load_matrices: load_matrices(warp); break;
+    default: break;
   }
   for (int i = 0; i < kWarp; ++i) lane(first + i).state = State::ready;
 }

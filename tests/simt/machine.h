@@ -114,8 +114,7 @@ class Queue {
 template <typename K>
 void launch(Queue& queue, const Grid& grid, const K& kernel) {
   queue.enqueue([&queue, grid, kernel] {
-    queue.run(
-        grid, K::kThreads, [](const void* of, const Gpu& gpu) { (*static_cast<const K*>(of))(gpu); }, &kernel);
+    queue.run(grid, K::kThreads, [](const void* of, const Gpu& gpu) { (*static_cast<const K*>(of))(gpu); }, &kernel);
   });
 }
 

@@ -84,8 +84,7 @@ class LazyStream final : public Stream, public Later {
   LazyStream& operator=(const LazyStream&) = delete;
 
   void run(void (*function)(void*), void* context) override {
-    state_->device.enqueue(
-        stream_, [=] { function(context); }, LazyDevice::Work::Kind::host);
+    state_->device.enqueue(stream_, [=] { function(context); }, LazyDevice::Work::Kind::host);
   }
   void copy_async(std::byte* target, const std::byte* source, Bytes bytes) override {
     if (bytes < 0) throw Error(fmt::format("a copy of {} bytes", bytes));

@@ -62,10 +62,9 @@ def worker(arguments):
     # This file's own name would hide the library's.
     sys.path = [path for path in sys.path
                 if pathlib.Path(path or ".").resolve() != pathlib.Path(__file__).resolve().parent]
+    import deepspeed
     import torch
     import transformers
-
-    import deepspeed
 
     model_name, batch, sequence = arguments.worker_shape
     torch.set_num_threads(arguments.threads)

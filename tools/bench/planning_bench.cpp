@@ -14,8 +14,8 @@
 #include "memory/search/planner.h"
 #include "tools/bench/cpu_seconds.h"
 #include "trainer/machine/profile_file.h"
-#include "trainer/options/raw_flags.h"
 #include "trainer/options/options.h"
+#include "trainer/options/raw_flags.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/plan_request.h"
@@ -88,8 +88,8 @@ void add(const Case& of) {
 }
 
 void add_all() {
-  constexpr std::string_view shapes[] = {"gpt2",         "smollm2-135m", "llama-3.2-1b",  "qwen3-4b",
-                                         "llama-3.1-8b", "qwen3-32b",    "llama-3.1-70b", "llama-3.1-405b",
+  constexpr std::string_view shapes[] = {"gpt2",         "smollm2-135m",  "llama-3.2-1b",  "qwen3-4b",
+                                         "llama-3.1-8b", "qwen3-32b",     "llama-3.1-70b", "llama-3.1-405b",
                                          "mixtral-8x7b", "qwen3-30b-a3b", "mixtral-8x22b", "qwen3-235b-a22b"};
   for (const std::string_view shape : shapes) {
     for (const int micro_batches : {1, 8}) {

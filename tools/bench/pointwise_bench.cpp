@@ -127,12 +127,10 @@ void add_of_vocabulary(const ThreadPool& pool, Operands& o) {
       ops::round_and_square_nodes<E>(kSquareTask, kSquareStretch, o.dtable.data() + at, o.table.data() + at, sums);
     });
   });
-  add("embedding_forward", 2 * n * H * 2, [&] {
-    ops::embedding_forward<E>(pool, n, H, o.tokens.data(), {0, V}, o.table.data(), o.y.data());
-  });
-  add("embedding_backward", n * H * 10, [&] {
-    ops::embedding_backward<E>(pool, n, H, o.tokens.data(), {0, kTile}, o.x.data(), o.dtable.data(), Store::add);
-  });
+  add("embedding_forward", 2 * n * H * 2,
+      [&] { ops::embedding_forward<E>(pool, n, H, o.tokens.data(), {0, V}, o.table.data(), o.y.data()); });
+  add("embedding_backward", n * H * 10,
+      [&] { ops::embedding_backward<E>(pool, n, H, o.tokens.data(), {0, kTile}, o.x.data(), o.dtable.data(), Store::add); });
   add("loss_tile", n * kTile * 2, [&] {
     ops::loss_tile<E>(pool, n, {0, kTile}, o.logits.data(), kTile, o.tokens.data(),
                       {o.maximum.data(), o.sum.data(), o.target.data()});

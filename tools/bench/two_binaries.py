@@ -252,7 +252,7 @@ def main():
         rounds = result["ratios_of_rounds"]
         losses = {True: "the same", False: "differ", None: ""}[result["same_losses"]]
         rows.append((result["case"], f"{old_s:.3f} s", f"{new_s:.3f} s", f"{result['ratio']:.3f}",
-                     "{:.3f} to {:.3f}".format(min(rounds), max(rounds)), f"{result['of_cpu_seconds']:.3f}", losses))
+                     f"{min(rounds):.3f} to {max(rounds):.3f}", f"{result['of_cpu_seconds']:.3f}", losses))
     common.print_table(rows)
     ratios = [result["ratio"] for result in results]
     mean, least = statistics.geometric_mean(ratios), min(ratios)

@@ -21,9 +21,8 @@ import time
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RUST_BACKTRACE"] = "0"
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-
 from marked_tokenizers import KINDS, add_tokens, marked
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -275,9 +274,10 @@ def main():
                 print(f"seed {number}, {name}: {problem}")
                 differing += 1
                 continue
-            tried, texts_tried, tokens = tried + 1, texts_tried + len(texts), tokens + sum(len(their or ())
-                                                                                           for their in theirs)
-            wrong = [text for text, our, their in zip(texts, ours, theirs) if their is not None and our != their]
+            tried, texts_tried = tried + 1, texts_tried + len(texts)
+            tokens += sum(len(their or ()) for their in theirs)
+            wrong = [text for text, our, their in zip(texts, ours, theirs)
+                     if their is not None and our != their]
             if wrong or len(ours) != len(texts):
                 differing += 1
                 short = pair.cut_down(min(wrong, key=len), holder)

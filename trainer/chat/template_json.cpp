@@ -106,28 +106,16 @@ class JsonWriter {
     if (out_.size() > longest_) throw TemplateProblem{fmt::format("JSON of more than {} bytes", longest_)};
     switch (value.kind()) {
       case Kind::text:
-      case Kind::markup:
-        return add_text(value.text());
-      case Kind::none:
-        out_ += "null";
-        return;
-      case Kind::boolean:
-        out_ += value.boolean() ? "true" : "false";
-        return;
+      case Kind::markup: return add_text(value.text());
+      case Kind::none: out_ += "null"; return;
+      case Kind::boolean: out_ += value.boolean() ? "true" : "false"; return;
       case Kind::integer:
-      case Kind::large_integer:
-        out_ += printed(value);
-        return;
-      case Kind::real:
-        out_ += number(value.real());
-        return;
+      case Kind::large_integer: out_ += printed(value); return;
+      case Kind::real: out_ += number(value.real()); return;
       case Kind::list:
-      case Kind::tuple:
-        return add_items(value.sequence().items, depth);
-      case Kind::dictionary:
-        return add_entries(value, depth);
-      default:
-        throw TemplateProblem{fmt::format("tojson of {}", kind_name(value))};
+      case Kind::tuple: return add_items(value.sequence().items, depth);
+      case Kind::dictionary: return add_entries(value, depth);
+      default: throw TemplateProblem{fmt::format("tojson of {}", kind_name(value))};
     }
   }
   void add_items(const Value::Items& items, int depth) {
@@ -158,19 +146,14 @@ class JsonWriter {
   }
   static std::string key_text(const Value& key) {
     switch (key.kind()) {
-      case Kind::none:
-        return "null";
-      case Kind::boolean:
-        return key.boolean() ? "true" : "false";
-      case Kind::real:
-        return number(key.real());
+      case Kind::none: return "null";
+      case Kind::boolean: return key.boolean() ? "true" : "false";
+      case Kind::real: return number(key.real());
       case Kind::text:
       case Kind::markup:
       case Kind::integer:
-      case Kind::large_integer:
-        return printed(key);
-      default:
-        throw TemplateProblem{fmt::format("tojson of a key that is {}", kind_name(key))};
+      case Kind::large_integer: return printed(key);
+      default: throw TemplateProblem{fmt::format("tojson of a key that is {}", kind_name(key))};
     }
   }
   static std::string number(double value) {

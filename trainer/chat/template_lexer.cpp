@@ -146,8 +146,7 @@ class Lexer {
       return pass(at_ + 2);
     }
     if (std::string_view("+-*/%~|.,:()[]{}<>=").find(rest[0]) == std::string_view::npos)
-      refuse(fmt::format("found {}",
-                         quoted_json(rest.substr(0, static_cast<std::size_t>(decode_utf8(rest.data()).bytes)))));
+      refuse(fmt::format("found {}", quoted_json(rest.substr(0, static_cast<std::size_t>(decode_utf8(rest.data()).bytes)))));
     add(Token::Kind::symbol, std::string(1, rest[0]));
     pass(at_ + 1);
   }

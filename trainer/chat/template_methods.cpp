@@ -143,30 +143,21 @@ PythonNames python_names(Kind kind) {
           "isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower lstrip "
           "maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split "
           "splitlines startswith strip swapcase title translate upper zfill "};
-    case Kind::dictionary:
-      return {" copy fromkeys get items keys values ", " clear pop popitem setdefault update "};
-    case Kind::list:
-      return {" copy count index ", " append clear extend insert pop remove reverse sort "};
-    case Kind::tuple:
-      return {" count index "};
-    case Kind::range:
-      return {" count index start step stop "};
+    case Kind::dictionary: return {" copy fromkeys get items keys values ", " clear pop popitem setdefault update "};
+    case Kind::list: return {" copy count index ", " append clear extend insert pop remove reverse sort "};
+    case Kind::tuple: return {" count index "};
+    case Kind::range: return {" count index start step stop "};
     case Kind::boolean:
     case Kind::integer:
     case Kind::large_integer:
       return {" as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real to_bytes "};
-    case Kind::real:
-      return {" as_integer_ratio conjugate from_number fromhex hex imag is_integer real "};
+    case Kind::real: return {" as_integer_ratio conjugate from_number fromhex hex imag is_integer real "};
     case Kind::keys:
     case Kind::values:
-    case Kind::pairs:
-      return {" isdisjoint mapping "};
-    case Kind::iterator:
-      return {" close send throw gi_running gi_suspended gi_yieldfrom "};
-    case Kind::loop:
-      return {" changed cycle "};
-    default:
-      return {" "};
+    case Kind::pairs: return {" isdisjoint mapping "};
+    case Kind::iterator: return {" close send throw gi_running gi_suspended gi_yieldfrom "};
+    case Kind::loop: return {" changed cycle "};
+    default: return {" "};
   }
 }
 

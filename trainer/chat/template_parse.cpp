@@ -61,14 +61,10 @@ class Parser {
   }
   std::string shown() const {
     switch (now().kind) {
-      case Token::Kind::end_block:
-        return "%}";
-      case Token::Kind::end_output:
-        return "}}";
-      case Token::Kind::end:
-        return "the template's end";
-      default:
-        return quoted_json(now().text);
+      case Token::Kind::end_block: return "%}";
+      case Token::Kind::end_output: return "}}";
+      case Token::Kind::end: return "the template's end";
+      default: return quoted_json(now().text);
     }
   }
 

@@ -65,34 +65,24 @@ class Renderer {
   }
   Flow render(const Statement& statement, std::string& out) {
     switch (statement.kind) {
-      case Statement::Kind::text:
-        out += statement.text;
-        return Flow::goes_on;
-      case Statement::Kind::output:
-        output(statement.expressions[0], out);
-        return Flow::goes_on;
+      case Statement::Kind::text: out += statement.text; return Flow::goes_on;
+      case Statement::Kind::output: output(statement.expressions[0], out); return Flow::goes_on;
       case Statement::Kind::branches: {
         std::size_t taken = 0;
         while (taken < statement.expressions.size() && !holds(statement.expressions[taken])) ++taken;
         return taken < statement.bodies.size() ? render(statement.bodies[taken], out) : Flow::goes_on;
       }
-      case Statement::Kind::loop:
-        return loop(statement, out);
-      case Statement::Kind::scope:
-        return render_within(statement.bodies[0], out);
-      case Statement::Kind::set:
-        assign(statement, value_of(statement.expressions[0]));
-        return Flow::goes_on;
+      case Statement::Kind::loop: return loop(statement, out);
+      case Statement::Kind::scope: return render_within(statement.bodies[0], out);
+      case Statement::Kind::set: assign(statement, value_of(statement.expressions[0])); return Flow::goes_on;
       case Statement::Kind::set_body: {
         std::string text;
         const Flow flow = render_within(statement.bodies[0], text);
         if (flow == Flow::goes_on) assign(statement, Value(std::move(text)));
         return flow;
       }
-      case Statement::Kind::break_loop:
-        return Flow::breaks;
-      case Statement::Kind::continue_loop:
-        return Flow::continues;
+      case Statement::Kind::break_loop: return Flow::breaks;
+      case Statement::Kind::continue_loop: return Flow::continues;
     }
     return Flow::goes_on;
   }
@@ -149,7 +139,7 @@ class Renderer {
       name_item(statement, all[i]);
       if (meets(statement) != is_met[i])
         throw ResourceError(fmt::format(
-          "{}: line {}: a loop whose condition is changed by what it does, which is not in this version", origin_, over.line));
+            "{}: line {}: a loop whose condition is changed by what it does, which is not in this version", origin_, over.line));
       if (!is_met[i]) continue;
       scopes_.back()["loop"] = Value::loop(state);
       if (render(statement.bodies[0], out) == Flow::breaks) {
@@ -213,37 +203,26 @@ class Renderer {
 
   Value compute(const Expression& expression) {
     switch (expression.kind) {
-      case Expression::Kind::literal:
-        return expression.value;
-      case Expression::Kind::name:
-        return variable(expression.name);
-      case Expression::Kind::member:
-        return member_of(value_of(expression.parts[0]), expression.name);
-      case Expression::Kind::index:
-        return indexed(expression);
-      case Expression::Kind::negation:
-        return !holds(expression.parts[0]);
-      case Expression::Kind::minus:
-        return negative(value_of(expression.parts[0]));
-      case Expression::Kind::conditional:
-        return value_of(expression.parts[holds(expression.parts[1]) ? 0 : 2]);
-      case Expression::Kind::list:
-        return Value::sequence(Kind::list, values_of(expression.parts, 0));
-      case Expression::Kind::tuple:
-        return Value::sequence(Kind::tuple, values_of(expression.parts, 0));
+      case Expression::Kind::literal: return expression.value;
+      case Expression::Kind::name: return variable(expression.name);
+      case Expression::Kind::member: return member_of(value_of(expression.parts[0]), expression.name);
+      case Expression::Kind::index: return indexed(expression);
+      case Expression::Kind::negation: return !holds(expression.parts[0]);
+      case Expression::Kind::minus: return negative(value_of(expression.parts[0]));
+      case Expression::Kind::conditional: return value_of(expression.parts[holds(expression.parts[1]) ? 0 : 2]);
+      case Expression::Kind::list: return Value::sequence(Kind::list, values_of(expression.parts, 0));
+      case Expression::Kind::tuple: return Value::sequence(Kind::tuple, values_of(expression.parts, 0));
       case Expression::Kind::object: {
         Value::Entries entries;
         for (std::size_t i = 0; i + 1 < expression.parts.size(); i += 2)
           entries.emplace_back(value_of(expression.parts[i]), value_of(expression.parts[i + 1]));
         return Value::dictionary(std::move(entries));
       }
-      case Expression::Kind::binary:
-        return binary(expression);
+      case Expression::Kind::binary: return binary(expression);
       case Expression::Kind::slice:
         return slice_of(value_of(expression.parts[0]), value_of(expression.parts[1]), value_of(expression.parts[2]),
                         value_of(expression.parts[3]), work_);
-      case Expression::Kind::call:
-        return call(expression);
+      case Expression::Kind::call: return call(expression);
       case Expression::Kind::filter:
         return call_template(*find_template_filter(expression.name), value_of(expression.parts[0]), arguments_of(expression),
                              work_);

@@ -221,23 +221,12 @@ std::string escaped_markup(std::string_view text) {
   std::string made;
   for (const char c : text) {
     switch (c) {
-      case '&':
-        made += "&amp;";
-        break;
-      case '<':
-        made += "&lt;";
-        break;
-      case '>':
-        made += "&gt;";
-        break;
-      case '\'':
-        made += "&#39;";
-        break;
-      case '"':
-        made += "&#34;";
-        break;
-      default:
-        made += c;
+      case '&': made += "&amp;"; break;
+      case '<': made += "&lt;"; break;
+      case '>': made += "&gt;"; break;
+      case '\'': made += "&#39;"; break;
+      case '"': made += "&#34;"; break;
+      default: made += c;
     }
   }
   return made;

@@ -127,38 +127,29 @@ bool is_hashable(const Value& value) {
     case Kind::list:
     case Kind::dictionary:
     case Kind::keys:
-    case Kind::pairs:
-      return false;
-    case Kind::tuple:
-      return std::ranges::all_of(value.sequence().items, is_hashable);
-    default:
-      return true;
+    case Kind::pairs: return false;
+    case Kind::tuple: return std::ranges::all_of(value.sequence().items, is_hashable);
+    default: return true;
   }
 }
 
 bool is_true(const Value& value) {
   switch (value.kind()) {
     case Kind::undefined:
-    case Kind::none:
-      return false;
+    case Kind::none: return false;
     case Kind::boolean:
-    case Kind::integer:
-      return value.integer() != 0;
-    case Kind::real:
-      return value.real() != 0;
+    case Kind::integer: return value.integer() != 0;
+    case Kind::real: return value.real() != 0;
     case Kind::text:
-    case Kind::markup:
-      return !value.text().empty();
+    case Kind::markup: return !value.text().empty();
     case Kind::list:
     case Kind::tuple:
     case Kind::range:
     case Kind::keys:
     case Kind::values:
     case Kind::pairs:
-    case Kind::dictionary:
-      return length_of(value) > 0;
-    default:
-      return true;
+    case Kind::dictionary: return length_of(value) > 0;
+    default: return true;
   }
 }
 
@@ -201,12 +192,10 @@ bool are_equal(const Value& left, const Value& right) {
   if (left.kind() != right.kind()) return false;
   switch (left.kind()) {
     case Kind::undefined:
-    case Kind::none:
-      return true;
+    case Kind::none: return true;
     case Kind::list:
     case Kind::tuple:
-    case Kind::range:
-      return std::ranges::equal(left.sequence().items, right.sequence().items, are_equal);
+    case Kind::range: return std::ranges::equal(left.sequence().items, right.sequence().items, are_equal);
     case Kind::dictionary: {
       const Value::Entries& entries = entries_of(left);
       return entries.size() == entries_of(right).size() && std::ranges::all_of(entries, [&](const Value::Entry& entry) {
@@ -214,14 +203,11 @@ bool are_equal(const Value& left, const Value& right) {
                return found != nullptr && are_equal(entry.second, *found);
              });
     }
-    case Kind::function:
-      return left.text() == right.text();
+    case Kind::function: return left.text() == right.text();
     case Kind::keys:
     case Kind::pairs:
-    case Kind::method:
-      throw TemplateProblem{fmt::format("== of {} and {}", kind_name(left), kind_name(right))};
-    default:
-      return left.identity() == right.identity();
+    case Kind::method: throw TemplateProblem{fmt::format("== of {} and {}", kind_name(left), kind_name(right))};
+    default: return left.identity() == right.identity();
   }
 }
 
@@ -336,20 +322,14 @@ std::string_view kind_name(const Value& value) {
 
 std::string printed(const Value& value) {
   switch (value.kind()) {
-    case Kind::undefined:
-      return "";
-    case Kind::none:
-      return "None";
-    case Kind::boolean:
-      return value.boolean() ? "True" : "False";
-    case Kind::integer:
-      return std::to_string(value.integer());
-    case Kind::real:
-      return printed_real(value.real());
+    case Kind::undefined: return "";
+    case Kind::none: return "None";
+    case Kind::boolean: return value.boolean() ? "True" : "False";
+    case Kind::integer: return std::to_string(value.integer());
+    case Kind::real: return printed_real(value.real());
     case Kind::large_integer:
     case Kind::text:
-    case Kind::markup:
-      return value.text();
+    case Kind::markup: return value.text();
     default:
       throw TemplateProblem{fmt::format(
           "{} {} is to be printed, allowed: text, or | tojson",

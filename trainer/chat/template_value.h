@@ -54,7 +54,8 @@ class TemplateValue {
   TemplateValue() = default;  // undefined
   TemplateValue(std::nullptr_t) : kind_(Kind::none) {}
   TemplateValue(std::same_as<bool> auto value) : kind_(Kind::boolean), held_(value) {}
-  TemplateValue(std::integral auto value) requires(!std::same_as<decltype(value), bool>)
+  TemplateValue(std::integral auto value)
+    requires(!std::same_as<decltype(value), bool>)
       : kind_(Kind::integer), held_(static_cast<std::int64_t>(value)) {}
   TemplateValue(double value) : kind_(Kind::real), held_(value) {}
   TemplateValue(std::string text, Kind kind = Kind::text)

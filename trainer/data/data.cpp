@@ -125,14 +125,12 @@ std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataR
   }
   if (extension == ".txt") {
     switch (text.rows()) {
-      case TextRows::bytes:
-        return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape);
+      case TextRows::bytes: return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape);
       case TextRows::tokenizer: {
         PosixFile tokens = text.tokens_of(path);
         return open_token_file(std::move(tokens), text.format(), shape);
       }
-      case TextRows::refuse:
-        break;
+      case TextRows::refuse: break;
     }
     throw InputError(
         fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),

@@ -64,12 +64,9 @@ Layout layout_of(const PosixFile& file, TokenFileFormat format) {
       const Bytes begin = bytes_of_mark(file);
       return {begin, 1, file.size() - begin};
     }
-    case TokenFileFormat::llm_c:
-      return read_header(file);
-    case TokenFileFormat::u32:
-      return {0, 4, file.size() / 4};
-    case TokenFileFormat::u16:
-      break;
+    case TokenFileFormat::llm_c: return read_header(file);
+    case TokenFileFormat::u32: return {0, 4, file.size() / 4};
+    case TokenFileFormat::u16: break;
   }
   if (file.size() % 2 != 0) {
     throw InputError(

@@ -98,7 +98,7 @@ struct Piece {
   std::vector<std::int32_t> ids;
   std::vector<std::size_t> ends;  // of documents in ids
   std::int64_t bad_lines = 0;
-  std::string problem;  // the first
+  std::string problem;         // the first
   std::exception_ptr failure;  // no fault of a row: the first
 
   void clear() {

@@ -88,8 +88,8 @@ std::optional<std::string> with_unread_values_mended(
     return end - begin < 2 ? std::string_view() : whole.substr(begin + 1, end - begin - 2);
   };
   walk(
-      line, [&](std::size_t begin, std::size_t end) { keys.push_back(inner(line, begin, end)); },
-      [](std::size_t, std::size_t) {}, [](std::size_t) { return std::size_t{1}; });
+      line, [&](std::size_t begin, std::size_t end) { keys.push_back(inner(line, begin, end)); }, [](std::size_t, std::size_t) {},
+      [](std::size_t) { return std::size_t{1}; });
   std::string mended(line);
   bool is_mended = false, is_read = true;
   const auto mend_word = [&](std::size_t at) {

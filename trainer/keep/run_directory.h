@@ -29,7 +29,7 @@ class RunDirectory {
   std::string log_path() const { return path_ + "/log.jsonl"; }
   void keep() noexcept { is_kept_ = true; }
   const std::string& note() const noexcept { return held_.lock.note(); }  // of its lock, where there is something to say
-  void write(std::string_view name, std::string_view text) const;  // "run.json", "plan.json"
+  void write(std::string_view name, std::string_view text) const;         // "run.json", "plan.json"
 
   // A fresh directory to write the checkpoint of `step` into; it counts only once committed (which syncs every file in it).
   std::string begin_checkpoint(std::int64_t step) const;

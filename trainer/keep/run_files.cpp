@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kTokenizerFiles = {"tokenizer_config.json", "tokenizer.model",     "special_tokens_map.json",
-                                        "added_tokens.json",     "vocab.json",          "merges.txt",
+constexpr std::array kTokenizerFiles = {"tokenizer_config.json", "tokenizer.model",   "special_tokens_map.json",
+                                        "added_tokens.json",     "vocab.json",        "merges.txt",
                                         "chat_template.jinja",   "chat_template.json"};
 constexpr const char *kTokenizer = "tokenizer.json", *kGeneration = "generation_config.json",
                      *kTemplates = "additional_chat_templates";
@@ -36,8 +36,7 @@ void copy_where_there(const fs::path& from, const fs::path& to) {
   if (!fs::is_regular_file(from, error)) return;
   fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
   if (error) {
-    throw IoError(fmt::format("{}: copying {} failed: {}", to.string(), from.string(), error.message()),
-                  help_for(error.value()));
+    throw IoError(fmt::format("{}: copying {} failed: {}", to.string(), from.string(), error.message()), help_for(error.value()));
   }
   PosixFile::open_to_read(to).sync();
 }
@@ -123,8 +122,8 @@ std::string change_of_config(const RunOptions& options) {
   try {
     const std::string difference = difference_of(read_model_config(options.model.kept_config), resolve_model(model).config);
     if (difference.empty()) return {};
-    return fmt::format("--model: {} has changed since the run was begun ({}); the run goes on with what it was begun with",
-                       model, difference);
+    return fmt::format("--model: {} has changed since the run was begun ({}); the run goes on with what it was begun with", model,
+                       difference);
   } catch (const InputError& error) {
     return fmt::format("--model: {}; the run goes on with the configuration in its own directory", error.what());
   }
@@ -179,9 +178,9 @@ void refuse_other_model(const RunOptions& options, const ModelConfig& config) {
   if (run.empty() || !options.model.kept_config.empty() || !fs::exists(kept, ignored)) return;
   const std::string difference = difference_of(read_model_config(kept), config);
   if (difference.empty()) return;
-  throw InputError(fmt::format("--model: {} is another model than that of the run in {}: {}", options.model.model, run,
-                               difference),
-                   "Leave --model out: the run goes on with the configuration that it was begun with, which it has itself.");
+  throw InputError(
+      fmt::format("--model: {} is another model than that of the run in {}: {}", options.model.model, run, difference),
+      "Leave --model out: the run goes on with the configuration that it was begun with, which it has itself.");
 }
 
 std::vector<std::string> changes_of_model_files(const RunOptions& options) {
@@ -196,12 +195,12 @@ std::vector<std::string> changes_of_model_files(const RunOptions& options) {
   const fs::path file = fs::is_directory(now, ignored) ? fs::path(now) / kTokenizer : fs::path(now);
   if (now == "bytes" || !fs::is_regular_file(file, ignored) || !fs::is_regular_file(kept, ignored)) return changes;
   if (have_equal_bytes(file, kept)) return changes;
-  changes.push_back(options.model.kept_tokenizer.empty()
-                        ? fmt::format("--tokenizer: {} is another than the run was begun with: the same text has other tokens "
-                                      "from here on",
-                                      file.string())
-                        : fmt::format("--tokenizer: {} has changed since the run was begun; the run goes on with its own copy",
-                                      file.string()));
+  changes.push_back(
+      options.model.kept_tokenizer.empty()
+          ? fmt::format("--tokenizer: {} is another than the run was begun with: the same text has other tokens "
+                        "from here on",
+                        file.string())
+          : fmt::format("--tokenizer: {} has changed since the run was begun; the run goes on with its own copy", file.string()));
   return changes;
 }
 
@@ -225,10 +224,8 @@ std::vector<DataFile> data_files_of(const RunOptions& options) {
 void keep_data_files(const std::string& run_directory, const std::vector<DataFile>& files) {
   auto list = nlohmann::ordered_json::array();
   for (const DataFile& file : files) {
-    list.push_back({{"flag", file.flag},
-                    {"path", file.path},
-                    {"bytes", file.bytes},
-                    {"xxh3", fmt::format("{:016x}", file.digest)}});
+    list.push_back(
+        {{"flag", file.flag}, {"path", file.path}, {"bytes", file.bytes}, {"xxh3", fmt::format("{:016x}", file.digest)}});
   }
   write_text_file(run_directory + "/data-files.json", json_text(nlohmann::ordered_json{{"files", list}}));
 }

@@ -89,8 +89,8 @@ std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOpti
                     now.batch.global_batch_size, before.batch.global_batch_size));
   }
   if (before.model.seed != now.model.seed) {
-    changes.push_back(fmt::format("--seed {} instead of {}: the order of the data is another from here on", now.model.seed,
-                                  before.model.seed));
+    changes.push_back(
+        fmt::format("--seed {} instead of {}: the order of the data is another from here on", now.model.seed, before.model.seed));
   }
   if (before.batch.seq_length != now.batch.seq_length) {
     changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another",

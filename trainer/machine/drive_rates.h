@@ -19,8 +19,8 @@ struct DriveRates {
 };
 
 struct DriveRateName {
-  double DriveRates::*rate;
-  double MachineProfile::*of_machine;
+  double DriveRates::* rate;
+  double MachineProfile::* of_machine;
   std::string_view name = name_of_rate(of_machine);
 };
 inline constexpr std::array<DriveRateName, 4> kDriveRates = {

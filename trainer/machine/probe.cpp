@@ -160,18 +160,12 @@ struct ShownIn {
 
 ShownIn shown_in(RateUnit unit) {
   switch (unit) {
-    case RateUnit::share:
-      return {0.01, "%", true};
-    case RateUnit::seconds:
-      return {1e-6, "us", false};
-    case RateUnit::rows:
-      return {1, "rows", false};
-    case RateUnit::requests:
-      return {1e3, "k/s", false};
-    case RateUnit::flops:
-      return {1e9, "GFLOP/s", false};
-    case RateUnit::bytes:
-      return {1e9, "GB/s", false};
+    case RateUnit::share: return {0.01, "%", true};
+    case RateUnit::seconds: return {1e-6, "us", false};
+    case RateUnit::rows: return {1, "rows", false};
+    case RateUnit::requests: return {1e3, "k/s", false};
+    case RateUnit::flops: return {1e9, "GFLOP/s", false};
+    case RateUnit::bytes: return {1e9, "GB/s", false};
   }
   return {};
 }

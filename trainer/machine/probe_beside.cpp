@@ -3,9 +3,9 @@
 #include <thread>
 
 #include "trainer/host/interrupt.h"
-#include "trainer/machine/units_alone.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
+#include "trainer/machine/units_alone.h"
 
 namespace spillway {
 namespace {

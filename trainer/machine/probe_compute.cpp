@@ -9,9 +9,9 @@
 #include "memory/search/simulate.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/attention_ops.h"
-#include "trainer/machine/units_alone.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
+#include "trainer/machine/units_alone.h"
 
 namespace spillway {
 namespace {

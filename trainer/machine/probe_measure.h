@@ -7,9 +7,9 @@
 
 #include "memory/machine.h"
 #include "memory/parallel.h"
-#include "trainer/machine/units_alone.h"
 #include "trainer/machine/measurement.h"
 #include "trainer/machine/probe_work.h"
+#include "trainer/machine/units_alone.h"
 
 namespace spillway {
 

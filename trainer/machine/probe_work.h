@@ -13,10 +13,10 @@
 #include "memory/machine.h"
 #include "memory/parallel.h"
 #include "models/cpu/ops.h"
-#include "trainer/machine/units_alone.h"
 #include "nvme/store.h"
 #include "offload/host_adamw.h"
 #include "trainer/machine/settling_rate.h"
+#include "trainer/machine/units_alone.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
@@ -46,7 +46,7 @@ class Update {
   void run();
   void run_hashed();  // with hashes of the state before and after, piece by piece, as durable state is updated
   void copy();        // half of it onto the other half, by one thread
-  void pass();  // over the gradient and an array of the state, which it is added to
+  void pass();        // over the gradient and an array of the state, which it is added to
   void leave_caches() const { spillway::leave_caches(arena_.at(0), arena_.bytes()); }
   double update_bytes() const { return 28.0 * static_cast<double>(elements_); }
   double copied_bytes() const { return 8.0 * static_cast<double>(elements_); }

@@ -22,7 +22,7 @@
 namespace spillway {
 namespace {
 
-constexpr bool is_in_files(double MachineProfile::*rate) { return rate == nullptr || row_of(rate) != nullptr; }
+constexpr bool is_in_files(double MachineProfile::* rate) { return rate == nullptr || row_of(rate) != nullptr; }
 // But for what compute loses beside copies: the number of threads says it (add_copies), and no file does.
 constexpr bool are_in_files(const LaneRate& rate) {
   const bool is_compute_in_files =

@@ -21,7 +21,7 @@ enum class RateOf : std::uint8_t { alike, device, host, drive, link };
 
 struct MachineRate {
   std::string_view name;
-  double MachineProfile::*rate;
+  double MachineProfile::* rate;
   RateOf of;
   RateUnit unit;
   double least, most;  // beyond these it is in another unit, or a slip of the hand
@@ -33,14 +33,14 @@ struct MachineRate {
   }
 };
 
-constexpr MachineRate flops_rate(std::string_view name, double MachineProfile::*rate) {
+constexpr MachineRate flops_rate(std::string_view name, double MachineProfile::* rate) {
   return {name, rate, RateOf::device, RateUnit::flops, 1e6, 1e18};
 }
-constexpr MachineRate bytes_rate(std::string_view name, double MachineProfile::*rate, RateOf of,
+constexpr MachineRate bytes_rate(std::string_view name, double MachineProfile::* rate, RateOf of,
                                  Presence presence = Presence::required) {
   return {name, rate, of, RateUnit::bytes, kLeastBytesPerS, kMostBytesPerS, presence};
 }
-constexpr MachineRate share(std::string_view name, double MachineProfile::*rate, Presence presence, double most = 1) {
+constexpr MachineRate share(std::string_view name, double MachineProfile::* rate, Presence presence, double most = 1) {
   return {name, rate, RateOf::alike, RateUnit::share, 0.001, most, presence};
 }
 
@@ -94,10 +94,10 @@ constexpr const MachineRate* rate_named(std::string_view name) {
   const MachineRate* found = std::ranges::find(kMachineRates, name, &MachineRate::name);
   return found == std::end(kMachineRates) ? nullptr : found;
 }
-constexpr const MachineRate* row_of(double MachineProfile::*rate) {
+constexpr const MachineRate* row_of(double MachineProfile::* rate) {
   const MachineRate* found = std::ranges::find(kMachineRates, rate, &MachineRate::rate);
   return found == std::end(kMachineRates) ? nullptr : found;
 }
-constexpr std::string_view name_of_rate(double MachineProfile::*rate) { return row_of(rate)->name; }
+constexpr std::string_view name_of_rate(double MachineProfile::* rate) { return row_of(rate)->name; }
 
 }  // namespace spillway

@@ -22,18 +22,12 @@ constexpr std::string_view kProgramKey = "spillway";  // what the program notes 
 
 std::string_view allowed_of(FlagKind kind) {
   switch (kind) {
-    case FlagKind::text:
-      return "a string";
-    case FlagKind::integer:
-      return "a whole number";
-    case FlagKind::real:
-      return "a number";
-    case FlagKind::size:
-      return "a whole number of bytes, or a string such as \"512MiB\"";
-    case FlagKind::list:
-      return "a string, or an array of strings";
-    case FlagKind::boolean:
-      return "true or false";
+    case FlagKind::text: return "a string";
+    case FlagKind::integer: return "a whole number";
+    case FlagKind::real: return "a number";
+    case FlagKind::size: return "a whole number of bytes, or a string such as \"512MiB\"";
+    case FlagKind::list: return "a string, or an array of strings";
+    case FlagKind::boolean: return "true or false";
   }
   return "";
 }

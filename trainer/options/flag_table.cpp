@@ -118,7 +118,7 @@ json nvme_json(const RunOptions& options) {
   for (const NvmeDirectory& directory : options.memory.nvme) {
     const std::size_t equals = directory.path.rfind('=');
     const bool could_be_size = equals != std::string::npos && directory.path.find('/', equals) == std::string::npos;
-    texts.push_back(directory.size ? fmt::format("{}={}", directory.path, exact_size(*directory.size))
+    texts.push_back(directory.size  ? fmt::format("{}={}", directory.path, exact_size(*directory.size))
                     : could_be_size ? directory.path + "/"  // a name even where the directory is gone
                                     : directory.path);
   }
@@ -210,8 +210,7 @@ void add_batch(std::vector<Flag>& table) {
   add(
       "seq-length", "N", F::integer, "tokens trained of a sequence (default: the model's longest, at most 1024)",
       SET { o.batch.seq_length = v.integer(1, kMostSequences); }, GET { return positive_json(o.batch.seq_length); });
-  add(
-      "train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
+  add("train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
 }
 
 void add_optimizer(std::vector<Flag>& table) {
@@ -222,10 +221,8 @@ void add_optimizer(std::vector<Flag>& table) {
   add(
       "weight-decay", "R", F::real, "on parameters of two or more dimensions only",
       SET { o.optimizer.weight_decay = at_least_zero(v); }, GET { return o.optimizer.weight_decay; });
-  add(
-      "adam-beta1", "R", F::real, "", SET { o.optimizer.adam_beta1 = below_one(v); }, GET { return o.optimizer.adam_beta1; });
-  add(
-      "adam-beta2", "R", F::real, "", SET { o.optimizer.adam_beta2 = below_one(v); }, GET { return o.optimizer.adam_beta2; });
+  add("adam-beta1", "R", F::real, "", SET { o.optimizer.adam_beta1 = below_one(v); }, GET { return o.optimizer.adam_beta1; });
+  add("adam-beta2", "R", F::real, "", SET { o.optimizer.adam_beta2 = below_one(v); }, GET { return o.optimizer.adam_beta2; });
   add(
       "adam-eps", "R", F::real, "", SET { o.optimizer.adam_eps = v.real(0, Bound::excluded, kInfinity, Bound::excluded); },
       GET { return o.optimizer.adam_eps; });
@@ -241,8 +238,7 @@ void add_optimizer(std::vector<Flag>& table) {
 
 void add_learning_rate(std::vector<Flag>& table) {
   const FlagRows add(table, "Learning rate");
-  add(
-      "lr", "R", F::real, "after warm-up", SET { o.schedule.lr = at_least_zero(v); }, GET { return o.schedule.lr; });
+  add("lr", "R", F::real, "after warm-up", SET { o.schedule.lr = at_least_zero(v); }, GET { return o.schedule.lr; });
   add(
       "min-lr", "R", F::real, "at the end of the decay", SET { o.schedule.min_lr = at_least_zero(v); },
       GET { return o.schedule.min_lr; });

@@ -87,7 +87,7 @@ struct NvmeDirectory {
 
 struct MemoryOptions {
   DeviceChoice device = DeviceChoice::automatic;
-  int device_index = 0;  // of cuda:N
+  int device_index = 0;                   // of cuda:N
   By<Tier, std::optional<Bytes>> budget;  // of tiers in memory: --device-memory and the like
   std::vector<NvmeDirectory> nvme;
   // Where nothing is given, the planner chooses.

@@ -62,14 +62,10 @@ void find_copies(ResolvedOptions& resolved) {
 
 std::string_view name_of(OptionSource source) {
   switch (source) {
-    case OptionSource::by_default:
-      return "default";
-    case OptionSource::loaded_run:
-      return "loaded run";
-    case OptionSource::config_file:
-      return "config file";
-    case OptionSource::flag:
-      return "flag";
+    case OptionSource::by_default: return "default";
+    case OptionSource::loaded_run: return "loaded run";
+    case OptionSource::config_file: return "config file";
+    case OptionSource::flag: return "flag";
   }
   return "";
 }

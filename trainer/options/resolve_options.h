@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/options/raw_flags.h"
 #include "trainer/options/options.h"
+#include "trainer/options/raw_flags.h"
 
 namespace spillway {
 

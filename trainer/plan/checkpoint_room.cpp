@@ -56,7 +56,7 @@ std::int64_t checkpoints_to_come(const RunOptions& options, std::int64_t step) {
 }  // namespace
 
 Bytes free_space_at(const std::string& path) {
-  struct statvfs info {};
+  struct statvfs info{};
   if (::statvfs(there(path).c_str(), &info) != 0 || info.f_blocks == 0) return -1;
   if ((info.f_flag & ST_RDONLY) != 0) return -1;  // who writes there says so
   return static_cast<Bytes>(info.f_bavail) * static_cast<Bytes>(info.f_frsize);

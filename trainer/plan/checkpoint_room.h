@@ -12,11 +12,11 @@
 namespace spillway {
 
 struct CheckpointRoom {
-  Bytes needed = 0;           // at the most at once, beside what is there already; with the store where it is on the same disk
-  Bytes free = 0;             // on the disk of --save
+  Bytes needed = 0;  // at the most at once, beside what is there already; with the store where it is on the same disk
+  Bytes free = 0;    // on the disk of --save
   Bytes of_checkpoint = 0;
-  std::int64_t at_once = 0;   // checkpoints that are still to be written and are there at once
-  bool is_known = false;      // the file system tells its free space, and something is to be saved
+  std::int64_t at_once = 0;  // checkpoints that are still to be written and are there at once
+  bool is_known = false;     // the file system tells its free space, and something is to be saved
   bool fits() const noexcept { return !is_known || needed <= free; }
 };
 

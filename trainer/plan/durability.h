@@ -15,8 +15,8 @@ namespace spillway {
 
 struct DurabilityPlan {
   DurableLayout layout;
-  std::int64_t interval = 1;     // of steps: so many a kill costs at most
-  double copy_s = 0;             // writing the state that rests on the device, once
+  std::int64_t interval = 1;      // of steps: so many a kill costs at most
+  double copy_s = 0;              // writing the state that rests on the device, once
   double bytes_per_step() const;  // of copies and records, beside what the plan's operations write
 };
 

@@ -102,8 +102,10 @@ class Digest {
     if (numbers_.size() == kAtOnce) flush();
   }
   template <typename E>
-  requires std::is_enum_v<E>
-  void add(E value) { add(static_cast<std::int64_t>(value)); }
+    requires std::is_enum_v<E>
+  void add(E value) {
+    add(static_cast<std::int64_t>(value));
+  }
   void add(const Buffer& buffer) {
     add(buffer.category), add(buffer.tier), add(buffer.bytes), add(buffer.offset), add(buffer.slots);
     add(buffer.first_op), add(buffer.last_op);

@@ -15,14 +15,10 @@ namespace {
 // Micro-batches that go through all units together, where the flags say.
 std::optional<int> group_of(const RunOptions& options, int micro_batches) {
   switch (options.memory.order) {
-    case OrderChoice::automatic:
-      return std::nullopt;
-    case OrderChoice::horizontal:
-      return 1;
-    case OrderChoice::vertical:
-      return micro_batches;
-    case OrderChoice::groups:
-      break;
+    case OrderChoice::automatic: return std::nullopt;
+    case OrderChoice::horizontal: return 1;
+    case OrderChoice::vertical: return micro_batches;
+    case OrderChoice::groups: break;
   }
   if (micro_batches % options.memory.order_group == 0) return static_cast<int>(options.memory.order_group);
   throw InputError(fmt::format("--order {}: the {} of a step are no multiple of it", options.memory.order_group,

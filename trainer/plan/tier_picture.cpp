@@ -53,8 +53,7 @@ StepUse step_use(const Plan& plan) {
   return use;
 }
 
-TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns,
-                         Bytes most) {
+TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns, Bytes most) {
   By<Category, Bytes> level = use.resident[tier];  // of this step alone
   By<Category, Bytes> of_step_before;
   std::vector<Change> changes;

@@ -15,11 +15,11 @@
 namespace spillway {
 
 struct CachedModelRequest {
-  const RunOptions& options;          // model, checkpoint, precision, memory; must outlive the model
-  std::optional<std::int64_t> step;   // of --load; the newest where not given
-  std::int64_t context = 0;           // positions that can be read in all
-  std::int64_t longest_prompt = 0;    // what begin() is given at most
-  std::int64_t most_rows = 512;       // of a prompt that are computed at a time
+  const RunOptions& options;         // model, checkpoint, precision, memory; must outlive the model
+  std::optional<std::int64_t> step;  // of --load; the newest where not given
+  std::int64_t context = 0;          // positions that can be read in all
+  std::int64_t longest_prompt = 0;   // what begin() is given at most
+  std::int64_t most_rows = 512;      // of a prompt that are computed at a time
 };
 
 class CachedModel {

@@ -28,12 +28,12 @@ LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_bat
 
 struct EvaluationResult {
   LossSum loss;
-  double perplexity = 0;    // exp of the mean
+  double perplexity = 0;  // exp of the mean
   std::int64_t sequences = 0;
-  double seconds = 0;       // of the forwards
-  std::string model;        // what was evaluated: "/models/x", or "runs/first, step 100"
+  double seconds = 0;              // of the forwards
+  std::string model;               // what was evaluated: "/models/x", or "runs/first, step 100"
   std::vector<std::string> paths;  // of the data, as they were given
-  std::string data;         // a line: files, sequences, lines that were left out
+  std::string data;                // a line: files, sequences, lines that were left out
 };
 
 // Of --model, or of the checkpoint of --load (the newest, or that of `step`), on --eval-data or --data: the one that was typed,

@@ -21,8 +21,8 @@ namespace spillway {
 struct DurableSteps {
   std::uint64_t store_id = 0;
   std::string run_directory;
-  bool yields = false;               // whether another run may have the store: see StoreIdentity
-  DurableLayout layout;              // of the plan
+  bool yields = false;   // whether another run may have the store: see StoreIdentity
+  DurableLayout layout;  // of the plan
   std::int64_t interval = 1;
   std::optional<CommitRecord> from;  // where the store holds the state to go on with, in place
 };

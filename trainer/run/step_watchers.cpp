@@ -88,9 +88,10 @@ class DriveWatcher final : public StepWatcher {
     if (bound_s < kContradiction * median_s) return;
     const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme);
     if (!cache || !forget_profile(*cache)) return;
-    say_(fmt::format("note: steps take {}, and by the profile of this machine none is shorter than {}: it was measured in a slow "
-                     "hour, and the next plan or run measures it again",
-                     rounded_seconds(median_s), rounded_seconds(bound_s)));
+    say_(
+        fmt::format("note: steps take {}, and by the profile of this machine none is shorter than {}: it was measured in a slow "
+                    "hour, and the next plan or run measures it again",
+                    rounded_seconds(median_s), rounded_seconds(bound_s)));
   }
   // Where no profile of this drive is kept, nobody would look for it.
   void keep(const std::optional<SeenDrive>& seen) const {

@@ -134,9 +134,10 @@ class TrainingRun {
     const std::string& run = options_.checkpoint.load;
     if (run.empty()) return {};
     if (start_.step < options_.batch.train_iters) return changes_of_data(run, data_files_);
-    return {fmt::format("--train-iters: {} is at step {} already, its last: nothing is left to train; a larger --train-iters "
-                        "goes on",
-                        run, start_.step)};
+    return {
+        fmt::format("--train-iters: {} is at step {} already, its last: nothing is left to train; a larger --train-iters "
+                    "goes on",
+                    run, start_.step)};
   }
 
   RunRemains remains() const {
@@ -168,8 +169,7 @@ class TrainingRun {
     directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
     directory_->write("run.json", run_json_text(options_, device_identity()));
     directory_->write("plan.json", plan_json(planned_, model_, options_));
-    if (!goes_on() || options_.model.kept_config.empty())
-      keep_model_files(directory_->path(), options_, model_.model().config);
+    if (!goes_on() || options_.model.kept_config.empty()) keep_model_files(directory_->path(), options_, model_.model().config);
     keep_data_files(directory_->path(), data_files_);
   }
 
@@ -215,8 +215,7 @@ class TrainingRun {
 
   // Of a run that was killed before its first step, weights are still in the model's directory alone.
   void require_weights() const {
-    (void)resolve_model(options_.model.model,
-                        options_.model.init == WeightInit::random ? Weights::drawn : Weights::of_directory);
+    (void)resolve_model(options_.model.model, options_.model.init == WeightInit::random ? Weights::drawn : Weights::of_directory);
   }
 
   std::optional<LoadedCheckpoint> checkpoint_to_load() {
@@ -324,7 +323,7 @@ class TrainingRun {
   }
 
   const RunOptions& options_;
-  InterruptHandler interrupt_;  // before the machine is measured or a byte is written
+  InterruptHandler interrupt_;                // before the machine is measured or a byte is written
   const std::optional<DurableState> stored_;  // what the store of the run in --load holds
   PreparedModel model_;
   PlannedRun planned_;

@@ -17,16 +17,16 @@
 namespace spillway {
 
 struct VerifiedStep {
-  std::int64_t step = 0;  // from 1
+  std::int64_t step = 0;                   // from 1
   double loss[2] = {}, grad_norm[2] = {};  // of the first plan and of the second
-  bool equal() const;  // bit for bit
+  bool equal() const;                      // bit for bit
 };
 
 struct VerifyResult {
-  std::vector<std::string> plans_differ;   // in what: "order: vertical, horizontal"
+  std::vector<std::string> plans_differ;  // in what: "order: vertical, horizontal"
   std::vector<VerifiedStep> steps;
   std::optional<StateDifference> state;
-  std::string verdict;                     // a line
+  std::string verdict;  // a line
   bool equal() const;
 };
 

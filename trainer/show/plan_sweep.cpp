@@ -295,12 +295,9 @@ std::string sweep_page(const PlanSweep& sweep) {
 
 std::string sweep_text(const PlanSweep& sweep, OutputFormat format) {
   switch (format) {
-    case OutputFormat::json:
-      return sweep_json(sweep);
-    case OutputFormat::html:
-      return sweep_page(sweep);
-    case OutputFormat::table:
-      break;
+    case OutputFormat::json: return sweep_json(sweep);
+    case OutputFormat::html: return sweep_page(sweep);
+    case OutputFormat::table: break;
   }
   return fmt::format("{}\n\n{}\n{}", wrapped(subject_of(sweep), 0, kColumns), table_lines(sweep), picture_lines(sweep));
 }

@@ -24,7 +24,7 @@ struct TierUse {
 struct ProgressState {
   StepRecord record;
   std::int64_t train_iters = 0;
-  double seconds_left = -1;                // < 0: not known yet
+  double seconds_left = -1;  // < 0: not known yet
   By<Tier, TierUse> tiers;
 };
 

@@ -9,7 +9,7 @@ namespace spillway {
 namespace {
 
 // Ids of the lane's operations, by when they began.
-std::vector<int> in_order_of_begin(const RunRecord& run, Lane lane, Span RecordedOperation::*when) {
+std::vector<int> in_order_of_begin(const RunRecord& run, Lane lane, Span RecordedOperation::* when) {
   std::vector<int> ids;
   for (std::size_t id = 0; id < run.operations.size(); ++id) {
     if (run.operations[id].lane == lane) ids.push_back(static_cast<int>(id));
@@ -18,7 +18,7 @@ std::vector<int> in_order_of_begin(const RunRecord& run, Lane lane, Span Recorde
   return ids;
 }
 
-std::vector<double> occupancy(const RunRecord& run, Span RecordedOperation::*when) {
+std::vector<double> occupancy(const RunRecord& run, Span RecordedOperation::* when) {
   std::vector<Lane> lanes;
   std::vector<Span> spans;
   for (const RecordedOperation& operation : run.operations) {
@@ -88,7 +88,7 @@ double stalled_s(const RunRecord& run) {
   return seconds;
 }
 
-double median_of_steps(const RunRecord& run, double StepRecord::*figure) {
+double median_of_steps(const RunRecord& run, double StepRecord::* figure) {
   std::vector<double> values;
   for (std::size_t i = run.log.size() > 1 ? 1 : 0; i < run.log.size(); ++i) values.push_back(run.log[i].*figure);
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

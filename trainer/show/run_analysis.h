@@ -35,6 +35,6 @@ std::vector<Stall> longest_stalls(const RunRecord& run, std::size_t count);
 double stalled_s(const RunRecord& run);
 
 // Of the steps after the first, which also warms up, where there are others.
-double median_of_steps(const RunRecord& run, double StepRecord::*figure);
+double median_of_steps(const RunRecord& run, double StepRecord::* figure);
 
 }  // namespace spillway

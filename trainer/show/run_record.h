@@ -39,9 +39,9 @@ struct RunRecord {
   Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // a step
   int turns = 1;                                            // of a step
   std::vector<RecordedOperation> operations;                // of each turn whose times are kept
-  std::optional<StepUse> use;              // nothing where the plan is of a version that did not say it
-  std::optional<std::int64_t> timed_step;  // nothing where the run has not saved a timeline yet
-  std::vector<StepRecord> log;             // at least one step
+  std::optional<StepUse> use;                               // nothing where the plan is of a version that did not say it
+  std::optional<std::int64_t> timed_step;                   // nothing where the run has not saved a timeline yet
+  std::vector<StepRecord> log;                              // at least one step
 };
 
 // InputError, with the file and the entry, where a file is missing, damaged or does not go with the others.

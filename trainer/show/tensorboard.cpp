@@ -103,20 +103,15 @@ std::optional<std::int64_t> step_of(std::string_view bytes) {
         if (*header >> 3 == 2) step = static_cast<std::int64_t>(*value);
         break;
       }
-      case Wire::fixed64:
-        skip = 8;
-        break;
-      case Wire::fixed32:
-        skip = 4;
-        break;
+      case Wire::fixed64: skip = 8; break;
+      case Wire::fixed32: skip = 4; break;
       case Wire::length: {
         const auto length = take_varint();
         if (!length || *length > bytes.size()) return std::nullopt;
         skip = static_cast<std::size_t>(*length);
         break;
       }
-      default:
-        return std::nullopt;
+      default: return std::nullopt;
     }
     if (skip > bytes.size()) return std::nullopt;
     bytes.remove_prefix(skip);

@@ -67,7 +67,7 @@ class Process {
   By<Lane, std::vector<std::int64_t>> free_at_;
 };
 
-void add_process(Json& events, int id, const std::string& name, const RunRecord& run, Span RecordedOperation::*when) {
+void add_process(Json& events, int id, const std::string& name, const RunRecord& run, Span RecordedOperation::* when) {
   Process process(events, id, name);
   std::vector<int> order(run.operations.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);

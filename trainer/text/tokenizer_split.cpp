@@ -47,9 +47,7 @@ class Joiner {
 
   void add(std::size_t begin, std::size_t end, bool is_match) {
     switch (behavior_) {
-      case Behavior::isolated:
-        emit(begin, end);
-        break;
+      case Behavior::isolated: emit(begin, end); break;
       case Behavior::removed:
         if (!is_match) emit(begin, end);
         break;

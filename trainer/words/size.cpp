@@ -94,12 +94,9 @@ std::optional<Bytes> try_parse_size(std::string_view text, SizeUnits units) {
 Bytes parse_size(std::string_view text, std::string_view what, SizeUnits units) {
   Bytes bytes = 0;
   switch (read_size(text, units, bytes)) {
-    case Reading::read:
-      return bytes;
-    case Reading::too_large:
-      throw InputError(fmt::format("{}: found \"{}\", allowed: sizes below 2^63 bytes", what, text));
-    case Reading::malformed:
-      break;
+    case Reading::read: return bytes;
+    case Reading::too_large: throw InputError(fmt::format("{}: found \"{}\", allowed: sizes below 2^63 bytes", what, text));
+    case Reading::malformed: break;
   }
   if (units == SizeUnits::binary_and_decimal) {
     throw InputError(

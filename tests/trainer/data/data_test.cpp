@@ -209,7 +209,9 @@ TEST(Data, AFileThatChangesUnderTheRunIsNoticed) {
   const std::string path = directory.file("x.txt", std::string(100, 'a'));
   const DataRequest request = request_of({path}, 9, 128);
   BatchSampler sampler(request);
-  { std::ofstream(path, std::ios::in | std::ios::out) << "\xff"; }
+  {
+    std::ofstream(path, std::ios::in | std::ios::out) << "\xff";
+  }
   EXPECT_REFUSED(batch_of(sampler, request, 0), InputError, "found token 255");
   std::filesystem::resize_file(path, 50);
   EXPECT_REFUSED(batch_of(sampler, request, 9), IoError, "x.txt");

@@ -54,7 +54,9 @@ TEST(UnreadValues, DoNotCostTheirRow) {
 
 TEST(TextFiles, AMarkOfTheByteOrderIsNoText) {
   const TemporaryDirectory directory;
-  BatchSampler sampler(request_of(directory.file("a.txt", "\xef\xbb\xbf" "abcdefghij")));
+  BatchSampler sampler(request_of(directory.file("a.txt",
+                                                 "\xef\xbb\xbf"
+                                                 "abcdefghij")));
   EXPECT_EQ(sampler.sequences(), 2);
   std::vector<std::int32_t> tokens(4), targets(4);
   sampler.fill(0, 0, tokens, targets);

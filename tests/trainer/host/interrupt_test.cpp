@@ -94,7 +94,9 @@ TEST(Interrupt, WhatNohupAsksForStays) {
 TEST(Interrupt, OneWithinAnotherChangesNothing) {
   expect_exit(status_of([] {
                 const InterruptHandler outer;
-                { const InterruptHandler inner; }
+                {
+                  const InterruptHandler inner;
+                }
                 raise(SIGTERM);
                 try {
                   InterruptHandler::stop_where_requested("the rest was left");

@@ -139,8 +139,8 @@ TEST_P(CachedModelOf, APromptForgetsWhatWasBefore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CachedModelOf,
-                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
-                                           "qwen3", "gemma2", "gemma3"),
+                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3",
+                                           "gemma2", "gemma3"),
                          [](const auto& parameter) { return parameter.param; });
 
 }  // namespace

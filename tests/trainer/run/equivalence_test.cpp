@@ -218,8 +218,8 @@ TEST_P(Equivalence, RandomPlacements) {
       const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
       EXPECT_GT(plan.peak[Tier::nvme], 0);
       SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, {} ahead, chunks of {}, fetches rows: {}",
-                               order_words(plan.choices), name_of(plan.choices.update), plan.choices.slots,
-                               plan.choices.ahead, plan.choices.update_chunk, plan.choices.fetches_rows) +
+                               order_words(plan.choices), name_of(plan.choices.update), plan.choices.slots, plan.choices.ahead,
+                               plan.choices.update_chunk, plan.choices.fetches_rows) +
                    fmt::format(", defers {} blocks", std::ranges::count(plan.choices.deferred, Deferred::yes)));
       expect_same(train(*small, plan), in_core);
     }
@@ -358,8 +358,8 @@ TEST_P(Equivalence, TightestBudgets) {
 
 class GoldenParameters : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters,
-                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window",
-                                           "qwen3", "gemma2", "gemma3"));
+                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3",
+                                           "gemma2", "gemma3"));
 
 // The gradient of what all scores of a row share is 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }

@@ -31,8 +31,7 @@ class VerifyTest : public testing::Test {
   }
 
   VerifyResult run(std::int64_t steps, const Disturb& disturb = {}) {
-    return verify(
-        options_, steps, [](std::string_view) {}, disturb);
+    return verify(options_, steps, [](std::string_view) {}, disturb);
   }
 
   // Flips the last bit of one element of an array, in the second run.

@@ -123,11 +123,8 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
   refused([](json& f) { f["model"]["dropout"] = 0.1; }, "dropout");
   refused([](json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }, "end_of_word_suffix");
   refused([](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, "normalizer.type is \"NFKC\"");
-  refused(
-      [](json& f) {
-        f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
-      },
-      "normalizer.normalizers[0].type is \"Lowercase\"");
+  refused([](json& f) { f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}; },
+          "normalizer.normalizers[0].type is \"Lowercase\"");
   refused([](json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "pre_tokenizer.replacement is missing");
   refused([](json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; }, "pre_tokenizer.type is \"Whitespace\"");
   refused([](json& f) { f["pre_tokenizer"] = {{"type", "Digits"}}; }, "pre_tokenizer has no ByteLevel");
@@ -155,35 +152,20 @@ TEST(Tokenizer, RefusesOddMarksByName) {
     const std::string path = changed(directory, name, change);
     EXPECT_REFUSED(Tokenizer::load(path), InputError, part);
   };
+  refused("llama2", [](json& f) { f["normalizer"]["normalizers"][0]["prepend"] = "_"; }, "prepend is \"_\"; \"\u2581\"");
+  refused("llama2", [](json& f) { f["normalizer"]["normalizers"].erase(1); }, "a Prepend without a Replace of spaces");
+  refused("llama2", [](json& f) { f["normalizer"]["normalizers"][1]["content"] = "_"; }, "content is \"_\"");
   refused(
-      "llama2", [](json& f) { f["normalizer"]["normalizers"][0]["prepend"] = "_"; }, "prepend is \"_\"; \"\u2581\"");
-  refused(
-      "llama2", [](json& f) { f["normalizer"]["normalizers"].erase(1); }, "a Prepend without a Replace of spaces");
-  refused(
-      "llama2", [](json& f) { f["normalizer"]["normalizers"][1]["content"] = "_"; }, "content is \"_\"");
-  refused(
-      "llama2",
-      [](json& f) {
-        f["normalizer"]["normalizers"][1]["pattern"] = {{"Regex", " "}};
-      },
+      "llama2", [](json& f) { f["normalizer"]["normalizers"][1]["pattern"] = {{"Regex", " "}}; },
       "pattern is an object of 1 keys; {\"String\": \" \"} is allowed");
   refused(
       "llama2", [](json& f) { std::swap(f["normalizer"]["normalizers"][0], f["normalizer"]["normalizers"][1]); },
       "type is Prepend; it comes first, and once");
-  refused(
-      "llama2", [](json& f) { f["model"]["vocab"].erase("<0x80>"); }, "byte_fallback is true, but the vocabulary lacks");
-  refused(
-      "llama2",
-      [](json& f) {
-        f["pre_tokenizer"] = {{"type", "ByteLevel"}};
-      },
-      "where spaces are marked, Metaspace");
-  refused(
-      "metaspace_first", [](json& f) { f["pre_tokenizer"]["prepend_scheme"] = "last"; }, "prepend_scheme is \"last\"");
-  refused(
-      "metaspace_first", [](json& f) { f["pre_tokenizer"]["replacement"] = "_"; }, "replacement is \"_\"");
-  refused(
-      "marked_unknown", [](json& f) { f["model"]["unk_token"] = "zz"; }, "unk_token is \"zz\", which the vocabulary lacks");
+  refused("llama2", [](json& f) { f["model"]["vocab"].erase("<0x80>"); }, "byte_fallback is true, but the vocabulary lacks");
+  refused("llama2", [](json& f) { f["pre_tokenizer"] = {{"type", "ByteLevel"}}; }, "where spaces are marked, Metaspace");
+  refused("metaspace_first", [](json& f) { f["pre_tokenizer"]["prepend_scheme"] = "last"; }, "prepend_scheme is \"last\"");
+  refused("metaspace_first", [](json& f) { f["pre_tokenizer"]["replacement"] = "_"; }, "replacement is \"_\"");
+  refused("marked_unknown", [](json& f) { f["model"]["unk_token"] = "zz"; }, "unk_token is \"zz\", which the vocabulary lacks");
 }
 
 TEST(Tokenizer, Utf8IsCheckedToTheByte) {
@@ -238,8 +220,7 @@ TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
     for (const AddedToken& token : tokens) contents.push_back(token.content);
     std::vector<std::int32_t> ids;
     AddedTokenFinder(tokens, contents)
-        .split(
-            text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
+        .split(text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
     return ids;
   };
   using testing::ElementsAre;

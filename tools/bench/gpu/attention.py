@@ -52,17 +52,16 @@ def main():
     if not torch.cuda.is_available():
         return 77
     torch.manual_seed(1)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
     for head_dim in (64, 128):
         heads, kv_heads = 4096 // head_dim, 1024 // head_dim
-        shape = lambda count: torch.randn(1, QUERIES, count, head_dim, device="cuda", dtype=torch.bfloat16,
-                                          requires_grad=True)
-        q, k, v = shape(heads), shape(kv_heads), shape(kv_heads)
+        q, k, v = (torch.randn(1, QUERIES, count, head_dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+                   for count in (heads, kv_heads, kv_heads))
         if flash_attn_func is not None:
             measure("flash_attention", lambda *qkv: flash_attn_func(*qkv, causal=True), q, k, v, head_dim, heads)
         # Here heads come before the sequence, and each has keys of its own.
         wide = [x.detach().transpose(1, 2).repeat_interleave(heads // x.shape[2], 1).contiguous().requires_grad_()
                 for x in (q, k, v)]
-        sdpa = torch.nn.functional.scaled_dot_product_attention
         measure("torch_sdpa", lambda *qkv: sdpa(*qkv, is_causal=True), *wide, head_dim, heads)
     return 0
 
