@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "memory/error.h"
+#include "models/instruction_limit.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
@@ -102,6 +103,7 @@ int main(int argc, char** argv) {
   // A file that may grow no further (`ulimit -f`) is an error of its writing, which says so.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
+    spillway::limit_instructions_as_asked();
     return spillway::dispatch(argc, argv);
   } catch (const spillway::Error& error) {
     if (error.exit_code() == spillway::kExitBug && spillway::is_short_of_something(error.what()))

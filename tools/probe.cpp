@@ -35,7 +35,10 @@ int probe_command(int argc, const char* const* argv) {
   const ProbeEffort effort = thorough ? ProbeEffort::thorough : ProbeEffort::quick;
   const ProbeResult result = options.gpu ? probe_gpu(options, pool, effort) : probe(pool, directories, effort);
   if (const auto cache = profile_cache(pool.threads(), directories, options.gpu)) keep_profile(*cache, result.profile);
-  const std::string text = written == "json" ? probe_json(result) : probe_table(result);
+  std::string text = written == "json" ? probe_json(result) : probe_table(result);
+  if (written != "json" && !options.gpu) {
+    for (const char* model : {"smollm2-360m", "llama-3.2-1b"}) text += products_in_words(model, 512);
+  }
   put_out(text, out);
   return 0;
 }

@@ -31,7 +31,7 @@ HWY_INLINE Float exp2(Float x) {
   const hn::RebindToSigned<FloatTag> di;
   const Float low = splat(-126.0f);
   const auto vanishes = hn::Lt(x, low);
-  x = hn::Max(low, x);  // a NaN comes second and stays
+  x = hn::IfThenElse(vanishes, low, x);  // a NaN stays, which some targets' Max would drop
   const Float n = hn::Round(x);
   const Float r = hn::Sub(x, n);
   Float p = splat(0.001327646968f);

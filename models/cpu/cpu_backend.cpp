@@ -238,6 +238,26 @@ bool gives_logits(const Kernel& kernel) {
 
 }  // namespace
 
+std::vector<ops::GemmSpec> products_of(const CompiledModel& model) {
+  std::vector<ops::GemmSpec> products;
+  for (const auto& code : model.code) {
+    if (!code) continue;
+    for (const CallList& list : code->lists) {
+      for (const KernelCall& call : list) {
+        const auto* product = std::get_if<Product>(&call.kernel);
+        if (product == nullptr) continue;
+        ops::GemmSpec spec = product->spec;
+        for (const ops::Store store : {ops::Store::write, ops::Store::add}) {
+          if (product->sum != Sum::first_writes && (store == ops::Store::write) != (product->sum == Sum::write)) continue;
+          spec.store = store;
+          if (std::ranges::find(products, spec) == products.end()) products.push_back(spec);
+        }
+      }
+    }
+  }
+  return products;
+}
+
 CpuBackend::CpuBackend(const ThreadPool& pool) : pool_(pool), engine_(pool.threads()) {}
 
 void CpuBackend::prepare(const CompiledModel& model) {

@@ -20,4 +20,7 @@ class CpuBackend final : public Backend {
   ops::MatmulEngine engine_;
 };
 
+// Each different product of a model, as it is asked for first, and as it is added.
+std::vector<ops::GemmSpec> products_of(const CompiledModel& model);
+
 }  // namespace spillway

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <shared_mutex>
+#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "memory/error.h"
@@ -24,77 +24,8 @@ namespace {
 
 constexpr Bytes kLine = 64;
 
-dnnl::memory::data_type library_type(DType type) {
-  SPILLWAY_CHECK(type != DType::float16, "matrix products take fp32 or bf16, not fp16");
-  return type == DType::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-}
-
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Transpose transpose, std::int64_t ld, DType type) {
-  const dnnl::memory::dims strides = transpose == Transpose::yes ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
-  return {{rows, columns}, library_type(type), strides};
-}
-
-// One shape of slice, compiled, with what each worker binds its pointers to.
-struct Product {
-  struct Call {
-    dnnl::memory a, b, c, bias, residual, scratchpad;
-    std::unordered_map<int, dnnl::memory> arguments;
-  };
-
-  dnnl::matmul primitive;
-  Bytes scratchpad_bytes = 0;
-  std::vector<Call> calls;  // [threads]
-};
-
-// A slice's product as the library sees it: dense blocks or windows of the operands.
-std::unique_ptr<Product> compile(const dnnl::engine& engine, int threads, const GemmSpec& slice) {
-  const auto a = matrix(slice.m, slice.k, slice.transpose_a, slice.lda, slice.input);
-  const auto b = matrix(slice.k, slice.n, slice.transpose_b, slice.ldb, slice.input);
-  const auto c = matrix(slice.m, slice.n, Transpose::no, slice.ldc, slice.output);
-  const auto bias = matrix(1, slice.n, Transpose::no, slice.n, slice.input);
-  const auto residual = matrix(slice.m, slice.n, Transpose::no, slice.ld_residual, slice.input);
-
-  dnnl::post_ops post_ops;
-  if (slice.store == Store::add) post_ops.append_sum(1.0f);
-  if (slice.has_residual) post_ops.append_binary(dnnl::algorithm::binary_add, residual);
-  const int residual_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(slice.store == Store::add ? 1 : 0) | DNNL_ARG_SRC_1;
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  attributes.set_post_ops(post_ops);
-
-  auto product = std::make_unique<Product>();
-  const auto compiled = describe_matmul(engine, a, b, slice.has_bias ? bias : dnnl::memory::desc(), c, attributes);
-  product->primitive = dnnl::matmul(compiled);
-  product->scratchpad_bytes = static_cast<Bytes>(compiled.scratchpad_desc().get_size());
-  for (int worker = 0; worker < threads; ++worker) {
-    Product::Call call;
-    call.arguments[DNNL_ARG_SRC] = call.a = dnnl::memory(a, engine, nullptr);
-    call.arguments[DNNL_ARG_WEIGHTS] = call.b = dnnl::memory(b, engine, nullptr);
-    call.arguments[DNNL_ARG_DST] = call.c = dnnl::memory(c, engine, nullptr);
-    call.arguments[DNNL_ARG_SCRATCHPAD] = call.scratchpad = dnnl::memory(compiled.scratchpad_desc(), engine, nullptr);
-    if (slice.has_bias) call.arguments[DNNL_ARG_BIAS] = call.bias = dnnl::memory(bias, engine, nullptr);
-    if (slice.has_residual) call.arguments[residual_argument] = call.residual = dnnl::memory(residual, engine, nullptr);
-    product->calls.push_back(std::move(call));
-  }
-  return product;
-}
-
 // The library reads the count of the thread that calls it; a pool's thread is told once a task, which costs nanoseconds.
 void keep_library_single_threaded() { omp_set_num_threads(1); }
-
-// The library's blocked bf16 kernels are better than fp32 where the CPU has them, and better than ours where it has tiles (AMX);
-// its other ways are slower than fp32.
-Instructions choose_instructions(const dnnl::engine& engine) {
-  try {
-    const auto shape = matrix(64, 64, Transpose::no, 64, DType::bfloat16);
-    const auto compiled = describe_matmul(engine, shape, shape, dnnl::memory::desc(), shape);
-    const std::string_view name = compiled.impl_info_str();
-    if (!name.starts_with("brg")) return Instructions::widened;
-    return name.find("amx") == std::string_view::npos && bf16_kernels_run() ? Instructions::avx512_bf16 : Instructions::amx_bf16;
-  } catch (const dnnl::error&) {
-    return Instructions::widened;
-  }
-}
 
 float* widen(const BFloat16* x, std::int64_t rows, std::int64_t columns, std::int64_t ld, float* y) {
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -112,13 +43,13 @@ struct MatmulEngine::Impl {
     GemmSpec spec;
     GemmSlices slices;
     // [rows: whole, last][columns: whole, last][depth: whole, last][product: first, further]
-    std::array<std::unique_ptr<Product>, 16> products;
+    std::array<std::unique_ptr<LibraryProduct>, 16> products;
     GemmRoom room;
     Bytes library_bytes = 0;  // a worker
     Arithmetic arithmetic = Arithmetic::library;
 
     Bytes worker_bytes() const { return room.worker_bytes() + library_bytes; }
-    std::unique_ptr<Product>& product(bool last_rows, bool last_columns, bool last_depth, bool further) {
+    std::unique_ptr<LibraryProduct>& product(bool last_rows, bool last_columns, bool last_depth, bool further) {
       return products[8u * last_rows + 4u * last_columns + 2u * last_depth + (further ? 1u : 0u)];
     }
   };
@@ -129,7 +60,7 @@ struct MatmulEngine::Impl {
     const std::byte* shared;  // of all tasks
   };
 
-  explicit Impl(int count) : threads(count), engine(dnnl::engine::kind::cpu, 0) {
+  Impl(int count, DenseSlices dense_slices) : threads(count), dense(dense_slices), engine(dnnl::engine::kind::cpu, 0) {
     for (int i = 0; i < threads; ++i) streams.emplace_back(engine);
     instructions = choose_instructions(engine);
   }
@@ -143,7 +74,7 @@ struct MatmulEngine::Impl {
   }
   Plan& obtain(const GemmSpec& spec) {
     if (Plan* plan = find(spec)) return *plan;
-    auto made = make_plan(spec);
+    auto made = make_plan(spec, arithmetic_of(spec, instructions));
     const std::unique_lock lock(mutex);
     for (const auto& plan : plans) {
       if (plan->spec == spec) return *plan;
@@ -152,19 +83,22 @@ struct MatmulEngine::Impl {
     return *plans.back();
   }
 
-  std::unique_ptr<Plan> make_plan(const GemmSpec& spec) const;
+  std::unique_ptr<Plan> make_plan(const GemmSpec& spec, Arithmetic arithmetic) const;
   void run_task(Plan& plan, const GemmOperands& operands, const Task& task);
-  void multiply(Product& product, int worker, const void* a, const void* b, void* c, const void* bias, const void* residual,
-                std::byte* scratchpad);
+  void multiply(LibraryProduct& product, int worker, const void* a, const void* b, void* c, const void* bias,
+                const void* residual, std::byte* scratchpad);
   void run_library(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a, std::byte* library);
+  void run_dense(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a);
   void run_widened(Plan& plan, const GemmOperands& operands, const Task& task, const BFloat16* a, std::int64_t lda);
 
   void pack_shared(const ThreadPool& pool, const Plan& plan, const GemmOperands& operands, std::byte* shared) const;
   void run_own(const Plan& plan, const GemmOperands& operands, const Task& task) const;
   void run_row(const Plan& plan, const GemmOperands& operands, const Task& task) const;
+  GemmSpec slice_of(const Plan& plan, int index) const;
   void compile_products(Plan& plan) const;
 
   int threads;
+  DenseSlices dense;
   dnnl::engine engine;
   std::vector<dnnl::stream> streams;  // [threads]
   Instructions instructions = Instructions::unknown;
@@ -172,58 +106,66 @@ struct MatmulEngine::Impl {
   std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
 };
 
-std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const GemmSpec& spec) const {
+std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const GemmSpec& spec, Arithmetic arithmetic) const {
   SPILLWAY_CHECK(spec.m > 0 && spec.n > 0 && spec.k > 0, "a product of {} x {} x {}", spec.m, spec.n, spec.k);
   SPILLWAY_CHECK(spec.output == spec.input || spec.output == DType::float32, "a product of bf16 goes to bf16 or fp32");
   keep_library_single_threaded();
   auto plan = std::make_unique<Plan>();
   plan->spec = spec;
-  plan->arithmetic = arithmetic_of(spec, instructions);
-  plan->slices = cut_gemm(spec, plan->arithmetic);
+  plan->arithmetic = arithmetic;
+  plan->slices = cut_gemm(spec, plan->arithmetic, dense);
   plan->room = room_of(spec, plan->slices, plan->arithmetic);
   if (plan->arithmetic == Arithmetic::row || plan->arithmetic == Arithmetic::own) return plan;
   compile_products(*plan);
   return plan;
 }
 
-void MatmulEngine::Impl::compile_products(Plan& plan) const {
+// The product of that place among the plan's, as the library is asked for it.
+GemmSpec MatmulEngine::Impl::slice_of(const Plan& plan, int index) const {
   const GemmSpec& spec = plan.spec;
   const GemmSlices& slices = plan.slices;
-  const bool converted = plan.arithmetic == Arithmetic::widened;
-  const std::int64_t depths = (spec.k + slices.depth - 1) / slices.depth;
+  const bool last_rows = index & 8, last_columns = index & 4, last_depth = index & 2, further = index & 1;
   const auto extent = [](std::int64_t length, std::int64_t slice, bool last) {
     return last ? length - (length - 1) / slice * slice : slice;
   };
+  GemmSpec slice = spec;
+  slice.m = extent(spec.m, slices.rows, last_rows);
+  slice.n = extent(spec.n, slices.columns, last_columns);
+  slice.k = extent(spec.k, slices.depth, last_depth);
+  slice.transpose_a = Transpose::no;
+  if (spec.transpose_a == Transpose::yes) slice.lda = plan.room.turned_ld;
+  if (further) slice.store = Store::add;
+  if (slices.are_dense) make_dense(slice);
+  if (plan.arithmetic == Arithmetic::widened) {
+    slice.input = slice.output = DType::float32;
+    make_dense(slice);
+    slice.store = further ? Store::add : Store::write;
+    slice.has_bias = slice.has_residual = false;
+  }
+  return slice;
+}
+
+void MatmulEngine::Impl::compile_products(Plan& plan) const {
+  const GemmSpec& spec = plan.spec;
+  const GemmSlices& slices = plan.slices;
+  const std::int64_t depths = (spec.k + slices.depth - 1) / slices.depth;
   for (int index = 0; index < 16; ++index) {
     const bool last_rows = index & 8, last_columns = index & 4, last_depth = index & 2, further = index & 1;
     // Whole slices exist where there is more than the last one; a further product where there is more than one.
     if ((!last_rows && slices.row_tasks == 1) || (!last_columns && slices.column_tasks == 1) || (!last_depth && depths == 1))
       continue;
     if ((further && depths == 1) || (last_depth && !further && depths > 1)) continue;
-    GemmSpec slice = spec;
-    slice.m = extent(spec.m, slices.rows, last_rows);
-    slice.n = extent(spec.n, slices.columns, last_columns);
-    slice.k = extent(spec.k, slices.depth, last_depth);
-    slice.transpose_a = Transpose::no;
-    if (spec.transpose_a == Transpose::yes) slice.lda = plan.room.turned_ld;
-    if (further) slice.store = Store::add;
-    if (converted) {
-      slice.input = slice.output = DType::float32;
-      slice.lda = slice.k;
-      slice.ldb = spec.transpose_b == Transpose::yes ? slice.k : slice.n;
-      slice.ldc = slice.n;
-      slice.store = further ? Store::add : Store::write;
-      slice.has_bias = slice.has_residual = false;
-    }
-    SPILLWAY_CHECK(converted || depths == 1 || sums_in_c(spec), "only plain fp32 sums are cut in depth");
+    const GemmSpec slice = slice_of(plan, index);
+    SPILLWAY_CHECK(plan.arithmetic == Arithmetic::widened || depths == 1 || sums_in_c(spec),
+                   "only plain fp32 sums are cut in depth");
+    std::unique_ptr<LibraryProduct>& product = plan.products[static_cast<std::size_t>(index)];
     try {
-      plan.product(last_rows, last_columns, last_depth, further) = compile(engine, threads, slice);
+      product = compile_product(engine, threads, slice);
     } catch (const dnnl::error& error) {
       SPILLWAY_CHECK(false, "oneDNN refuses a product of {} x {} x {} {} to {}: {}", slice.m, slice.n, slice.k,
                      name_of(slice.input), name_of(slice.output), error.what());
     }
-    const Bytes bytes = round_up(plan.product(last_rows, last_columns, last_depth, further)->scratchpad_bytes, kLine);
-    plan.library_bytes = std::max(plan.library_bytes, bytes);
+    plan.library_bytes = std::max(plan.library_bytes, round_up(product->scratchpad_bytes, kLine));
   }
 }
 
@@ -309,9 +251,9 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
   }
 }
 
-void MatmulEngine::Impl::multiply(Product& product, int worker, const void* a, const void* b, void* c, const void* bias,
+void MatmulEngine::Impl::multiply(LibraryProduct& product, int worker, const void* a, const void* b, void* c, const void* bias,
                                   const void* residual, std::byte* scratchpad) {
-  Product::Call& call = product.calls[static_cast<std::size_t>(worker)];
+  LibraryProduct::Call& call = product.calls[static_cast<std::size_t>(worker)];
   // The library takes no const pointers, but writes through none but C's and the scratchpad's.
   call.a.set_data_handle(const_cast<void*>(a));
   call.b.set_data_handle(const_cast<void*>(b));
@@ -322,6 +264,46 @@ void MatmulEngine::Impl::multiply(Product& product, int worker, const void* a, c
   product.primitive.execute(streams[static_cast<std::size_t>(worker)], call.arguments);
 }
 
+// One product a task, of operands that are no windows: those that are in the model's matrices are copied.
+void MatmulEngine::Impl::run_dense(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a) {
+  const GemmSpec& spec = plan.spec;
+  const GemmSlices& slices = plan.slices;
+  const GemmRoom& room = plan.room;
+  const Bytes in = size_of(spec.input), out = size_of(spec.output);
+  const bool last_rows = task.row + slices.rows >= spec.m, last_columns = task.column + slices.columns >= spec.n;
+  std::byte* const dense_a = task.scratch + room.turned_bytes;
+  std::byte* const dense_b = dense_a + room.a_bytes;
+  std::byte* const dense_c = dense_b + room.b_bytes;
+  std::byte* const dense_residual = dense_c + room.c_bytes;
+  if (spec.transpose_a == Transpose::no && spec.lda != spec.k) {
+    copy_rows(task.rows, spec.k * in, a, spec.lda * in, dense_a, spec.k * in);
+    a = dense_a;
+  }
+  const bool turned_b = spec.transpose_b == Transpose::yes;
+  const std::byte* b = static_cast<const std::byte*>(operands.b) + (turned_b ? task.column * spec.ldb : task.column) * in;
+  if (spec.ldb != (turned_b ? spec.k : task.columns)) {
+    const std::int64_t rows = turned_b ? task.columns : spec.k, width = turned_b ? spec.k : task.columns;
+    copy_rows(rows, width * in, b, spec.ldb * in, dense_b, width * in);
+    b = dense_b;
+  }
+  std::byte* const c = static_cast<std::byte*>(operands.c) + (task.row * spec.ldc + task.column) * out;
+  const bool c_is_window = spec.ldc != task.columns;
+  if (c_is_window && spec.store == Store::add)
+    copy_rows(task.rows, task.columns * out, c, spec.ldc * out, dense_c, task.columns * out);
+  const std::byte* residual = nullptr;
+  if (spec.has_residual) {
+    residual = static_cast<const std::byte*>(operands.residual) + (task.row * spec.ld_residual + task.column) * in;
+    if (spec.ld_residual != task.columns) {
+      copy_rows(task.rows, task.columns * in, residual, spec.ld_residual * in, dense_residual, task.columns * in);
+      residual = dense_residual;
+    }
+  }
+  multiply(*plan.product(last_rows, last_columns, true, false), task.worker, a, b, c_is_window ? dense_c : c,
+           spec.has_bias ? static_cast<const std::byte*>(operands.bias) + task.column * in : nullptr, residual,
+           task.scratch + room.worker_bytes());
+  if (c_is_window) copy_rows(task.rows, task.columns * out, dense_c, task.columns * out, c, spec.ldc * out);
+}
+
 void MatmulEngine::Impl::run_library(Plan& plan, const GemmOperands& operands, const Task& task, const std::byte* a,
                                      std::byte* library) {
   const GemmSpec& spec = plan.spec;
@@ -330,7 +312,7 @@ void MatmulEngine::Impl::run_library(Plan& plan, const GemmOperands& operands, c
   const bool last_rows = task.row + slices.rows >= spec.m, last_columns = task.column + slices.columns >= spec.n;
   const auto* b = static_cast<const std::byte*>(operands.b);
   for (std::int64_t depth = 0; depth < spec.k; depth += slices.depth) {
-    Product& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
+    LibraryProduct& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
     const std::int64_t b_at =
         spec.transpose_b == Transpose::yes ? task.column * spec.ldb + depth : depth * spec.ldb + task.column;
     multiply(product, task.worker, a + depth * in, b + b_at * in,
@@ -362,7 +344,7 @@ void MatmulEngine::Impl::run_widened(Plan& plan, const GemmOperands& operands, c
     } else {
       widen(b + depth * spec.ldb + task.column, length, task.columns, spec.ldb, wide_b);
     }
-    Product& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
+    LibraryProduct& product = *plan.product(last_rows, last_columns, depth + slices.depth >= spec.k, depth > 0);
     multiply(product, task.worker, wide_a, wide_b, sum, nullptr, nullptr, library);
   }
   const auto* bias = static_cast<const BFloat16*>(operands.bias);
@@ -445,7 +427,9 @@ void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, cons
   } else {
     a += task.row * lda * size;
   }
-  if (plan.arithmetic == Arithmetic::library) {
+  if (plan.slices.are_dense) {
+    run_dense(plan, operands, task, a);
+  } else if (plan.arithmetic == Arithmetic::library) {
     run_library(plan, operands, task, a, task.scratch + plan.room.turned_bytes);
   } else {
     run_widened(plan, operands, task, reinterpret_cast<const BFloat16*>(a), lda);
@@ -454,12 +438,29 @@ void MatmulEngine::Impl::run_task(Plan& plan, const GemmOperands& operands, cons
 
 Instructions instructions_here() { return choose_instructions(dnnl::engine(dnnl::engine::kind::cpu, 0)); }
 
-MatmulEngine::MatmulEngine(int threads) : impl_(std::make_unique<Impl>(threads)) {}
+MatmulEngine::MatmulEngine(int threads, DenseSlices dense) : impl_(std::make_unique<Impl>(threads, dense)) {}
 MatmulEngine::~MatmulEngine() = default;
 
 Bytes MatmulEngine::scratch_bytes(const GemmSpec& spec) {
   const Impl::Plan& plan = impl_->obtain(spec);
   return plan.worker_bytes() * impl_->threads + plan.room.shared_bytes;
+}
+
+std::vector<ServedProduct> MatmulEngine::served_by(const GemmSpec& spec, Multiplies by) {
+  const bool by_library = by == Multiplies::library;
+  const auto own = by_library ? impl_->make_plan(spec, Arithmetic::library) : nullptr;
+  const Impl::Plan& plan = by_library ? *own : impl_->obtain(spec);
+  if (plan.arithmetic == Arithmetic::own) return {{"spillway:avx512_bf16", "spillway:avx512_bf16"}};
+  if (plan.arithmetic == Arithmetic::row) return {{"spillway:row", "spillway:row"}};
+  std::vector<ServedProduct> served;
+  for (std::size_t i = 0; i < plan.products.size(); ++i) {
+    if (!plan.products[i]) continue;
+    // The same, if no operand were a window.
+    GemmSpec slice = impl_->slice_of(plan, static_cast<int>(i));
+    make_dense(slice);
+    served.push_back({plan.products[i]->implementation, compile_product(impl_->engine, 1, slice)->implementation});
+  }
+  return served;
 }
 
 void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch) {

@@ -49,13 +49,14 @@ void cut_own(const GemmSpec& spec, GemmSlices& slices) {
 // two by 5 %. So columns are cut where rows alone give too few tasks, into an even number: two threads take as long for three
 // tasks as for four. A transposed A is turned once a task, so there only rows are cut: 96 to 256 of them. Sums of more than 4096
 // terms into fp32 gain 5 % from parts that the second cache holds.
+// Dense slices have all of the depth: a part of it is a window of A.
 void cut_library(const GemmSpec& spec, GemmSlices& slices) {
   constexpr std::int64_t kTasks = 8;  // enough to balance 2 to 8 threads
   slices.rows = part(spec.m, spec.m >= 256 * kTasks ? 256 : 512);
   slices.columns = spec.n;
   slices.depth = spec.k;
   const bool plain_float = spec.output == DType::float32 && !spec.has_bias && !spec.has_residual;
-  if (plain_float && spec.k > 4096) slices.depth = part(spec.k, 2048);
+  if (plain_float && spec.k > 4096 && !slices.are_dense) slices.depth = part(spec.k, 2048);
   if (spec.transpose_a == Transpose::yes) {
     const std::int64_t by_balance = std::max<std::int64_t>(96, spec.m / kTasks);
     slices.rows = part(spec.m, std::min<std::int64_t>(256, by_balance));
@@ -81,8 +82,9 @@ void cut_row(const GemmSpec& spec, GemmSlices& slices) {
 }  // namespace
 
 // The numbers were measured with one thread a slice on AVX-512 with tools/bench/gemm_bench.cpp.
-GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic) {
+GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic, DenseSlices dense) {
   GemmSlices slices;
+  slices.are_dense = arithmetic == Arithmetic::library && (dense == DenseSlices::always || spec.input == DType::bfloat16);
   if (arithmetic == Arithmetic::own) {
     cut_own(spec, slices);
   } else if (arithmetic == Arithmetic::row) {
@@ -149,8 +151,17 @@ GemmRoom room_of(const GemmSpec& spec, const GemmSlices& slices, Arithmetic arit
   }
   if (turns) {
     // Rows a power of two apart would share cache sets.
-    room.turned_ld = round_up(spec.k, 32) + 32;
+    room.turned_ld = slices.are_dense ? spec.k : round_up(spec.k, 32) + 32;
     room.turned_bytes = round_up(slices.rows * room.turned_ld * size_of(spec.input), kLine);
+  }
+  if (slices.are_dense) {
+    const Bytes in = size_of(spec.input);
+    const auto bytes = [](std::int64_t elements, Bytes each) { return round_up(elements * each, kLine); };
+    if (!turns && spec.lda != spec.k) room.a_bytes = bytes(slices.rows * spec.k, in);
+    const bool b_is_dense = spec.transpose_b == Transpose::yes ? spec.ldb == spec.k : spec.ldb == slices.columns;
+    if (!b_is_dense) room.b_bytes = bytes(slices.columns * spec.k, in);
+    if (spec.ldc != slices.columns) room.c_bytes = bytes(slices.rows * slices.columns, size_of(spec.output));
+    if (spec.has_residual && spec.ld_residual != slices.columns) room.residual_bytes = bytes(slices.rows * slices.columns, in);
   }
   if (arithmetic == Arithmetic::widened) {
     room.a_bytes = round_up(slices.rows * slices.depth * 4, kLine);

@@ -1,9 +1,16 @@
-// One way to describe a matrix product to oneDNN 2 (Debian 12) and oneDNN 3 (Ubuntu 24.04, Debian 13), and to tell it how many
-// threads it has.
+// One way to describe a matrix product to oneDNN 2 (Debian 12) and oneDNN 3 (Ubuntu 24.04, Debian 13), to compile it, and to tell
+// it how many threads it has.
 // Not here: what is multiplied, or how it is cut (gemm.cpp).
 #pragma once
 
+#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/types.h"
+#include "models/cpu/ops.h"
 
 // All that is wanted of OpenMP, with which the library threads. Not from <omp.h>: each compiler's own belongs to a runtime of its
 // own, and it is the library's that must hear it.
@@ -21,5 +28,39 @@ inline dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, 
   return {dnnl::matmul::desc(a, b, bias, c), attributes, engine};
 #endif
 }
+
+// The library's blocked bf16 kernels are better than fp32 where the CPU has them, and better than ours where it has tiles (AMX);
+// its other ways are slower than fp32.
+Instructions choose_instructions(const dnnl::engine& engine);
+
+// An operand as the library sees it.
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Transpose transpose, std::int64_t ld, DType type);
+
+// One shape of slice, compiled, with what each worker binds its pointers to.
+struct LibraryProduct {
+  struct Call {
+    dnnl::memory a, b, c, bias, residual, scratchpad;
+    std::unordered_map<int, dnnl::memory> arguments;
+  };
+
+  dnnl::matmul primitive;
+  std::string implementation;  // as the library calls it
+  Bytes scratchpad_bytes = 0;
+  std::vector<Call> calls;  // [threads]
+};
+
+// A slice's product: dense blocks or windows of the operands.
+std::unique_ptr<LibraryProduct> compile_product(const dnnl::engine& engine, int threads, const GemmSpec& slice);
+
+// Whether the library may use AVX-512's bf16 (SPILLWAY_INSTRUCTIONS may say no), by which our own kernels go as well.
+inline bool bf16_is_allowed() {
+  const auto isa = static_cast<int>(dnnl::get_effective_cpu_isa());
+  return (isa & static_cast<int>(dnnl::cpu_isa::avx512_core_bf16)) == static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
+}
+
+// A slice's operands by themselves.
+void make_dense(GemmSpec& slice);
+// Rows of a window one behind the other, or back.
+void copy_rows(std::int64_t rows, Bytes width, const std::byte* from, Bytes from_ld, std::byte* to, Bytes to_ld);
 
 }  // namespace spillway::ops

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "memory/bfloat16.h"
 #include "memory/machine.h"
@@ -39,16 +41,32 @@ Instructions instructions_here();
 // unknown, the most that any needs.
 Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Instructions instructions);
 
+// When the library is given dense operands: slices that are windows of a matrix are copied. oneDNN 2.6 has its AMX kernels for
+// dense operands alone; a leading dimension larger than the row, in A, B or C, costs half of the speed or more.
+enum class DenseSlices : std::uint8_t { where_better, always };
+
+// The name of the implementation that serves a product ("brg:avx512_core_amx_bf16", "gemm:jit"), and of the one that would if
+// none of its operands were a window.
+struct ServedProduct {
+  std::string by, dense_by;
+  bool could_be_better() const { return dense_by.starts_with("brg") && !by.starts_with("brg"); }
+};
+// Who multiplies, where served_by() asks: whoever does on this CPU, or the library, as it does on AMX.
+enum class Multiplies : std::uint8_t { as_here, library };
+
 // Owns the compiled products, one set for each spec. All methods may be called from several threads at once.
 class MatmulEngine {
  public:
-  explicit MatmulEngine(int threads);  // the pools given to run() have at most so many
+  // The pools given to run() have at most so many threads.
+  explicit MatmulEngine(int threads, DenseSlices dense = DenseSlices::where_better);
   ~MatmulEngine();
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
   // For run() with this spec on a pool of the engine's number of threads. Compiles the product, so that run() need not.
   Bytes scratch_bytes(const GemmSpec& spec);
+  // An entry for each different slice that the product is cut into.
+  std::vector<ServedProduct> served_by(const GemmSpec& spec, Multiplies by = Multiplies::as_here);
   // `scratch` is aligned to 64 bytes; two calls at the same time need scratch of their own.
   void run(const ThreadPool& pool, const GemmSpec& spec, const GemmOperands& operands, std::byte* scratch);
 

@@ -1,5 +1,8 @@
 #include <thread>
 
+#include "models/build.h"
+#include "models/catalogue/catalogue.h"
+#include "models/cpu/cpu_backend.h"
 #include "tests/models/kernel_testing.h"
 
 namespace spillway::testing {
@@ -162,6 +165,52 @@ TYPED_TEST(GemmTest, ScratchIsBounded) {
             ops::linear_input_gradient(type, rows, in, out, DType::float32, Store::add),
             ops::linear_weight_gradient(type, rows, in, out, Store::write)}) {
         EXPECT_LE(engine.scratch_bytes(spec), ops::gemm_scratch_bound(spec, 3, here)) << rows << " x " << in << " x " << out;
+      }
+    }
+  }
+}
+
+// What the library is given where dense slices are better: copies of windows, which change no value.
+TYPED_TEST(GemmTest, DenseSlices) {
+  if (dtype_of<TypeParam>() != DType::float32 && ops::instructions_here() == Instructions::widened)
+    GTEST_SKIP() << "the library has no bf16 here";
+  const auto check_dense = [](const GemmSpec& spec) {
+    MatmulEngine engine(3, ops::DenseSlices::always);
+    const auto both = [&]<typename C>(C) {
+      const Problem<TypeParam, C> problem(spec);
+      const auto first = problem.run(engine, 1);
+      expect_close(first, problem.expected, problem.relative(), problem.absolute(), "C");
+      expect_same_bits(problem.run(engine, 3), first, "C");
+    };
+    spec.output == DType::float32 ? both(float()) : both(TypeParam());
+  };
+  constexpr DType type = dtype_of<TypeParam>();
+  for (const Store store : {Store::write, Store::add}) {
+    check_dense(ops::linear_weight_gradient(type, 200, 130, 520, store));
+    check_dense(ops::linear_input_gradient(type, 33, 50, 5000, DType::float32, store));
+  }
+  check_dense(ops::linear_forward(type, 70, 96, 1030, Epilogue::bias_residual));
+  GemmSpec window = ops::linear_forward(type, 96, 48, 1300, Epilogue::residual);
+  window.lda = 60, window.ldb = 51, window.ldc = 1400, window.ld_residual = 1311;
+  check_dense(window);
+}
+
+// On AMX the library takes its better way for dense operands alone: none of a plan's products may be served by a lesser one.
+TEST(GemmServed, NoProductOfAPlanCouldBeServedBetter) {
+  if (ops::instructions_here() == Instructions::widened) GTEST_SKIP() << "the library has no bf16 here";
+  MatmulEngine engine(1);
+  for (const char* const model : {"smollm2-135m", "llama-3.2-1b", "gpt2", "gemma-2-2b"}) {
+    for (const std::int64_t rows : {64, 512, 2048}) {
+      if (rows > catalogue_config(model).max_positions) continue;
+      const CompiledModel compiled = build_model(
+          catalogue_config(model), {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = rows, .head = HeadMode::tiled});
+      for (const GemmSpec& spec : products_of(compiled)) {
+        for (const auto by : {ops::Multiplies::as_here, ops::Multiplies::library}) {
+          for (const ops::ServedProduct& served : engine.served_by(spec, by)) {
+            EXPECT_FALSE(served.could_be_better()) << model << ": " << spec.m << " x " << spec.n << " x " << spec.k << " by "
+                                                   << served.by << ", not " << served.dense_by;
+          }
+        }
       }
     }
   }

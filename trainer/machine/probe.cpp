@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,7 +12,11 @@
 
 #include "files/json_text.h"
 #include "memory/error.h"
+#include "models/build.h"
+#include "models/catalogue/catalogue.h"
+#include "models/cpu/cpu_backend.h"
 #include "models/cpu/cpu_scratch.h"
+#include "models/cpu/ops.h"
 #include "nvme/store.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/machine/open_device.h"
@@ -171,6 +176,26 @@ ShownIn shown_in(RateUnit unit) {
 }
 
 }  // namespace
+
+std::string products_in_words(std::string_view model, std::int64_t rows) {
+  const CompiledModel compiled = build_model(
+      catalogue_config(model), {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = rows, .head = HeadMode::tiled});
+  ops::MatmulEngine engine(1);
+  std::map<std::string, std::pair<int, int>> counts;  // of products, and of those that could be better
+  for (const ops::GemmSpec& spec : products_of(compiled)) {
+    for (const ops::ServedProduct& served : engine.served_by(spec)) {
+      auto& [all, worse] = counts[served.by];
+      ++all;
+      worse += served.could_be_better() ? 1 : 0;
+    }
+  }
+  std::string words = fmt::format("bf16 products of {} at {} tokens, by who serves them:\n", model, rows);
+  for (const auto& [name, count] : counts) {
+    words += fmt::format("  {:<32}{}{}\n", name, count.first,
+                         count.second > 0 ? fmt::format(", of which {} could be served better", count.second) : "");
+  }
+  return words;
+}
 
 std::string probe_table(const ProbeResult& result) {
   std::string table = fmt::format("{}, {} threads\n\n  {:<24}{:>14}{:>14}{:>14}{:>10}{:>9}\n", result.profile.name,

@@ -38,6 +38,10 @@ std::optional<MeasuredProfile> profile_at_hand(const RunOptions& options, int th
 // That, else a quick probe, which is kept; `say` is told before it begins.
 MeasuredProfile profile_for(const RunOptions& options, const ThreadPool& pool, const LogSink& say);
 
+// Who serves the products of a model of the catalogue at so many rows: a line for each implementation, and how many of its
+// products could be served better.
+std::string products_in_words(std::string_view model, std::int64_t rows);
+
 std::string probe_table(const ProbeResult& result);
 // The profile with `samples`: [least, most, number] of each figure, and of its parts with their value first. --profile takes it.
 std::string probe_json(const ProbeResult& result);

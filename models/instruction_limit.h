@@ -1,0 +1,20 @@
+// Kernels as on a lesser processor: all that choose an instruction set at run time, ours and the library's, choose among fewer.
+// By SPILLWAY_INSTRUCTIONS, so that each kernel's test runs over every set that the processor has.
+// Not here: which sets there are kernels for (simd_targets.h), and what the library is asked for (gemm.cpp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+// From the least on; those that this processor has.
+std::vector<std::string> instruction_sets_here();
+
+// Before the first kernel runs. InputError where the processor has no such set.
+void limit_instructions(const std::string& set);
+
+// What the environment asks for; nothing where it does not.
+void limit_instructions_as_asked();
+
+}  // namespace spillway
