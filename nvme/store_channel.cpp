@@ -41,7 +41,8 @@ IoTicket StoreChannel::Impl::start(IoDirection direction, std::span<const IoSegm
     SPILLWAY_CHECK(segment.offset >= 0 && segment.bytes > 0 && segment.bytes <= context_.map->bytes() - segment.offset,
                    "segment at {} of {} bytes in a store of {}", segment.offset, segment.bytes, context_.map->bytes());
   }
-  const Operation& operation = begin_operation(direction, segments.size());
+  Operation& operation = begin_operation(direction, segments.size());
+  for (const IoSegment& segment : segments) operation.left += segment.bytes;
   if (!segments.empty()) {
     issue_order_[(issue_begin_ + issue_size_++) % issue_order_.size()] = static_cast<int>(&operation - operations_.data());
   }
@@ -67,6 +68,8 @@ void StoreChannel::Impl::wait(IoTicket ticket) {
   throw_if_failed();
   Operation& operation = find(ticket);
   while (!operation.complete()) advance_until_something_completes();
+  SPILLWAY_CHECK(operation.left == 0, "a {} of the store is complete with {} bytes not moved", name_of(operation.direction),
+                 operation.left);
   operation.ticket = 0;
 }
 
@@ -160,8 +163,12 @@ void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
   int broken = -1;
   Bytes broken_result = 0;
   for (const IoCompletion& completion : std::span(completions_).first(static_cast<std::size_t>(count))) {
+    SPILLWAY_CHECK(completion.tag < requests_.size() && requests_[completion.tag].state == RequestState::in_flight,
+                   "the drive answers request {}, which is not in flight", completion.tag);
     const auto slot = static_cast<int>(completion.tag);
     Request& request = requests_[completion.tag];
+    SPILLWAY_CHECK(completion.result <= request.io.bytes, "the drive moved {} bytes of a {} of {}", completion.result,
+                   name_of(request.io.direction), request.io.bytes);
     if (completion.result > 0) {
       auto& counter = request.io.direction == IoDirection::read ? context_.traffic->read_bytes : context_.traffic->written_bytes;
       counter.fetch_add(completion.result, std::memory_order_relaxed);
@@ -170,7 +177,9 @@ void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
       check_touch(request.io.memory, request.io.bytes);  // still: its memory may not go before its wait() is over
       request.state = RequestState::free;
       free_requests_.push_back(slot);
-      --operations_[static_cast<std::size_t>(request.operation)].in_flight;
+      Operation& operation = operations_[static_cast<std::size_t>(request.operation)];
+      --operation.in_flight;
+      operation.left -= request.io.bytes;
     } else if (completion.result == -EINTR || completion.result == -EAGAIN || completion.result >= 0) {
       resume(slot, completion.result);
       if (request.attempts > kMaxAttempts) broken = slot, broken_result = completion.result;
@@ -202,6 +211,7 @@ void StoreChannel::Impl::resume(int slot, Bytes result) {
   request.io.offset += moved;
   request.io.memory += moved;
   request.io.bytes -= moved;
+  operations_[static_cast<std::size_t>(request.operation)].left -= moved;
   request.attempts = moved > 0 ? 0 : request.attempts + 1;
   if (request.attempts > kMaxAttempts) {
     request.state = RequestState::free;

@@ -45,6 +45,7 @@ struct StoreChannel::Impl {
     IoDirection direction = IoDirection::read;
     int unissued_segments = 0;  // not yet wholly cut into requests
     int in_flight = 0;
+    Bytes left = 0;  // of its segments' bytes, not yet moved
     bool complete() const { return unissued_segments == 0 && in_flight == 0; }
   };
   struct Request {

@@ -21,6 +21,8 @@ class LaneProgress {
       completed.wait(seen, std::memory_order_acquire);
     }
   }
+  // Its own count, for the thread that completes the lane's operations.
+  std::uint32_t count(Lane lane) const noexcept { return at(lane).load(std::memory_order_relaxed); }
   void complete(Lane lane) noexcept {
     counters_[lane].completed.fetch_add(1, std::memory_order_acq_rel);
     counters_[lane].completed.notify_all();

@@ -199,8 +199,7 @@ void LaneRunner::complete(Lane lane, const EnqueuedLane::Ticket& ticket, bool is
       if (!reason.empty()) stop(run, std::move(reason));
     }
   }
-  unguard(run, op);
-  progress_.complete(lane);
+  pass(run, lane, ticket.turn, op);
 }
 
 void LaneRunner::copy(const BoundOp& op, Stream& stream) const {
@@ -224,8 +223,7 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
       }
       if (span != nullptr) span->end_s = seconds_now();
       note_peak(run, lane, op);
-      unguard(run, op);
-      progress_.complete(lane);
+      pass(run, lane, turn, op);
     }
   }
 }
@@ -256,8 +254,7 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
       fail(std::current_exception());
     }
     if (Span* const span = span_of(run, turn, op.id); span != nullptr) span->end_s = seconds_now();
-    unguard(run, op);
-    progress_.complete(lane);
+    pass(run, lane, turn, op);
   };
   const auto oldest_completes_soon = [&] {
     try {
@@ -316,8 +313,18 @@ void LaneRunner::guard([[maybe_unused]] const Run& run, [[maybe_unused]] const B
   if (kGuardsBuffers && run.program->guard) run.program->guard->begin(op.id);
 }
 
-void LaneRunner::unguard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
+void LaneRunner::pass(const Run& run, Lane lane, int turn, const BoundOp& op) {
   if (kGuardsBuffers && run.program->guard) run.program->guard->end(op.id);
+  // Who waits for it counts the lane's operations: so it must be the next by that count, too.
+  const auto& ops = run.program->lanes[lane];
+  const std::uint32_t before = run.base[lane] + static_cast<std::uint32_t>(turn * std::ssize(ops) + (&op - ops.data()));
+  try {
+    SPILLWAY_CHECK(progress_.count(lane) == before, "operation {}, {}: the {} lane has completed {} operations, not {}", op.id,
+                   op.name, name_of(lane), progress_.count(lane), before);
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  progress_.complete(lane);
 }
 
 void LaneRunner::note_peak(Run& run, Lane lane, const BoundOp& op) {

@@ -110,6 +110,19 @@ TEST_P(StoreFaults, errors_name_the_file_and_the_bytes_and_end_the_channel) {
   EXPECT_EQ(message_of<IoError>([&] { reader.read({&elsewhere, 1}); }), read);
 }
 
+// A queue that answers what nobody asked, as one with a mistake of ours would: never taken for data.
+TEST_P(StoreFaults, answers_to_nothing_that_was_asked_are_noticed) {
+  const auto told = [&](Fault fault) {
+    FaultPlan plan;
+    plan.fault = [fault](const IoRequest&, int count) { return count == 40 ? fault : Fault{}; };
+    Store store = faulty_store(plan);
+    StoreChannel channel = store.open_channel({.registered = {}});
+    return message_of<Error>([&] { channel.read({&all_, 1}); });
+  };
+  EXPECT_THAT(told({Fault::Kind::stray, 0}), AllOf(HasSubstr("the drive answers request"), HasSubstr("not in flight")));
+  EXPECT_THAT(told({Fault::Kind::error, -65540}), HasSubstr("the drive moved 65540 bytes of a read of 65536"));
+}
+
 TEST_P(StoreFaults, a_hung_request_is_named_after_the_timeout) {
   FaultPlan plan;
   plan.fault = [](const IoRequest&, int count) { return count == 9 ? Fault{Fault::Kind::lost, 0} : Fault{}; };

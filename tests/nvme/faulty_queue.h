@@ -13,8 +13,8 @@
 namespace spillway {
 
 struct Fault {
-  enum class Kind { none, short_result, error, lost } kind = Kind::none;
-  Bytes value = 0;  // bytes at most, for a short result; errno, for an error
+  enum class Kind { none, short_result, error, lost, stray } kind = Kind::none;
+  Bytes value = 0;  // bytes at most, for a short result; errno, for an error (a negative one is a number of bytes)
 };
 
 struct FaultPlan {
@@ -48,6 +48,7 @@ class FaultyQueue final : public IoQueue {
         claims_.push_back({request.tag, std::min(fault.value, request.bytes)});
         request.bytes = whole;
       }
+      if (fault.kind == Fault::Kind::stray) ready_.push_back({request.tag + 1000, request.bytes});
       inner_->submit({&request, 1});
       ++inner_in_flight_;
     }
