@@ -72,20 +72,11 @@ enum class OpKind : std::uint8_t {
   commit,  // makes the state durable as the step before has left it: once its updates are written, before any is written over
 };
 
-// What of blocks an operation is for. Of rows:
-//   move             of arrays of all looked-up blocks, a window for each token of its strip, in their order
-//   gradient_add     what a lookup's backward leaves for a strip's tokens, to the sums of the rows that the step's tokens touch
-//   gradient_finish  the gradients of those rows, complete, and the sums of squares of their blocks
-//   update           those rows, in place; or, with `looked_up`, the weights of a strip's rows as the update that waits will make
-//                    them, while the state at rest stays
-enum class Index : std::uint8_t { none, rows };
-
 // Turns of a step, by what they are. A step of one turn has one that is both the first and the last. An operation names those
 // that it is in, a run says which it is going through (Run::set_of), and passes over what is not in it (LaneRunner::skipped):
 //
 //   in                           of a step                        a run for itself   for example
 //   kEveryTurn                   each turn                        -                  passes, and moves for them alone
-//   kWaitingTurn                 the first, if gradients wait     -                  state of rows that a lookup takes updated
 //   kWaitingUpdates              the same                         flush              their updates, and moves for them alone
 //   kAlways                      each turn                        flush              what is fetched for both: a weight
 //   kAfterFirst                  all but the first                -                  reads of sums of the turn before
@@ -114,7 +105,6 @@ constexpr int times_in(TurnSet when, int turns) {
 enum class Role : std::uint8_t {
   value,
   weights,
-  rows,  // of a lookup, [n, row_elements], in place of a block's weights; null where another unit has taken them
   gradient,
   workspace,
   losses,  // MicroBatchWords [micro_batches]
@@ -123,20 +113,15 @@ enum class Role : std::uint8_t {
   part,  // of a collective: this rank's
   whole,
   state,
-  sum,                // fp32: of a block's gradient, or of rows'
-  addend,             // what is added to it
-  waiting,            // a block's gradient as its update takes it, which may wait for that; in compact form it is rounded
-  squares,            // sums of them: of a block, or of all
-  open_squares,       // of the block whose updates take its squares: open nodes of its tree
-  loss,               // of the step, without which no update begins: a wait; what it said is in the step's control block
-  factor,             // the norm and the clip factor
-  touched,            // TouchedRow: of a step
-  touched_gradients,  // [N, row_elements]: of these rows, as they wait for their update
-  head_gradients,     // [N, row_elements]: what a head added to them
-  row_squares,
-  looked_up,  // [tokens, row_elements]: rows for a lookup
+  sum,           // fp32: of a block's gradient
+  addend,        // what is added to it
+  waiting,       // a block's gradient as its update takes it, which may wait for that; in compact form it is rounded
+  squares,       // sums of them: of a block, or of all
+  open_squares,  // of the block whose updates take its squares: open nodes of its tree
+  loss,          // of the step, without which no update begins: a wait; what it said is in the step's control block
+  factor,        // the norm and the clip factor
 };
-inline constexpr int kRoles = static_cast<int>(Role::looked_up) + 1;
+inline constexpr int kRoles = static_cast<int>(Role::factor) + 1;
 
 // Which version of state on NVMe an operand means: that before the updates of this program, its own step's or those that waited,
 // or that after them. In which slot each is in a turn, the run says (Run::slot_before_in, slot_after_in): behind the turn that
@@ -173,20 +158,16 @@ struct Strip {
 struct OpHead {
   OpKind kind = OpKind::move;
   Lane lane = Lane::compute;
-  Index index = Index::none;
   TurnSet when = kEveryTurn;
   int unit = -1, block = -1;
   Strip strip{.first = -1};                         // the micro-batches that it is for; first -1: of none alone
-  int small_requests = 0;                           // that it moves its bytes in, where they are rows
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
   Work work;                                        // compute and update lanes
   Bytes bytes = 0;                                  // that it moves
 };
 
-// "read", "write_rows", "forward"
+// "read", "forward"
 std::string_view name_of(const OpHead& op);
-// Whether it updates a block, and no rows apart from theirs.
-constexpr bool updates_block(const OpHead& op) { return op.kind == OpKind::update && op.index == Index::none; }
 
 struct Op : OpHead {
   Operands operands{};
@@ -194,7 +175,7 @@ struct Op : OpHead {
 };
 
 // Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate, or moves
-// for that. Whether it has something to do in a run, `when` says. (A lookup that takes its rows updated does so in each run.)
+// for that. Whether it has something to do in a run, `when` says.
 constexpr bool applies_waiting_step(const OpHead& op) { return op.when == kWaitingUpdates; }
 
 struct Program {
@@ -235,13 +216,6 @@ struct Choices {
   // What is kept of a tier for reading ahead and writing behind (passes/reach.h). 0: nor are an update's pieces dealt out among
   // tasks before it is due.
   Bytes ahead = 0;
-  // Lookups take rows that are fetched ahead, and the gradients of the rows that a step's tokens touch are kept apart
-  // from those of the blocks: the gradient of an embedding is complete last and its weights are wanted first, so a step
-  // would end, or begin, with the update of all its rows where they rest on NVMe. What else there is of it is complete
-  // with the head's backward. Updates in the backward: the blocks are updated there without the touched rows, and these
-  // alone at the end of the step. Updates in the next forward: the lookup takes its rows as the update will leave them,
-  // and the blocks follow beside the forward.
-  bool fetches_rows = false;
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the state rests elsewhere
   std::vector<Tier> weight_tier;        // a block: where its weights rest
   std::vector<Tier> optimizer_tier;     // a block: low, m, v
@@ -342,29 +316,10 @@ bool makes_durable(const Choices& choices);
 // Whether a block's updates also take the sums of squares of its gradient, each stretch right before it is used: where a
 // gradient_finish came before them, memory would be read twice. None do where updates do not follow in the backward, or
 // gradients are rounded, or added up over ranks, or where state is hashed, or where a device of its own makes them.
-bool squares_with_update(const UnitGraph& graph, const Choices& choices, int block);
-
-// Whether the gradients of the rows of a block that a step's tokens touch are kept apart from it, and updated apart: it is looked
-// up, and rows are fetched.
-bool keeps_rows_apart(const UnitGraph& graph, const Choices& choices, int block);
-// Whether a block has a gradient of all its rows. One that keeps rows apart and is only looked up has none: that of the others is
-// of zeros.
-bool has_dense_gradient(const UnitGraph& graph, const Choices& choices, int block);
-// The first unit that is no lookup and has a gradient for a block that one takes rows of; else the last unit.
-int first_sharing_unit(const UnitGraph& graph);
-struct TouchedRow {
-  std::int32_t token = 0, place = 0;
-};
+bool squares_with_update(const Choices& choices, int block);
 
 // Of the units that take whole weights, those of the one that has the most.
 Bytes largest_weights(const UnitGraph& graph, StateForm form);
-
-// Bytes that are read for a row of an array on NVMe, wherever it begins: reads are aligned.
-Bytes row_window(Bytes row_bytes);
-// Whether these choices may have `fetches_rows`: a step is one turn, there are lookups, all their state rests on NVMe, no array
-// of it is smaller than a row's window, a row is whole leaves of the tree of squares, and where rows are updated after their
-// blocks, the state has no second slot for a step that is taken back.
-bool may_fetch_rows(const UnitGraph& graph, const Choices& choices);
 
 // The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block
 // has one, its sum of squares; where ranks have parts of it, the nodes of its tree that a part is, of which all ranks' make the
@@ -395,13 +350,9 @@ struct Plan {
   std::vector<Buffer> resident;
   std::vector<BlockBuffers> blocks;
   // Buffers of control words, resident on the device tier.
-  int loss_buffer = -1;    // MicroBatchWords [micro_batches]; double: that there is a loss (control_words.h)
-  int norm_buffer = -1;    // double: sums of squares, as norm_words() says
-  int factor_buffer = -1;  // double [2]: global norm, clip factor
-  // Where rows are fetched. The first two where updates wait for the next step, which takes them.
-  int row_gradient_buffer = -1;           // [N, row_elements]: whole gradients that wait, each at its token's first place
-  int touched_buffer = -1;                // TouchedRow [1 + N]: how many; then which, by token
-  int row_norm_buffer = -1;               // double: sums of squares of the nodes of rows: of all, or of those that a step touches
+  int loss_buffer = -1;                   // MicroBatchWords [micro_batches]; double: that there is a loss (control_words.h)
+  int norm_buffer = -1;                   // double: sums of squares, as norm_words() says
+  int factor_buffer = -1;                 // double [2]: global norm, clip factor
   int token_buffer = -1;                  // int32 [2, 2, micro_batches, n]: inputs and targets of this step and the next
   int constant_buffer = -1;               // UnitGraph::constant_bytes; -1 where there are none
   int logits_buffer = -1;                 // float [V]: the logits of one row; -1 where nobody asks for them

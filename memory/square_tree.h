@@ -82,7 +82,4 @@ class SquareTree {
   std::vector<SquareNode> nodes_;
 };
 
-// Where a block is rows of as many elements, one after the other: the largest node that each of them is a whole number of.
-constexpr std::int64_t row_node(std::int64_t row_elements) { return std::min(row_elements & -row_elements, kSquareTask); }
-
 }  // namespace spillway

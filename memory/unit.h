@@ -85,15 +85,6 @@ enum class ForwardRole : std::uint8_t {
   merged_into_backward,  // nothing to do in the forward: backward computes loss and gradient at once
 };
 
-// The forward takes from the unit's first block no more than the rows of its tokens, and the backward nothing: rows that were
-// fetched ahead can stand for the block.
-struct RowLookup {
-  std::int64_t first = 0, rows = 0;  // tokens [first, first + rows); no rows: the unit looks nothing up
-  std::int64_t row_elements = 0;     // row i begins at element i * row_elements of the block
-  float factor = 1;                  // on the rows, and so on their gradients
-  std::int64_t padding = -1;         // a token whose row gets no gradient here; -1: none
-};
-
 // A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.
 struct Unit {
   std::string name;
@@ -110,7 +101,7 @@ struct Unit {
   // Above 0: where the saved values are not kept, no forward runs again, but the backward makes them itself, a piece at a time:
   // both passes are given room for a piece, of so many bytes each.
   Bytes saved_piece = 0;
-  RowLookup lookup;
+  bool looks_up = false;  // the forward takes rows of the first block by token, the backward nothing of it
   bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }
 };
 

@@ -41,7 +41,6 @@ void add_positions(ModelBuilder& builder, const FileTensor& positions, const Pla
                                   .table = weight_place(compute, 1, 0).moving_with(ControlWord::position, H * compute.element()),
                                   .x = x};
   draft.forward.add(add);
-  draft.forward_of_rows.add(add);
   draft.backward.add(kernels::AddPositionsBackward{.type = compute.dtype,
                                                    .rows = n,
                                                    .hidden = H,
@@ -67,8 +66,7 @@ Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, c
     Unit& unit = draft.unit;
     unit.name = fmt::format("embedding tile {}", i);
     unit.blocks = {embedding.blocks[i]};
-    unit.lookup = {
-        .first = tiles[i].first, .rows = tiles[i].rows, .row_elements = H, .factor = spec.factor, .padding = spec.padding};
+    unit.looks_up = true;
     const Place table = weight_place(compute, 0, 0);
     draft.forward.add(kernels::LookUp{.type = compute.dtype,
                                       .rows = n,
@@ -79,8 +77,6 @@ Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, c
                                       .tokens = tokens,
                                       .table = table,
                                       .x = x});
-    draft.forward_of_rows.add(
-        kernels::CopyRows{.type = compute.dtype, .rows = n, .hidden = H, .factor = spec.factor, .from = table, .x = x});
     draft.backward.add(kernels::LookUpBackward{.type = compute.dtype,
                                                .rows = n,
                                                .hidden = H,

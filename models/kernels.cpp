@@ -173,11 +173,6 @@ void add_operands(Operands& out, LookUpBackward& k) {
   out.read(k.dx, k.rows * k.hidden * size_of(k.type));
   sum_into(out, k.dtable, k.tile.rows * k.hidden * kFloat);
 }
-void add_operands(Operands& out, CopyRows& k) {
-  const Bytes bytes = k.rows * k.hidden * size_of(k.type);
-  out.read(k.from, bytes);
-  out.write(k.x, bytes);
-}
 void add_operands(Operands& out, AddPositions& k) {
   out.read(k.table, k.sequence * k.hidden * size_of(k.type));
   out.update(k.x, k.rows * k.hidden * size_of(k.type));

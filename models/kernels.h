@@ -182,7 +182,6 @@ struct LookUp {
   Place tokens, table, x;
   friend bool operator==(const LookUp&, const LookUp&) = default;
 };
-// Nothing where the gradient's address is null: it is kept apart by rows.
 struct LookUpBackward {
   DType type = DType::bfloat16;
   std::int64_t rows = 0, hidden = 0, vocabulary = 0;
@@ -191,15 +190,6 @@ struct LookUpBackward {
   std::int64_t padding = -1;  // a token that is passed over
   Place tokens, dx, dtable;
   friend bool operator==(const LookUpBackward&, const LookUpBackward&) = default;
-};
-// x = factor * rows, which were fetched for the tokens one by one. Nothing where their address is null: another unit's call
-// copies.
-struct CopyRows {
-  DType type = DType::bfloat16;
-  std::int64_t rows = 0, hidden = 0;
-  float factor = 1;
-  Place from, x;
-  friend bool operator==(const CopyRows&, const CopyRows&) = default;
 };
 // x[i] += table[i % T].
 struct AddPositions {
@@ -264,8 +254,8 @@ struct Cap {
 using Kernel = std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
                             kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys,
                             kernels::Activate, kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::LookUp,
-                            kernels::LookUpBackward, kernels::CopyRows, kernels::AddPositions, kernels::AddPositionsBackward,
-                            kernels::LossTile, kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
+                            kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile,
+                            kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
 
 // A call of a list: a kernel, and the scratch that it may use meanwhile.
 struct KernelCall {

@@ -137,7 +137,7 @@ void ModelBuilder::add_unit(UnitDraft draft) {
 }
 
 void ModelBuilder::add_planned_unit(Unit unit) {
-  if (unit.lookup.rows > 0) model_.graph.blocks[static_cast<std::size_t>(unit.blocks.front())].looked_up = true;
+  if (unit.looks_up) model_.graph.blocks[static_cast<std::size_t>(unit.blocks.front())].looked_up = true;
   if (std::ssize(model_.graph.units) == kMaxUnits) {
     throw InputError(fmt::format("the model's sizes make more than {} units of compute", kMaxUnits),
                      "Look at the sizes in its config.json.");

@@ -21,9 +21,8 @@ enum class Pass : std::uint8_t {
   backward,
   forward_in_pieces,   // of units with a saved_piece whose saved values are not kept: those are room for one
   backward_in_pieces,  // it makes them itself
-  forward_of_rows,     // of units with a lookup: the first weight is the fetched rows, or null where another unit's call copies
 };
-inline constexpr int kPasses = 6;
+inline constexpr int kPasses = 5;
 
 struct UnitCode {
   std::array<CallList, kPasses> lists;

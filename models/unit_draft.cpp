@@ -190,7 +190,6 @@ UnitCode compile_unit(UnitDraft& draft, const ScratchBound& scratch) {
   unit.backward_work = compile(Pass::backward, draft.backward, unit.backward, unit.backward_workspace);
   compile(Pass::forward_in_pieces, draft.forward_in_pieces, unit.forward, unit.forward_workspace);
   compile(Pass::backward_in_pieces, draft.backward_in_pieces, unit.backward, unit.backward_workspace);
-  compile(Pass::forward_of_rows, draft.forward_of_rows, unit.forward, unit.forward_workspace);
   return code;
 }
 

@@ -30,11 +30,10 @@ class PassDraft {
 };
 
 struct UnitDraft {
-  // Of it are given: name, blocks, gradient_blocks, role, saved, saved_piece, lookup.
+  // Of it are given: name, blocks, gradient_blocks, role, saved, saved_piece, looks_up.
   Unit unit;
   PassDraft forward, backward;
   PassDraft forward_in_pieces, backward_in_pieces;  // of units with a saved_piece
-  PassDraft forward_of_rows;                        // of units with a lookup
 };
 
 inline Place value_place(int value) { return {.space = Space::value, .index = value}; }

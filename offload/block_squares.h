@@ -1,6 +1,6 @@
 // Sums of squares of a block's fp32 gradient over nodes of its tree (memory/square_tree.h), by the calling thread. Where the
 // gradient waits for its update in bf16, it is rounded on the way, and the sums are those of its rounding.
-// Not here: who adds them up, and when (optimizer_ops.h, row_ops.h); the kernel (models/cpu/ops.h).
+// Not here: who adds them up, and when (optimizer_ops.h); the kernel (models/cpu/ops.h).
 #pragma once
 
 #include <cstdint>

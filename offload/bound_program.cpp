@@ -79,7 +79,7 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   std::vector<Memory> memories(plan.resident.size() + program.buffers.size());
   for (std::size_t id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
-    const bool reads = op.lane == Lane::nvme_read && op.index == Index::none, updates = updates_block(op);
+    const bool reads = op.lane == Lane::nvme_read, updates = op.kind == OpKind::update;
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0 || reads) continue;
       Memory& memory = memories[static_cast<std::size_t>(operand.buffer)];
@@ -99,9 +99,8 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
 }
 
 // `keeps`: the unit's saved values have places, or it makes them in one piece.
-Pass pass_of(OpKind kind, bool keeps, bool takes_rows) {
+Pass pass_of(OpKind kind, bool keeps) {
   if (kind == OpKind::backward) return keeps ? Pass::backward : Pass::backward_in_pieces;
-  if (takes_rows) return Pass::forward_of_rows;
   return keeps ? Pass::forward : Pass::forward_in_pieces;
 }
 
@@ -111,14 +110,13 @@ BoundPass bound_pass(const Plan& plan, const Program& program, const TierMemory&
   for (const Operand& operand : op.operands) {
     std::byte* const address = operand.buffer < 0 ? nullptr : address_of(plan, program, memory, operand);
     if (operand.role == Role::value) bound.values.push_back(address);
-    if (operand.role == Role::weights || operand.role == Role::rows) bound.weights.push_back(address);
+    if (operand.role == Role::weights) bound.weights.push_back(address);
     if (operand.role == Role::gradient) bound.gradients.push_back(reinterpret_cast<float*>(address));
     if (operand.role == Role::workspace) bound.workspace = address;
-    bound.takes_rows |= operand.role == Role::rows;
   }
   const Unit& unit = graph.units[static_cast<std::size_t>(op.unit)];
   const bool keeps = keeps_saved(plan.choices, op.unit, evaluates);
-  bound.calls = &code[pass_of(op.kind, keeps || unit.saved_piece == 0, bound.takes_rows)];
+  bound.calls = &code[pass_of(op.kind, keeps || unit.saved_piece == 0)];
   if (op.kind == OpKind::backward && recomputes(graph, plan.choices, op.unit)) {
     bound.calls_before = &code[Pass::recompute];
     bound.values_before = unit.forward.size();
@@ -132,8 +130,6 @@ BoundPass bound_pass(const Plan& plan, const Program& program, const TierMemory&
   };
   if (bound.calls_before != nullptr) add_strides(unit.forward);
   add_strides(op.kind == OpKind::backward ? unit.backward : unit.forward);
-  if (bound.takes_rows)
-    bound.rows_stride = graph.rows * unit.lookup.row_elements * plan.blocks[unit.blocks.front()].weight().each();
   return bound;
 }
 
@@ -164,13 +160,7 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     switch (op.kind) {
       case OpKind::forward:
       case OpKind::backward: made.touches = bound_pass(plan, program, memory, graph, *units.at(op.unit), op, evaluates); break;
-      case OpKind::move:
-        if (op.index == Index::rows) {
-          made.touches = BoundMove{.rows = std::make_unique<BoundRows>(plan, graph, op, memory.device().data())};
-        } else {
-          made.touches = bound_move(plan, program, memory, op);
-        }
-        break;
+      case OpKind::move: made.touches = bound_move(plan, program, memory, op); break;
       default: made.touches = bound_operands(plan, program, memory, op); break;
     }
   }

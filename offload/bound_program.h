@@ -12,7 +12,6 @@
 #include "memory/plan.h"
 #include "models/unit_code.h"
 #include "offload/buffer_guard.h"
-#include "offload/fetched_rows.h"
 #include "offload/tier_memory.h"
 
 namespace spillway {
@@ -50,14 +49,11 @@ struct BoundPass {
   std::vector<const std::byte*> weights;
   std::vector<float*> gradients;
   std::byte* workspace = nullptr;
-  bool takes_rows = false;  // its lookup, in place of the first block's weights
-  Bytes rows_stride = 0;
 };
 
 // What moves from tier to tier.
 struct BoundMove {
   std::vector<BoundSegment> segments;  // from and to NVMe
-  std::unique_ptr<BoundRows> rows;     // the same of single rows; null where the segments are all
   std::vector<BoundCopy> copies;       // between two memories
 };
 

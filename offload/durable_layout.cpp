@@ -41,10 +41,10 @@ DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
   };
   for (const Program* program : {&plan.step, &plan.evaluate}) {
     for (const Op& op : program->ops) {
-      if (op.kind == OpKind::move && op.index == Index::none) {
+      if (op.kind == OpKind::move) {
         for (const Operand& operand : op.operands) cut(operand.buffer, operand.begin, operand.bytes);
       }
-      if (!updates_block(op)) continue;
+      if (op.kind != OpKind::update) continue;
       for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(op.block)].state)
         cut(of.buffer, op.element_begin * of.each(), (op.element_end - op.element_begin) * of.each());
     }

@@ -37,10 +37,7 @@ struct Executor::Impl {
     if (given.one_row) bound_one_row = bind_program(plan, given.one_row->graph, plan.evaluate, memory, given.one_row->code, true);
     const std::span<std::byte> arena = memory.beside_nvme();
     if (given.store) {
-      StoreChannelOptions channel{.registered = std::span(&arena, 1)};
-      // Rows are fetched one by one, each of a few arrays.
-      if (plan.choices.fetches_rows)
-        channel.max_segments = std::max(channel.max_segments, 8 * plan.choices.strip * static_cast<int>(graph.rows));
+      const StoreChannelOptions channel{.registered = std::span(&arena, 1)};
       readers.emplace(given.store->open_channel(channel));
       writers.emplace(given.store->open_channel(channel));
     }
@@ -248,7 +245,6 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   // Filled before anything else is said of the step: where that throws, there was none.
   const int token_set = impl.runner->next().index;
   impl.fill_tokens(token_set, impl.plan.choices.micro_batches, static_cast<std::size_t>(impl.graph.rows), fill);
-  impl.operations.note_tokens(token_set);
   Run& run = impl.next_step(settings);
   impl.runner->begin(run, impl.bound_step);
 }

@@ -276,12 +276,10 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     note_peak(run, lane, op);
     guard(run, op);
     try {
-      const auto tokens =
-          op.move().rows ? operations_.tokens(run.token_set, turn, op.op->strip) : std::span<const std::int32_t>();
-      moves.start(index, op, run, turn, skipped(run, turn, op), tokens);
+      moves.start(index, op, run, turn, skipped(run, turn, op));
     } catch (...) {
       fail(std::current_exception());
-      moves.start(index, op, run, turn, true, {});
+      moves.start(index, op, run, turn, true);
     }
   }
   while (moves.under_way() > 0) complete_oldest();

@@ -32,10 +32,8 @@ class NvmeLane {
   // Index, as given to start(), of the operation that finish_oldest() completes.
   int oldest() const noexcept { return entries_[first_].index; }
 
-  // Of a run's turn. A skipped operation moves nothing and keeps its place in the order. `tokens` are those of the micro-batches
-  // of an operation on rows. Rows are parts of extents and are not checked; their blocks are, when the same step reads them
-  // whole.
-  void start(int index, const BoundOp& op, const Run& run, int turn, bool skip, std::span<const std::int32_t> tokens) {
+  // Starts an operation of a run's turn. A skipped one moves nothing and keeps its place in the order.
+  void start(int index, const BoundOp& op, const Run& run, int turn, bool skip) {
     const BoundMove& move = op.move();
     SPILLWAY_CHECK(!full() && move.segments.size() <= kMostSegments, "{} operations under way, {} segments", count_,
                    move.segments.size());
@@ -45,9 +43,7 @@ class NvmeLane {
                 .slot_before = run.slot_before_in(turn),
                 .slot_after = run.slot_after_in(turn),
                 .skipped = skip};
-    if (!skip && move.rows) {
-      entry.ticket = channel_->start(direction_, move.rows->segments(tokens, entry.slot_before));
-    } else if (!skip) {
+    if (!skip) {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;
       for (const BoundSegment& segment : move.segments) {

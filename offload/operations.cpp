@@ -19,16 +19,10 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device,
       seed_(seed),
       hashes_(hashes),
       kernels_(device.make_optimizer(graph, plan.choices.form)),
-      optimizer_(graph, plan.choices.form, threads),
-      row_ops_(graph, plan.choices, optimizer_) {
+      optimizer_(graph, plan.choices.form, threads) {
   if (kernels_ == nullptr) return;
-  SPILLWAY_CHECK(has_host(plan.choices.chain) && !plan.choices.fetches_rows, "a plan of the CPU on a device of its own");
+  SPILLWAY_CHECK(has_host(plan.choices.chain), "a plan of the CPU on a device of its own");
   mirror_.emplace(plan, graph, kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
-}
-
-void Operations::note_tokens(int token_set) {
-  if (!plan_.choices.fetches_rows) return;
-  row_ops_.note_tokens(token_set, tokens(token_set, 0, {0, plan_.choices.micro_batches}));
 }
 
 Bytes Operations::tokens_offset(int token_set, int micro_batch) const {
@@ -121,27 +115,14 @@ void Operations::enqueue_update(const Run& run, int turn, const BoundOp& bound) 
 
 std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) {
   const Op& op = *bound.op;
-  const bool of_rows = op.index == Index::rows;
   switch (op.kind) {
     case OpKind::forward:
     case OpKind::backward: compute(run, turn, bound); return {};
     case OpKind::loss: return sum_losses(run, words());
-    case OpKind::gradient_add:
-      if (of_rows) {
-        row_ops_.add_rows(bound, run.token_set);
-      } else {
-        optimizer_.add_gradients(bound);
-      }
-      return {};
-    case OpKind::gradient_finish: return finish_gradient(run, bound);
+    case OpKind::gradient_add: optimizer_.add_gradients(bound); return {};
+    case OpKind::gradient_finish: return optimizer_.finish_gradient(bound, norm_words()) ? "" : gradient_not_finite(op.block);
     case OpKind::norm: return take_norm(*run.step);
-    case OpKind::update:
-      if (of_rows) {
-        update_rows(run, turn, bound);
-      } else if (!update(run, turn, bound)) {
-        return gradient_not_finite(op.block);
-      }
-      return {};
+    case OpKind::update: return update(run, turn, bound) ? "" : gradient_not_finite(op.block);
     case OpKind::move:
     case OpKind::gather:
     case OpKind::reduce:
@@ -175,7 +156,6 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
     for (std::size_t value = 0; value < values_.size(); ++value) {
       if (values_[value] != nullptr) values_[value] += pass.strides[value];
     }
-    if (pass.takes_rows && weights_[0] != nullptr) weights_[0] += pass.rows_stride;
   }
 }
 
@@ -216,17 +196,6 @@ AdamWSettings Operations::settings_of(const StepControl& step, double factor) co
   return settings;
 }
 
-std::string Operations::finish_gradient(const Run& run, const BoundOp& bound) {
-  const int block = bound.op->block;
-  if (bound.op->index == Index::rows) {
-    const bool is_finite = row_ops_.finish_rows(bound, run.token_set, norm_words());
-    return is_finite ? "" : "a gradient of the embedding is not finite";
-  }
-  const bool is_finite = keeps_rows_apart(graph_, plan_.choices, block) ? row_ops_.keep_apart(bound, run.token_set)
-                                                                        : optimizer_.finish_gradient(bound, norm_words());
-  return is_finite ? "" : gradient_not_finite(block);
-}
-
 std::string Operations::gradient_not_finite(int block) const {
   return fmt::format("a gradient of {} is not finite", graph_.blocks[block].name);
 }
@@ -237,32 +206,13 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
   UpdateHashes* const hashes = begin_hashes(run, turn, bound, step.settings.adamw.step);
-  TouchedRows touched;
-  if (keeps_rows_apart(graph_, plan_.choices, bound.op->block)) {
-    touched = waited ? row_ops_.waiting(bound) : row_ops_.touched(run.token_set);
-  }
   // The factor's copy on the tier that updates; null where the update does not wait for the norm.
   const double* const copy = bound.operands().get<const double>(Role::factor);
   const AdamWSettings settings = settings_of(step, copy == nullptr ? 1 : copy[1]);
-  if (!waited && squares_with_update(graph_, plan_.choices, bound.op->block))
+  if (!waited && squares_with_update(plan_.choices, bound.op->block))
     return optimizer_.square_and_update(bound, settings, norm_words());
-  optimizer_.update(bound, settings, touched, hashes);
+  optimizer_.update(bound, settings, hashes);
   return true;
-}
-
-void Operations::update_rows(const Run& run, int turn, const BoundOp& bound) const {
-  if (bound.operands().get(Role::looked_up) == nullptr) {
-    if (run.step->is_stopped()) return;
-    run.step->updates_began.store(true, std::memory_order_relaxed);
-    row_ops_.update_touched(bound, run.token_set, settings_of(*run.step, factor()[1]));
-    return;
-  }
-  const std::span<const std::int32_t> row_tokens = tokens(run.token_set, turn, bound.op->strip);
-  if (run.waiting_step != nullptr && defers_all(plan_.choices)) {
-    row_ops_.update_rows(bound, row_tokens, settings_of(*run.waiting_step, factor()[1]));
-  } else {
-    row_ops_.copy_rows(bound, row_tokens);
-  }
 }
 
 }  // namespace spillway

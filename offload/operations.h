@@ -17,7 +17,6 @@
 #include "offload/control_mirror.h"
 #include "offload/device.h"
 #include "offload/optimizer_ops.h"
-#include "offload/row_ops.h"
 #include "offload/run_under_way.h"
 #include "offload/update_hashes.h"
 
@@ -30,8 +29,6 @@ class Operations {
   Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads, std::uint64_t seed,
              UpdateHashes* hashes);
 
-  // Before a step whose tokens are in place begins.
-  void note_tokens(int token_set);
   // By the compute lane, before a run's first operation there.
   void begin_run(const Run& run);
   // Whether kernels of the device do it, in the order of its compute_stream().
@@ -74,8 +71,6 @@ class Operations {
   AdamWSettings settings_of(const StepControl& step, double factor) const;
   bool update(const Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
-  void update_rows(const Run& run, int turn, const BoundOp& bound) const;
-  std::string finish_gradient(const Run& run, const BoundOp& bound);
 
   const Plan& plan_;
   const UnitGraph& graph_;
@@ -86,7 +81,6 @@ class Operations {
   const std::unique_ptr<KernelOptimizer> kernels_;  // null where threads of the host do all
   std::optional<ControlMirror> mirror_;             // where kernels do
   OptimizerOps optimizer_;
-  RowOps row_ops_;
   // Of the compute lane's operation: addresses for the micro-batch of its strip that it is at.
   std::vector<std::byte*> values_;
   std::vector<const std::byte*> weights_;

@@ -10,12 +10,11 @@
 namespace spillway {
 
 OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
-    : graph_(graph), rows_(graph), form_(form), pool_(threads, PoolPriority::high) {
+    : graph_(graph), form_(form), pool_(threads, PoolPriority::high) {
   std::int64_t nodes = 0;
   for (const ParameterBlock& block : graph.blocks) nodes = std::max(nodes, SquareCut(0, block.elements, kSquareTask).size());
   // A part that begins anywhere has smaller ones at both ends.
   node_sums_.resize(static_cast<std::size_t>(nodes + square_nodes_of_part(kSquareTask)));
-  zeros_.resize(static_cast<std::size_t>(std::max(kAdamWChunk, rows_.row_elements()) * gradient_bytes_per_element(form)));
 }
 
 void OptimizerOps::add_gradients(const BoundOp& op) const {
@@ -49,7 +48,7 @@ bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& set
     for (std::int64_t at = node.begin; at < node.end(); at += kAdamWChunk) {
       const std::int64_t elements = std::min(kAdamWChunk, node.elements);
       sums[count++] = square_node(block, {.begin = at, .elements = elements}, gradient);
-      update_elements(op, settings, {}, at, at + elements);
+      update_elements(op, settings, at, at + elements);
     }
     node_sums_[task] = ops::tree_sum({sums.data(), count});
   });
@@ -72,93 +71,65 @@ template <typename T>
 T* as(std::byte* address) {
   return reinterpret_cast<T*>(address);
 }
-template <typename T>
-const T* as(const std::byte* address) {
-  return reinterpret_cast<const T*>(address);
-}
-
 template <typename Moment>
-SplitState<Moment> split_state(std::byte* weight, const std::array<std::byte*, kStateKinds>& state) {
-  return {as<BFloat16>(weight), as<std::int16_t>(state[static_cast<int>(StateKind::low)]),
-          as<Moment>(state[static_cast<int>(StateKind::m)]), as<Moment>(state[static_cast<int>(StateKind::v)])};
+SplitState<Moment> split_state(const std::array<std::byte*, kStateKinds>& state) {
+  const auto at = [&](StateKind kind) { return state[static_cast<std::size_t>(kind)]; };
+  return {as<BFloat16>(at(StateKind::weight)), as<std::int16_t>(at(StateKind::low)), as<Moment>(at(StateKind::m)),
+          as<Moment>(at(StateKind::v))};
 }
 
-Fp32State fp32_state(std::byte* weight, const std::array<std::byte*, kStateKinds>& state) {
-  return {as<float>(weight), as<float>(state[static_cast<int>(StateKind::m)]), as<float>(state[static_cast<int>(StateKind::v)])};
+Fp32State fp32_state(const std::array<std::byte*, kStateKinds>& state) {
+  const auto at = [&](StateKind kind) { return as<float>(state[static_cast<std::size_t>(kind)]); };
+  return {at(StateKind::weight), at(StateKind::m), at(StateKind::v)};
 }
 
 }  // namespace
 
-void OptimizerOps::step(const AdamWSettings& settings, int block, std::int64_t begin, std::int64_t count,
-                        const Elements& at) const {
-  const auto& pieces = graph_.blocks[block].pieces;
-  const auto piece =
-      std::find_if(pieces.begin(), pieces.end(), [&](const TensorPiece& of) { return begin < of.begin + of.elements(); });
-  const AdamWRun run{.block = static_cast<std::uint64_t>(block), .begin = begin, .count = count, .decay = piece->decay};
-  std::byte* const weight = at.state[static_cast<int>(StateKind::weight)];
-  const std::byte* const gradient = at.gradient != nullptr ? at.gradient : zeros_.data();
-  switch (form_) {
-    case StateForm::exact:
-      host_adamw(settings, run, source_of(split_state<float>(weight, at.state)), as<float>(gradient),
-                 split_state<float>(at.weight, at.state));
-      break;
-    case StateForm::compact:
-      host_adamw(settings, run, source_of(split_state<BFloat16>(weight, at.state)), as<BFloat16>(gradient),
-                 split_state<BFloat16>(at.weight, at.state));
-      break;
-    case StateForm::fp32:
-      host_adamw(settings, run, source_of(fp32_state(weight, at.state)), as<float>(gradient), fp32_state(at.weight, at.state));
-      break;
-  }
-}
-
-void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched,
-                          UpdateHashes* hashes) const {
+void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes) const {
   const std::int64_t elements = op.op->element_end - op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
     if (hashes != nullptr) hashes->take_old(begin, end);
-    update_elements(op, settings, touched, op.op->element_begin + begin, op.op->element_begin + end);
+    update_elements(op, settings, op.op->element_begin + begin, op.op->element_begin + end);
     if (hashes != nullptr) hashes->take_new(begin, end);
   });
   if (hashes != nullptr) hashes->finish();
 }
 
-// Elements [first, last) of the block: what of each piece is among them, and of each row that is taken apart.
-void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched,
-                                   std::int64_t first, std::int64_t last) const {
-  const int block = op.op->block;
-  const Bytes gradient_bytes = gradient_bytes_per_element(form_);
+// Elements [first, last) of the block, by the calling thread: the part of each piece that is among them.
+void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& settings, std::int64_t first,
+                                   std::int64_t last) const {
+  const ParameterBlock& block = graph_.blocks[op.op->block];
   const BoundOperands& of = op.operands();
-  const std::byte* const waiting = of.get(Role::waiting);
-  const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* gradient) {
+  for (const TensorPiece& piece : block.pieces) {
+    const std::int64_t begin = std::max(first, piece.begin), end = std::min(last, piece.begin + piece.elements());
+    if (begin >= end) continue;
     const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
-    Elements at{.gradient = gradient};
-    for (const StateArray& array : state_of(graph_.blocks[block], form_)) {
+    std::array<std::byte*, kStateKinds> state{};
+    for (const StateArray& array : state_of(block, form_)) {
       const auto kind = static_cast<std::size_t>(array.kind);
-      at.state[kind] = of.state[kind] + place * array.each();
+      state[kind] = of.state[kind] + place * array.each();
     }
-    at.weight = at.state[static_cast<int>(StateKind::weight)];
-    step(settings, block, begin, end - begin, at);
-  };
-  const auto run_dense = [&](std::int64_t begin, std::int64_t end) {
-    if (begin < end) run(begin, end, waiting == nullptr ? nullptr : waiting + (begin - op.op->element_begin) * gradient_bytes);
-  };
-  for (const TensorPiece& piece : graph_.blocks[block].pieces) {
-    std::int64_t begin = std::max(first, piece.begin);
-    const std::int64_t end = std::min(last, piece.begin + piece.elements());
-    if (!touched.empty() && begin < end) {
-      const RowLookup& lookup = rows_.lookup_of(block);
-      const std::int64_t H = lookup.row_elements;
-      for (const TouchedRow& row : touched.between(lookup.first + begin / H, lookup.first + (end + H - 1) / H)) {
-        const std::int64_t row_begin = (row.token - lookup.first) * H, from = std::max(begin, row_begin),
-                           to = std::min(end, row_begin + H);
-        run_dense(begin, from);
-        if (touched.have_gradients()) run(from, to, touched.gradient(row) + (from - row_begin) * gradient_bytes);
-        begin = to;
+    const AdamWRun run{
+        .block = static_cast<std::uint64_t>(op.op->block), .begin = begin, .count = end - begin, .decay = piece.decay};
+    std::byte* const gradient = of.get(Role::waiting) + place * gradient_bytes_per_element(form_);
+    switch (form_) {
+      case StateForm::exact: {
+        const auto split = split_state<float>(state);
+        host_adamw(settings, run, source_of(split), as<float>(gradient), split);
+        break;
+      }
+      case StateForm::compact: {
+        const auto split = split_state<BFloat16>(state);
+        host_adamw(settings, run, source_of(split), as<BFloat16>(gradient), split);
+        break;
+      }
+      case StateForm::fp32: {
+        const Fp32State whole = fp32_state(state);
+        host_adamw(settings, run, source_of(whole), as<float>(gradient), whole);
+        break;
       }
     }
-    run_dense(begin, end);
   }
 }
 

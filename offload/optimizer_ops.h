@@ -16,9 +16,7 @@
 #include "memory/parallel.h"
 #include "memory/plan.h"
 #include "offload/bound_program.h"
-#include "offload/fetched_rows.h"
 #include "offload/host_adamw.h"
-#include "offload/touched_rows.h"
 #include "offload/update_hashes.h"
 
 namespace spillway {
@@ -35,38 +33,22 @@ class OptimizerOps {
   // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, as the order within a
   // block is (memory/square_tree.h): the norm depends neither on the plan nor on the threads, nor will it on the ranks.
   double norm(const double* norm_words) const;
-  // Of a range of a block: `touched` rows by their own gradients, or left as they are where these follow. With hashes of the
-  // state where it is durable: they have begun.
-  void update(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched, UpdateHashes* hashes = nullptr) const;
+  // AdamW on a range of a block. `hashes` of the state have begun where it is durable; null elsewhere.
+  void update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes = nullptr) const;
   // Where squares_with_update(). A block's updates come in order, none of another block between them: what they have of its
   // tree goes from one to the next in the open nodes of `norm_words`. The last leaves what finish_gradient() does. False where it
   // is not finite.
   bool square_and_update(const BoundOp& op, const AdamWSettings& settings, double* norm_words);
 
-  // Addresses of the first of some elements; `weight` is where its update goes, the other arrays are updated in
-  // place. No gradient is one of zeros.
-  struct Elements {
-    std::array<std::byte*, kStateKinds> state{};
-    const std::byte* gradient = nullptr;
-    std::byte* weight = nullptr;
-  };
-  // AdamW on elements [begin, begin + count) of a piece of a block, a row or kAdamWChunk at most, by the calling thread.
-  void step(const AdamWSettings& settings, int block, std::int64_t begin, std::int64_t count, const Elements& at) const;
-
-  const ThreadPool& pool() const { return pool_; }
-
  private:
-  void update_elements(const BoundOp& op, const AdamWSettings& settings, const TouchedRows& touched, std::int64_t first,
-                       std::int64_t last) const;
+  void update_elements(const BoundOp& op, const AdamWSettings& settings, std::int64_t first, std::int64_t last) const;
 
   const UnitGraph& graph_;
-  const FetchedRows rows_;
   const StateForm form_;
   // Of its own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;
   std::vector<double> node_sums_;  // what the tasks of an operation have squared
   SquareTree tree_;                // of the block whose squares are being summed
-  std::vector<std::byte> zeros_;   // gradients of as many elements as step() is ever given
 };
 
 }  // namespace spillway

@@ -21,7 +21,7 @@ UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t
   static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
   std::size_t most = 0;
   for (const Op& op : plan.step.ops) {
-    if (!updates_block(op)) continue;
+    if (op.kind != OpKind::update) continue;
     std::size_t pieces = 0;
     for (const RestingArray& of : plan.blocks[static_cast<std::size_t>(op.block)].state)
       pieces += 2 * pieces_of((op.element_end - op.element_begin) * of.each(), piece_of(extents.extent_bytes(of.buffer)));

@@ -11,12 +11,6 @@
 namespace spillway {
 namespace {
 
-// The first task that does not fetch rows for the lookups.
-int end_of_fetches(const TaskList& list) {
-  const auto is_fetch = [](const Task& task) { return task.op.index == Index::rows; };
-  return static_cast<int>(std::find_if_not(list.tasks.begin(), list.tasks.end(), is_fetch) - list.tasks.begin());
-}
-
 struct Use {
   Moment when;
   Access access = Access::read;
@@ -28,11 +22,7 @@ struct Use {
 class Finder {
  public:
   Finder(const TaskList& list, const Choices& choices, std::vector<Residency>& found)
-      : list_(list),
-        choices_(choices),
-        reach_(reach_of(list, choices.ahead)),
-        fetches_end_(end_of_fetches(list)),
-        found_(found) {}
+      : list_(list), choices_(choices), reach_(reach_of(list, choices.ahead)), found_(found) {}
 
   // `tasks` are those that use it, in order.
   void add(int object, std::span<const int> tasks) {
@@ -166,11 +156,8 @@ class Finder {
       if (other.access != Access::read && other.when < residency.first) ready_after = std::max(ready_after, other.when.task);
     }
     if (!has_next && !wanted_elsewhere) residency.saved_in &= object_->lasts;
-    int& earliest = residency.earliest = ready_after + 1;
-    // Nothing is computed before the rows of the lookups are there: what the few updates of a forward take is not in their way.
-    if ((residency.used_in & kEveryTurn) == kWaitingTurn && choices_.update == UpdateTime::in_backward)
-      earliest = std::max(earliest, std::min(fetches_end_, residency.first.task));
-    residency.fetch_at = std::max(ahead_of(residency.first.task), earliest);
+    residency.earliest = ready_after + 1;
+    residency.fetch_at = std::max(ahead_of(residency.first.task), residency.earliest);
     if (residency.is_saved())
       residency.free_after = std::max(residency.free_after, reach_.behind(residency.last_change, object_->bytes));
   }
@@ -194,7 +181,6 @@ class Finder {
   const TaskList& list_;
   const Choices& choices_;
   const Reach reach_;
-  const int fetches_end_;
   std::vector<Residency>& found_;
 
   // Of the object that is looked at.

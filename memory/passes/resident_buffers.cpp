@@ -55,24 +55,6 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
   plan.token_buffer =
       add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
-  if (choices.fetches_rows) {
-    std::int64_t vocabulary = 0, row_elements = 0;
-    bool any_is_tied = false;
-    for (const Unit& unit : graph.units) {
-      if (unit.lookup.rows > 0) any_is_tied |= has_dense_gradient(graph, choices, unit.blocks.front());
-      vocabulary += unit.lookup.rows;
-      row_elements = std::max(row_elements, unit.lookup.row_elements);
-    }
-    const std::int64_t tokens = choices.micro_batches * graph.rows;
-    if (defers_all(choices)) {
-      plan.row_gradient_buffer = add_resident(plan, {"waiting_row_gradients"}, Category::gradients, Tier::device,
-                                              tokens * row_elements * gradient_bytes_per_element(choices.form), 1);
-      plan.touched_buffer = add_resident(plan, {"touched_rows"}, Category::gradients, Tier::device,
-                                         (1 + tokens) * static_cast<Bytes>(sizeof(TouchedRow)), 1);
-    }
-    plan.row_norm_buffer = add_resident(plan, {"row_norms"}, Category::staging, Tier::device,
-                                        (any_is_tied ? vocabulary : tokens) * (row_elements / row_node(row_elements)) * word, 1);
-  }
   if (choices.gives_logits)
     plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
@@ -80,7 +62,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
     BlockBuffers& buffers = plan.blocks.emplace_back();
     for (const StateArray& array : state_of(of, choices.form))
       add_state(of, array, array.kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block], plan);
-    if (defers(choices, block) && has_dense_gradient(graph, choices, block))
+    if (defers(choices, block))
       buffers.waiting_gradient =
           add_resident(plan, {of.name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
                        gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, of), 1);

@@ -24,7 +24,6 @@ Program compile(const Plan& plan, const TaskList& list) {
 }  // namespace
 
 Plan build_schedule(const UnitGraph& graph, const Choices& choices) {
-  SPILLWAY_CHECK(!choices.fetches_rows || may_fetch_rows(graph, choices), "rows of lookups cannot be fetched in this plan");
   Plan plan;
   plan.choices = choices;
   add_resident_buffers(graph, plan);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "memory/passes/network_tasks.h"
-#include "memory/passes/row_tasks.h"
 #include "memory/passes/task_writer.h"
 #include "memory/passes/update_tasks.h"
 
@@ -19,20 +18,17 @@ class Builder {
   TaskList step() {
     if (defers_any(to_.choices)) updates_.queue_waiting();
     if (!defers_all(to_.choices)) commit();
-    if (rows_.are_fetched()) {
-      for (const Strip& strip : to_.strips) rows_.fetch(strip);
-    }
     for (int unit = 0; unit < to_.units(); ++unit) forward(unit);
     if (defers_all(to_.choices)) commit();
     for (int unit = to_.units() - 1; unit >= 0; --unit) {
       backward(unit);
       after_backward(unit);
     }
-    updates_.issue_all_but_lookups();
+    updates_.issue_all();
     updates_.norm();
     if (to_.choices.update == UpdateTime::after) {
       for (int block = 0; block < to_.blocks(); ++block) updates_.queue(block, to_.last_turn, to_.phase);
-      updates_.issue_all_but_lookups();
+      updates_.issue_all();
     }
     return to_.take_list();
   }
@@ -76,18 +72,12 @@ class Builder {
     return task;
   }
 
-  void weights(Task& task, const Unit& unit, const Strip& strip) {
+  void weights(Task& task, const Unit& unit) {
     for (std::size_t place = 0; place < unit.blocks.size(); ++place) {
-      if (unit.lookup.rows == 0 || place > 0) {
-        to_.use(task, Role::weights, Access::read, network_.whole_weight(unit.blocks[place]));
-      } else if (task.op.kind == OpKind::backward) {  // has no use for them
+      if (unit.looks_up && place == 0 && task.op.kind == OpKind::backward) {  // has no use for them
         to_.take(task, {.role = Role::weights});
-      } else if (!rows_.are_fetched()) {
-        to_.use(task, Role::weights, Access::read, network_.whole_weight(unit.blocks[place]));
-      } else if (const int rows = rows_.take(strip); rows >= 0) {
-        to_.use(task, Role::rows, Access::read, rows);  // all of them: the units of other tiles have nothing to do
       } else {
-        to_.take(task, {.role = Role::rows});
+        to_.use(task, Role::weights, Access::read, network_.whole_weight(unit.blocks[place]));
       }
     }
   }
@@ -108,7 +98,7 @@ class Builder {
         to_.use(task, Role::value, wanted.access, to_.objects().value(wanted.value, strip));
       }
     }
-    weights(task, unit, strip);
+    weights(task, unit);
     to_.scratch(task, unit.forward_workspace);
     if (index == to_.units() - 1) losses(task);
   }
@@ -153,17 +143,13 @@ class Builder {
                 is_made ? made_again(index, wanted.value, strip) : to_.objects().value(wanted.value, strip));
       }
     }
-    weights(task, unit, strip);
+    weights(task, unit);
     for (const int block : unit.gradient_blocks) gradient(task, index, block, strip);
     to_.scratch(task, std::max(unit.backward_workspace, again ? unit.forward_workspace : 0));
     if (index == to_.units() - 1 && unit.role == ForwardRole::merged_into_backward) losses(task);
   }
 
   void gradient(Task& task, int index, int block, const Strip& strip) {
-    if (rows_.are_fetched() && unit_of(index).lookup.rows > 0 && rows_.is_apart(block)) {
-      to_.take(task, {.role = Role::gradient});
-      return;
-    }
     const auto& users = to_.gradient_users(block);
     const int object = to_.objects().gradient(block, static_cast<int>(std::ranges::find(users, index) - users.begin()));
     const bool begins = strip.first == 0, goes_on = turns_of(to_.choices) > 1;
@@ -180,9 +166,7 @@ class Builder {
     // What is due with the next unit, which is the next phase.
     const auto quota = updates_.quota(to_.phase + 1, static_cast<int>(to_.strips.size()));
     for (const Strip& strip : to_.strips) {
-      const bool has_nothing_to_do =
-          rows_.are_fetched() && unit.lookup.rows > 0 && unit.blocks.size() == 1 && rows_.are_taken(strip);
-      if (!has_nothing_to_do) forward_task(index, strip);
+      forward_task(index, strip);
       updates_.issue(quota);
     }
   }
@@ -194,11 +178,7 @@ class Builder {
     if (ends && unit.role == ForwardRole::computes) loss();
     network_.gather_ahead(index, -1);
     const auto quota = updates_.quota(to_.phase, static_cast<int>(to_.strips.size()));
-    rows_.before_backward(index);
-    const bool apart = rows_.are_fetched() && unit.lookup.rows > 0;
     for (const Strip& strip : to_.strips) {
-      if (apart && index == rows_.first_lookup()) rows_.add(strip);
-      if (apart && unit.gradient_blocks.size() == 1) continue;
       backward_task(index, strip);
       if (to_.choices.update == UpdateTime::in_backward) updates_.issue(quota);
     }
@@ -206,15 +186,13 @@ class Builder {
   }
 
   void after_backward(int unit) {
-    rows_.after_backward(unit);
     for (const int block : unit_of(unit).gradient_blocks) {
-      if (rows_.is_apart(block)) continue;
       if (to_.gradient_users(block).back() != unit) continue;  // another use of the tensor is still to come
       updates_.complete_gradient(block);
       if (to_.choices.update == UpdateTime::in_backward && !defers(to_.choices, block))
         updates_.queue(block, to_.last_turn, to_.phase);
     }
-    if (!updates_.are_dealt_out()) updates_.issue_all_but_lookups();
+    if (!updates_.are_dealt_out()) updates_.issue_all();
   }
 
   // The loss of the step is known once its last micro-batch has it; no update comes before.
@@ -229,7 +207,6 @@ class Builder {
   TaskWriter to_;
   NetworkTasks network_{to_};
   UpdateTasks updates_{to_, network_};
-  RowTasks rows_{to_, updates_};
   std::vector<std::pair<int, int>> made_again_;  // values of the backward that is being written, and their objects
 };
 

@@ -11,73 +11,33 @@ void UpdateTasks::queue_waiting() {
   const Choices& choices = to_.choices;
   for (int unit = 0; unit < to_.units(); ++unit) {
     for (const int block : to_.graph.units[unit].blocks) {
-      const bool is_lookup = keeps_rows_apart(to_.graph, choices, block);
-      if (!defers(choices, block) || queued_[block] || (is_lookup && to_.graph.units[unit].lookup.rows > 0)) continue;
-      queue_in(is_lookup ? lookups_ : due_, block, kWaitingUpdates, unit + 1);
+      if (defers(choices, block) && !queued_[block]) queue(block, kWaitingUpdates, unit + 1);
     }
-  }
-  for (int block = 0; block < to_.blocks(); ++block) {
-    if (defers(choices, block) && !queued_[block]) queue_lookup(block, kWaitingUpdates, to_.units());
   }
 }
 
-void UpdateTasks::queue_in(UpdateQueue& queue, int block, TurnSet when, int due) {
+void UpdateTasks::queue(int block, TurnSet when, int due) {
   queued_[block] = 1;
   const std::int64_t elements = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
   const bool rests_there = to_.choices.optimizer_tier[block] == to_.choices.update_tier;
   const std::int64_t size = rests_there ? elements : to_.choices.update_chunk;
   for (std::int64_t begin = 0; begin < elements; begin += size)
-    queue.push_back({block, begin, std::min(begin + size, elements), when, due});
-}
-
-void UpdateTasks::issue(UpdateQueue& queue, std::size_t most, int due_by) {
-  for (; most > 0 && !queue.empty() && queue.front().due <= due_by; --most) {
-    if (&queue == &lookups_) {
-      queue.front().due = to_.phase;  // one that comes early is not held for the unit that it is due with
-      if (lookups_owed_ > 0) --lookups_owed_;
-    }
-    update(queue.front());
-    queue.pop_front();
-  }
-}
-
-void UpdateTasks::issue_due(int due_by) {
-  issue(due_, due_.size(), due_by);
-  issue(lookups_, lookups_.size(), due_by);
-}
-
-void UpdateTasks::issue_all_but_lookups() { issue(due_, due_.size(), kAnyPhase); }
-
-void UpdateTasks::issue_looked_up() {
-  issue(lookups_, lookups_.size(), kAnyPhase);
-  while (std::ranges::any_of(due_, [&](const UpdatePiece& piece) { return block_of(piece.block).looked_up; }))
-    issue(due_, 1, to_.phase);
-}
-
-UpdateTasks::Quota UpdateTasks::quota(int due_by, int tasks) const {
-  Quota quota{due_by, 0, 0};
-  if (!are_dealt_out()) return quota;
-  while (quota.pieces < due_.size() && due_[quota.pieces].due <= due_by) ++quota.pieces;
-  const auto share = [](std::size_t pieces, std::size_t over) { return (pieces + over - 1) / over; };
-  quota.pieces = share(quota.pieces, static_cast<std::size_t>(tasks));
-  // Nothing wants lookups before they are due: they go evenly beside all that comes before.
-  if (!lookups_.empty()) {
-    const int phases = std::max(1, lookups_.back().due - to_.phase);
-    quota.lookups = share(lookups_.size(), static_cast<std::size_t>(phases) * static_cast<std::size_t>(tasks));
-  }
-  return quota;
+    due_.push_back({block, begin, std::min(begin + size, elements), when, due});
 }
 
 void UpdateTasks::issue(const Quota& quota) {
-  issue(due_, quota.pieces, quota.due_by);
-  // Block after block: between pieces that lie apart the weight, which comes whole, would go and come again.
-  lookups_owed_ += quota.lookups;
-  while (!lookups_.empty()) {
-    const auto is_same = [block = lookups_.front().block](const UpdatePiece& piece) { return piece.block == block; };
-    const auto pieces = static_cast<std::size_t>(std::ranges::find_if_not(lookups_, is_same) - lookups_.begin());
-    if (pieces > lookups_owed_) break;
-    issue(lookups_, pieces, kAnyPhase);
+  for (std::size_t left = quota.pieces; left > 0 && !due_.empty() && due_.front().due <= quota.due_by; --left) {
+    update(due_.front());
+    due_.pop_front();
   }
+}
+
+UpdateTasks::Quota UpdateTasks::quota(int due_by, int tasks) const {
+  Quota quota{due_by, 0};
+  if (!are_dealt_out()) return quota;
+  while (quota.pieces < due_.size() && due_[quota.pieces].due <= due_by) ++quota.pieces;
+  quota.pieces = (quota.pieces + static_cast<std::size_t>(tasks) - 1) / static_cast<std::size_t>(tasks);
+  return quota;
 }
 
 // --- gradients ---
@@ -94,7 +54,7 @@ void UpdateTasks::complete_gradient(int block) {
     to_.use(task, Role::addend, Access::read, other);
   }
   network_.reduce_gradient(block);
-  if (!squares_with_update(to_.graph, to_.choices, block)) finish_gradient(block);
+  if (!squares_with_update(to_.choices, block)) finish_gradient(block);
 }
 
 void UpdateTasks::finish_gradient(int block) {
@@ -135,13 +95,10 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const Choices& choices = to_.choices;
   TaskObjects& objects = to_.objects();
   const int weight_of_block = objects.weight(piece.block);
-  const bool is_apart = keeps_rows_apart(to_.graph, choices, piece.block);
   const std::int64_t elements = piece.end - piece.begin;
-  const bool has_gradient = has_dense_gradient(to_.graph, choices, piece.block),
-             waited = objects.waits_for_next_step(piece.block);
-  const int gradient = !has_gradient ? -1
-                       : waited      ? objects.piece_that_waited(piece.block, piece.begin, elements)
-                                     : objects.gradient_for_update(piece.block);
+  const bool waited = objects.waits_for_next_step(piece.block);
+  const int gradient =
+      waited ? objects.piece_that_waited(piece.block, piece.begin, elements) : objects.gradient_for_update(piece.block);
   const BlockBuffers& buffers = to_.plan.blocks[piece.block];
   std::vector<int> moved;
   for (const RestingArray& array : std::span(buffers.state).subspan(1))
@@ -157,17 +114,12 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   task.op.work.bytes = static_cast<double>(each * elements);
   to_.use(task, Role::state, Access::update, weight_of_block, piece.begin * weight_bytes, elements * weight_bytes);
   for (const int object : moved) to_.use(task, Role::state, Access::update, object);
-  const bool takes_squares = squares_with_update(to_.graph, choices, piece.block);
+  const bool takes_squares = squares_with_update(choices, piece.block);
   const std::int64_t block_elements = elements_at_rest(choices.sharding, block_of(piece.block), StateKind::m);
-  if (gradient >= 0)
-    to_.use(task, Role::waiting, Access::read, gradient, waited ? 0 : piece.begin * gradient_bytes, elements * gradient_bytes);
+  to_.use(task, Role::waiting, Access::read, gradient, waited ? 0 : piece.begin * gradient_bytes, elements * gradient_bytes);
   if (takes_squares && elements < block_elements)
     use_norm_words(task, Role::open_squares, Access::update, norm_words_.back(), norm_words_.back() + kSquareNodesFromBegin);
   if (takes_squares && piece.end == block_elements) write_squares(task, piece.block);
-  if (is_apart && defers_all(choices)) {
-    to_.at_rest(task, Role::touched_gradients, Access::read, to_.plan.row_gradient_buffer);
-    to_.at_rest(task, Role::touched, Access::read, to_.plan.touched_buffer);
-  }
   read_verdict(task);
   if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.due);
 }

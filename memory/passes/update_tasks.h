@@ -1,6 +1,6 @@
 // The optimizer's tasks of a step: gradients that are complete are finished, their norm is taken, and the updates of blocks, in
 // pieces, are dealt out among the tasks of compute.
-// Not here: rows that are updated apart from their blocks (row_tasks.h), the arithmetic (offload/optimizer_ops.h).
+// Not here: the arithmetic (offload/optimizer_ops.h).
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,6 @@ struct UpdatePiece {
   TurnSet when;
   int due;
 };
-using UpdateQueue = std::deque<UpdatePiece>;
 
 class UpdateTasks {
  public:
@@ -31,17 +30,14 @@ class UpdateTasks {
   UpdateTasks(TaskWriter& to, NetworkTasks& network)
       : to_(to), network_(network), norm_words_(norm_words(to.graph, to.choices)), queued_(to.graph.blocks.size(), 0) {}
 
-  // Of the step before. Forward units run in order, one phase each: each block's update is due with the first unit that uses it.
-  // Where a lookup has its rows without the block, that is the head that shares it, or at last the last unit.
+  // Queues the updates that the step before left. Forward units run in order, one phase each: a block's update is due with the
+  // first unit that uses it.
   void queue_waiting();
-  // All pieces of a block's update. queue_lookup: of one that is only looked up, whose rows do not wait for it.
-  void queue(int block, TurnSet when, int due) { queue_in(due_, block, when, due); }
-  void queue_lookup(int block, TurnSet when, int due) { queue_in(lookups_, block, when, due); }
-  // What is due by a phase.
-  void issue_due(int due_by);
-  void issue_all_but_lookups();
-  // All lookups, and so much of the rest that no block that is looked up is left.
-  void issue_looked_up();
+  // Queues all pieces of a block's update.
+  void queue(int block, TurnSet when, int due);
+  // Issues the queued pieces that are due by a phase.
+  void issue_due(int due_by) { issue({due_by, due_.size()}); }
+  void issue_all() { issue_due(std::numeric_limits<int>::max()); }
 
   // Else they are issued together, when their block's are due: what is least in the device's memory at a time.
   bool are_dealt_out() const { return to_.choices.ahead > 0; }
@@ -49,7 +45,7 @@ class UpdateTasks {
   // pace: updates and their moves then run beside compute, and what compute reads is not stuck behind a burst of them.
   struct Quota {
     int due_by;
-    std::size_t pieces, lookups;
+    std::size_t pieces;
   };
   Quota quota(int due_by, int tasks) const;
   void issue(const Quota& quota);
@@ -58,26 +54,18 @@ class UpdateTasks {
   void complete_gradient(int block);
   void norm();
 
-  // For tasks of others that apply gradients or square them.
-  void read_verdict(Task& task);
-  void write_squares(Task& task, int block);
-
  private:
-  static constexpr int kAnyPhase = std::numeric_limits<int>::max();
-  void queue_in(UpdateQueue& queue, int block, TurnSet when, int due);
-  // Up to `most` queued pieces that are due by a phase.
-  void issue(UpdateQueue& queue, std::size_t most, int due_by);
   void update(const UpdatePiece& piece);
   void finish_gradient(int block);
+  void read_verdict(Task& task);
+  void write_squares(Task& task, int block);
   void use_norm_words(Task& task, Role role, Access access, std::int64_t begin, std::int64_t end);
   const ParameterBlock& block_of(int block) const { return to_.graph.blocks[static_cast<std::size_t>(block)]; }
 
   TaskWriter& to_;
   NetworkTasks& network_;
   const std::vector<std::int64_t> norm_words_;  // where a block's begin; at last the open nodes
-  UpdateQueue due_;                             // in the order in which they are
-  UpdateQueue lookups_;                         // of blocks that are looked up, where nothing else waits for them
-  std::size_t lookups_owed_ = 0;                // pieces of these that were to be issued by now, less those that were
+  std::deque<UpdatePiece> due_;                 // in the order in which they are
   std::vector<char> queued_;                    // blocks whose update has been
 };
 

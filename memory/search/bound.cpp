@@ -263,16 +263,15 @@ class Places {
     for (int id = 0; id < count(); ++id) {
       if (op_of(id).lane != Lane::compute || op_of(id).unit < 0) continue;  // of a unit all do work in every turn
       const Unit& unit = graph_.units[op_of(id).unit];
-      const bool looks_up = unit.lookup.rows > 0;
+      const bool looks_up = unit.looks_up;
       for (std::size_t i = 0; i < unit.blocks.size(); ++i) {
         // Of what it looks up a unit takes rows, which may have come by themselves, and its backward takes nothing.
-        if (looks_up && i == 0 && (choices_.fetches_rows || op_of(id).kind == OpKind::backward)) continue;
+        if (looks_up && i == 0 && op_of(id).kind == OpKind::backward) continue;
         int& used = uses[unit.blocks[i]].used;
         if (used < 0) used = places_[id].after;
       }
       if (op_of(id).kind != OpKind::backward) continue;
       for (const int block : unit.gradient_blocks) {
-        if (looks_up && choices_.fetches_rows && graph_.blocks[block].looked_up) continue;  // its rows are apart
         uses[block].complete = places_[id].after;
       }
     }
@@ -308,7 +307,6 @@ class Places {
     for (int id = 0; id < count(); ++id) {
       if (!does_work(id)) continue;
       const Op& op = op_of(id);
-      if (op.kind == OpKind::move && op.index == Index::rows) continue;
       for (const Operand& operand : op.operands) {
         if (operand.buffer < resident) continue;
         const auto buffer = static_cast<std::size_t>(operand.buffer - resident);

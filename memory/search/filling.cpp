@@ -69,7 +69,6 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
   choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
   choices.gradient_tier.assign(graph.blocks.size(), spare);
-  choices.fetches_rows = outline.fetches_rows && may_fetch_rows(graph, choices);
   const bool may_defer = may_defer_blocks(choices.update, choices.clip, choices.slots);
   choices.deferred = deferred_evenly(graph, may_defer ? static_cast<double>(outline.deferred) / Outline::kDeferredWhole : 0);
   for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
@@ -151,7 +150,6 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
   if (resident > request_.budgets[Tier::device]) return std::nullopt;
   for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
     std::fill(tiers->begin(), tiers->end(), Tier::device);
-  choices.fetches_rows = false;
   if (request_.activations == SavedRequest::automatic || request_.activations == SavedRequest::device) {
     std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
     std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
@@ -169,7 +167,6 @@ std::optional<Choices> Filling::as_in(const Outline& outline, const Like& like) 
     if (choices.deferred[block] != Deferred::yes) choices.gradient_tier[block] = others.gradient_tier[block];
   }
   choices.saved = others.saved, choices.boundary = others.boundary, choices.spill = others.spill;
-  choices.fetches_rows = others.fetches_rows && may_fetch_rows(graph_of(graphs_, choices), choices);
   limits_ = request_.budgets;
   filled_ = like.filled;
   if (!accept(choices)) return std::nullopt;

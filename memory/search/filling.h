@@ -41,7 +41,6 @@ class Filling {
   std::optional<Choices> as_in(const Outline& outline, const Like& like);
   const Filled& filled() const { return filled_; }                           // of the last that fitted
   Bytes lacked() const { return std::max<Bytes>(0, -room_[Tier::device]); }  // of the device, by the plan weighed last
-  bool fetches_rows(const Outline& outline) const { return outline.fetches_rows && start(outline, spare_tier()).fetches_rows; }
   // Bytes of the device that the outline needs with nothing resting there that need not.
   Bytes least_device(const Outline& outline);
 

@@ -72,22 +72,12 @@ std::vector<int> most_within(const std::vector<Items>& of_kinds, Bytes room) {
 
 std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& request, const Outline& outline,
                                    const Choices& choices) {
-  // Rows are fetched from NVMe: their blocks stay there.
-  const auto stays = [&graph, &choices](int block) { return keeps_rows_apart(graph, choices, block); };
-  const auto first_blocks = [stays](std::vector<Tier>& tiers, int k) {
-    for (int block = 0; block < k; ++block) {
-      if (!stays(block)) tiers[block] = Tier::device;
-    }
-  };
-  Items weights{{}, [first_blocks](Choices& c, int k) { first_blocks(c.weight_tier, k); }};
-  Items gradients{{}, [first_blocks](Choices& c, int k) { first_blocks(c.gradient_tier, k); }};
-  Items optimizer{{}, [first_blocks](Choices& c, int k) { first_blocks(c.optimizer_tier, k); }};
+  Items weights{{}, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); }};
+  Items gradients{{}, [](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); }};
+  Items optimizer{{}, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); }};
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
     const ParameterBlock& of = graph.blocks[block];
-    // What stays where it is, on NVMe or on the device, takes nothing.
-    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) {
-      return stays(block) || tiers[block] == Tier::device ? 0 : bytes;
-    };
+    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) { return tiers[block] == Tier::device ? 0 : bytes; };
     const BlockBytes bytes_of_block = bytes_of(of, request, choices);
     weights.sizes.push_back(taken(choices.weight_tier, bytes_of_block.weight));
     gradients.sizes.push_back(taken(choices.gradient_tier, bytes_of_block.gradient));

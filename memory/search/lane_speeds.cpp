@@ -40,7 +40,7 @@ double move_s(const Op& op, const MachineProfile& machine, const LaneRate& rate)
   const double byte_s =
       std::min((large_s - small_s) / static_cast<double>(kRequestBytes - kSmallRequestBytes), 1 / bytes_a_second);
   const double request_s = large_s - byte_s * static_cast<double>(kRequestBytes);
-  const std::int64_t requests = op.small_requests > 0 ? op.small_requests : (op.bytes + kRequestBytes - 1) / kRequestBytes;
+  const std::int64_t requests = (op.bytes + kRequestBytes - 1) / kRequestBytes;
   return byte_s * static_cast<double>(op.bytes) + request_s * static_cast<double>(requests);
 }
 
@@ -48,7 +48,6 @@ double move_s(const Op& op, const MachineProfile& machine, const LaneRate& rate)
 // y += x, 80 in updates, which read 16 of their 28 bytes. So much longer than by the rate of updates passes take for their bytes.
 double time_by_update_rate(const Op& op) {
   constexpr double read_by_update = 16.0 / 28;
-  if (op.index == Index::rows) return 1;
   switch (op.kind) {
     case OpKind::gradient_finish: return 1 / read_by_update;
     case OpKind::gradient_add: return 8.0 / 12 / read_by_update;
@@ -69,7 +68,7 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
   if (op.lane == Lane::compute) return seconds_of(machine, graph, op.work);
   SPILLWAY_CHECK(op.lane == Lane::update, "nothing says how fast the lane {} is", name_of(op.lane));
   return op.work.bytes / machine.update_bytes * time_by_update_rate(op) *
-         (choices.slots == 2 && updates_block(op) ? machine.hashed_update : 1);
+         (choices.slots == 2 && op.kind == OpKind::update ? machine.hashed_update : 1);
 }
 
 struct Pair {

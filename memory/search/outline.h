@@ -34,7 +34,6 @@ struct Outline {
   std::int64_t update_chunk = 0;
   Bytes ahead = 0;  // Choices::ahead
   Fill fill = Fill::saved_first;
-  bool fetches_rows = false;        // of lookups, where they may be
   Tier update_tier = Tier::device;  // host, where the chain has one
   int deferred = 0;  // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
 
@@ -51,9 +50,7 @@ struct Outline {
            (deferred > 0) == (other.deferred > 0);
   }
   // Whether it differs in no more than how far ahead it reads, its pieces, its logits and its filling.
-  bool same_kind(const Outline& other) const {
-    return computes_alike(other) && ordered_alike(other) && fetches_rows == other.fetches_rows;
-  }
+  bool same_kind(const Outline& other) const { return computes_alike(other) && ordered_alike(other); }
 };
 
 // Of a filling: where that of an alike outline of more layers begins, so that it needs few plans.

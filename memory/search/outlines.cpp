@@ -98,8 +98,7 @@ std::vector<Outline> Outlines::all(Pace pace) const {
   const bool tight = pace == Pace::tight;
   Outline outline{.spare_pieces = tight ? Saved::recompute : spare_pieces(),
                   .slots = slots(),
-                  .ahead = request_.ahead.value_or(tight ? 0 : first_ahead()),
-                  .fetches_rows = !tight};  // they take some room
+                  .ahead = request_.ahead.value_or(tight ? 0 : first_ahead())};
   outline.strips = most_strips();
   for (const int graph : {1, 0}) {
     for (const int group : groups()) {
@@ -134,11 +133,10 @@ void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace 
       deferring.deferred = kDeferredAtFirst;
       outlines.push_back(deferring);
     }
-    // The other way to keep the update of an embedding out of the way, and where rows are many the better one.
+    // Keeps the update of an embedding out of the way, whose gradient comes last and whose weights are wanted first.
     if (!lookups_may_rest || outline.update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
     Outline resting = outlines.back();
     resting.deferred = 0;
-    resting.fetches_rows = false;
     resting.fill = Fill::optimizer_first;
     outlines.push_back(resting);
   }

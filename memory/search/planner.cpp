@@ -85,9 +85,8 @@ class Search {
 
   // --- weighing ---
 
-  // The outline, filled; one that does not fit with logits on their way to a tier below may fit without. Where it does not
-  // either, with less read ahead, and as far ahead without rows that are fetched: weighing tells which is worth more. Whether any
-  // of these fits.
+  // Weighs the outline, filled. One that does not fit with logits on their way to a tier below may fit without; else with less
+  // read ahead. True where any of these fits.
   bool consider(Outline outline, const Filled* alike = nullptr) {
     bool fits = weigh(outline, filling_.fill(outline, alike)).has_value();
     has_room_ |= fits;
@@ -95,11 +94,7 @@ class Search {
       outline.spare_pieces = Saved::recompute;
       fits = weigh(outline, filling_.fill(outline)).has_value();
     }
-    if (fits) return true;
-    fits = consider_reading_less(outline);
-    if (!filling_.fetches_rows(outline)) return fits;
-    outline.fetches_rows = false;
-    return weigh(outline, filling_.fill(outline)) || fits || consider_reading_less(outline);
+    return fits || consider_reading_less(outline);
   }
 
   // Of one that has just been found not to fit.
@@ -283,7 +278,6 @@ class Search {
   void take_details(const Ranked& ranked, const Outline& from) {
     Outline trial = ranked.outline;
     trial.ahead = from.ahead, trial.fill = from.fill, trial.update_chunk = from.update_chunk;
-    trial.fetches_rows = from.fetches_rows && ranked.outline.fetches_rows;
     if (!is_spent() && trial != ranked.outline) weigh(trial, filling_.fill(trial, &ranked.filled));
   }
 
@@ -304,7 +298,6 @@ class Search {
       trial.*member = value;
       return takes_less(trial);
     };
-    if (filling_.fetches_rows(outline)) is_better(&Outline::fetches_rows, false);
     const auto fills_otherwise = [&] {
       return std::ranges::any_of(kFills, [&](Fill fill) { return is_better(&Outline::fill, fill); });
     };

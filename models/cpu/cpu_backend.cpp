@@ -178,17 +178,8 @@ class Runner {
   }
   template <typename E>
   void run(const LookUpBackward& k) const {
-    float* gradient = at<float>(k.dtable);
-    if (gradient == nullptr) return;
-    ops::embedding_backward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.dx), gradient, gradients(),
-                            k.factor, k.padding);
-  }
-  template <typename E>
-  void run(const CopyRows& k) const {
-    const E* from = at<E>(k.from);
-    if (from == nullptr) return;
-    std::copy_n(from, k.rows * k.hidden, at<E>(k.x));
-    if (k.factor != 1) ops::scale(pool_, k.rows * k.hidden, k.factor, at<E>(k.x));
+    ops::embedding_backward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.dx), at<float>(k.dtable),
+                            gradients(), k.factor, k.padding);
   }
   template <typename E>
   void run(const AddPositions& k) const {

@@ -169,7 +169,6 @@ class Launcher {
   }
   void operator()(const kernels::LookUpBackward& k) const {
     float* const dtable = at<float>(k.dtable);
-    if (dtable == nullptr) return;
     const auto* tokens = at<std::int32_t>(k.tokens);
     auto* const next = reinterpret_cast<std::int32_t*>(scratch_);
     if (memory_.first_micro_batch) launch_over(k.tile.rows * k.hidden, Zero{k.tile.rows * k.hidden, dtable});
@@ -181,11 +180,6 @@ class Launcher {
                     LookUpBackward<T, n>{k.rows, k.hidden, k.tile, k.factor, tokens, next, next + k.rows, at<T>(k.dx), dtable});
       });
     });
-  }
-  void operator()(const kernels::CopyRows& k) const {
-    if (memory_.at(k.from) == nullptr) return;
-    with_type(k.type,
-              [&]<typename T>(std::type_identity<T>) { scale<T, T>(k.rows * k.hidden, k.factor, at<T>(k.from), at<T>(k.x)); });
   }
   void operator()(const kernels::AddPositions& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {

@@ -67,8 +67,8 @@ struct SamePlaces {
   }
 };
 
-// dtable[token] += factor * dx of the token's places, one after the other: the order and the bits that rows have which are kept
-// apart from the table (offload/cuda/rows.cuh). The table was set to zeros before, where nothing is added to.
+// dtable[token] += factor * dx of the token's places, one after the other, as the host adds them. The table was set to zeros
+// before, where nothing is added to.
 template <typename T, int n>
 struct LookUpBackward {
   static constexpr int kThreads = kPointwiseThreads;

@@ -273,7 +273,6 @@ class Reference {
     });
   }
   void operator()(const LookUpBackward& k) const {
-    if (memory_.at(k.dtable) == nullptr) return;
     const Numbers dx = at(k.dx, k.type);
     std::vector<double> sums(static_cast<std::size_t>(k.tile.rows * k.hidden));
     for_tokens(k, [&](std::int64_t row, std::int64_t of_tile, std::int64_t j) {
@@ -281,11 +280,6 @@ class Reference {
       sums[static_cast<std::size_t>(of_tile * k.hidden + j)] += static_cast<double>(k.factor) * dx[row * k.hidden + j];
     });
     sum_into(k.dtable, sums);
-  }
-  void operator()(const CopyRows& k) const {
-    const Numbers from = at(k.from, k.type);
-    if (!from) return;
-    for (std::int64_t i = 0; i < k.rows * k.hidden; ++i) at(k.x, k.type).set(i, static_cast<double>(k.factor) * from[i]);
   }
   void operator()(const AddPositions& k) const {
     const Numbers table = at(k.table, k.type), x = at(k.x, k.type);

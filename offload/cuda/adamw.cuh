@@ -1,6 +1,6 @@
 // AdamW on the device: the host's bits exactly (host_adamw.h says the formulas), in the three forms of state. Each operation is
 // rounded by itself: Gpu::add() and its like are never fused.
-// Not here: squares of the gradients on the way (block_update.cuh), gradients that are kept apart by rows (rows.cuh).
+// Not here: squares of the gradients (squares.cuh).
 //
 // Legend: P elements of a run. Arrays are given from the run's first element.
 #pragma once

@@ -1,5 +1,4 @@
 // Sums of squares over nodes of a block's tree (memory/square_tree.h), in double, the host's bits exactly; and the norm.
-// Not here: squares that are taken while parameters are updated (block_update.cuh), and of rows kept apart (rows.cuh).
 // Where a gradient waits for its update in bf16, it is rounded on the way, and the sums are those of its rounding.
 #pragma once
 

@@ -2,7 +2,7 @@
 // writes beside what its operands have. Sectors count once for each block that touches them, so that what several blocks share is
 // in it, though a cache would serve it.
 // Not here: attention, whose blocks read keys again and again (attention_test.cpp says how often), products, which are the
-// library's, and the optimizer's kernels, which move their operands to the byte (optimizer_test.cpp, block_update_test.cpp).
+// library's, and the optimizer's kernels, which move their operands to the byte (optimizer_test.cpp).
 #include <fmt/core.h>
 
 #include <set>
@@ -83,7 +83,6 @@ std::vector<Counted> activations_and_copies(DType type) {
        }},
       {"column_sums", [=](Operands& of) { return ColumnSums{type, kRows, kHidden, matrix(of), floats(of, kHidden)}; }},
       {"round", [=](Operands& of) { return Round{type, kRows * kHidden, floats(of, kRows * kHidden), matrix(of)}; }},
-      {"copy_rows", [=](Operands& of) { return CopyRows{type, kRows, kHidden, 1.0f, matrix(of), matrix(of)}; }},
       {"cap", [=](Operands& of) { return Cap{type, kRows * kHidden, 30.0f, matrix(of)}; }},
   };
 }

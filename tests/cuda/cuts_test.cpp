@@ -1,5 +1,5 @@
 // What a plan may cut changes no bit: rows of a call by any number of calls, a pass that is made again from what was kept.
-// Not here: parts of an update (optimizer_test.cpp, block_update_test.cpp).
+// Not here: parts of an update (optimizer_test.cpp).
 #include <utility>
 
 #include "tests/cuda/kernel_testing.h"

@@ -145,7 +145,6 @@ TEST_P(OnDevice, SumsAndCopies) {
             {n < 32 ? 1.6 : 1.3});  // partial sums of so few rows count for much
   check_all(
       [&](Operands& of) { return kernels::Round{type, n * H, of.numbers(DType::float32, n * H), of.numbers(type, n * H)}; });
-  check_all([&](Operands& of) { return kernels::CopyRows{type, n, H, 1.5f, of.numbers(type, n * H), of.numbers(type, n * H)}; });
   check_all([&](Operands& of) { return kernels::Cap{type, n * H, 2.0f, of.numbers(type, n * H, -5, 5)}; });
 }
 

@@ -84,9 +84,8 @@ void expect_obeyed(const Plan& plan, const UnitGraph& graph, const MachineProfil
 }
 
 std::string words_of(const Choices& choices) {
-  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, rows {}, {} ahead", order_words(choices),
-                     name_of(choices.update), choices.clip, choices.slots, choices.micro_batches, choices.fetches_rows,
-                     choices.ahead);
+  return fmt::format("{} order, update {}, clip {}, {} slots, {} micro-batches, {} ahead", order_words(choices),
+                     name_of(choices.update), choices.clip, choices.slots, choices.micro_batches, choices.ahead);
 }
 
 // Choices drawn at random, whatever they are good for.
@@ -115,7 +114,6 @@ Choices drawn(const UnitGraph& graph, std::mt19937& random) {
       if (!graph.blocks[block].looked_up && one_of(2) == 0) choices.deferred[block] = Deferred::yes;
     }
   }
-  choices.fetches_rows = may_fetch_rows(graph, choices) && one_of(2) == 0;
   for (Saved& saved : choices.saved) saved = static_cast<Saved>(one_of(3));
   for (Boundary& boundary : choices.boundary) boundary = static_cast<Boundary>(one_of(2));
   return choices;

@@ -15,12 +15,10 @@
 namespace spillway {
 
 inline std::string name_of_case(const Choices& c, bool tied, bool fused) {
-  return fmt::format(
-      "{} {} saved {} boundary {} form {} micro-batches {} ahead {} slots {} tied {} fused {} fetches rows {} "
-      "deferred {}",
-      order_words(c), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]), static_cast<int>(c.form),
-      c.micro_batches, c.ahead, c.slots, tied, fused, c.fetches_rows,
-      std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes));
+  return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} ahead {} slots {} tied {} fused {} deferred {}",
+                     order_words(c), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]),
+                     static_cast<int>(c.form), c.micro_batches, c.ahead, c.slots, tied, fused,
+                     std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes));
 }
 
 // But those that are looked up.
@@ -56,15 +54,11 @@ void for_every_choice(Visit&& visit, int layers = 4) {
                     choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
                   if (tier == Tier::device && saved == Saved::spill) continue;
                   choices.clip = update != UpdateTime::in_backward;
-                  for (const bool fetches_rows : {false, true}) {
-                    if (fetches_rows && !may_fetch_rows(graph, choices)) continue;
-                    choices.fetches_rows = fetches_rows;
-                    for (const bool defers : {false, true}) {
-                      if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
-                      choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
-                      SCOPED_TRACE(name_of_case(choices, tied, fused));
-                      visit(graph, choices);
-                    }
+                  for (const bool defers : {false, true}) {
+                    if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
+                    choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
+                    SCOPED_TRACE(name_of_case(choices, tied, fused));
+                    visit(graph, choices);
                   }
                 }
               }

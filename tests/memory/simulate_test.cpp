@@ -85,23 +85,22 @@ TEST(Simulate, UnitsPassesHaveTheRateOfTheirTypeWhereItIsKnown) {
 
 TEST(Simulate, RequestsOfADriveTakeAWhileBesideTheirBytes) {
   MachineProfile profile = machine();
-  const auto read_s = [&](Bytes bytes, std::int64_t requests) {
+  const auto read_s = [&](Bytes bytes) {
     Op move = op(Lane::nvme_read, 0);
-    move.bytes = bytes, move.small_requests = requests;
+    move.bytes = bytes;
     return predict({move}, profile).step_s;
   };
   const double large_s = kRequestBytes / 1e9;
-  EXPECT_NEAR(read_s(10 * kRequestBytes, 0), 10 * large_s, kNear);
-  EXPECT_NEAR(read_s(kRequestBytes / 2, 0), large_s / 2, kNear) << "where small requests are not known, by bytes alone";
+  EXPECT_NEAR(read_s(10 * kRequestBytes), 10 * large_s, kNear);
+  EXPECT_NEAR(read_s(kRequestBytes / 2), large_s / 2, kNear) << "where small requests are not known, by bytes alone";
   profile.nvme_read_requests = 20'000;  // 50 microseconds each
-  EXPECT_NEAR(read_s(10 * kRequestBytes, 0), 10 * large_s, kNear);
-  EXPECT_NEAR(read_s(100 * kSmallRequestBytes, 100), 100 * 50e-6, kNear);
-  EXPECT_NEAR(read_s(kSmallRequestBytes, 0), 50e-6, kNear);
+  EXPECT_NEAR(read_s(10 * kRequestBytes), 10 * large_s, kNear);
+  EXPECT_NEAR(read_s(kSmallRequestBytes), 50e-6, kNear);
   // Half of a large one: the way between.
   const double half = static_cast<double>(kRequestBytes / 2 - kSmallRequestBytes) / (kRequestBytes - kSmallRequestBytes);
-  EXPECT_NEAR(read_s(kRequestBytes / 2, 0), 50e-6 + half * (large_s - 50e-6), kNear);
+  EXPECT_NEAR(read_s(kRequestBytes / 2), 50e-6 + half * (large_s - 50e-6), kNear);
   profile.nvme_read_requests = 1e9;  // cannot be: no faster than their bytes, but for nothing
-  EXPECT_NEAR(read_s(10 * kRequestBytes, 0), 10 * large_s, kNear);
+  EXPECT_NEAR(read_s(10 * kRequestBytes), 10 * large_s, kNear);
 }
 
 TEST(Simulate, AUnitIsSlowerThanItsParts) {

@@ -137,9 +137,6 @@ TEST(SquareCut, TakesTheLargestNodesThatThereAre) {
   // As many tasks as before, and one more at most where a part begins or ends within one.
   EXPECT_EQ(SquareCut(0, std::int64_t{1} << 30, kSquareTask).size(), 1 << 14);
   EXPECT_EQ(SquareCut(0, 0).size(), 0);
-  EXPECT_EQ(row_node(576), 64);
-  EXPECT_EQ(row_node(48), 16);
-  EXPECT_EQ(row_node(4096), 4096);
 }
 
 }  // namespace

@@ -70,8 +70,7 @@ class ToyGraph {
       unit.forward = {{x_, tile == 0 ? Access::write : Access::update}};
       unit.backward = {{dx_, Access::read}};
       unit.forward_work.bytes = unit.backward_work.bytes = 1e5;
-      const std::int64_t rows = shape_.vocabulary_elements / 64;
-      unit.lookup = {.first = tile * rows, .rows = rows, .row_elements = 64};
+      unit.looks_up = true;
       graph_.blocks[table].looked_up = true;
       graph_.units.push_back(unit);
     }

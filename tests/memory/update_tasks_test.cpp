@@ -46,12 +46,12 @@ Bounds bounds_of(const UnitGraph& graph, const TaskList& list, int block) {
 TEST(UpdateTasks, LieBetweenTheGradientAndTheNextUse) {
   int pieces = 0, lists = 0;
   for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
-    if (choices.fetches_rows || lists++ % 5 != 0) return;
+    if (lists++ % 5 != 0) return;
     const auto [plan, list] = listed(graph, choices);
     const auto norm = std::ranges::find(list.tasks, OpKind::norm, [](const Task& task) { return task.op.kind; });
     for (int task = 0; task < std::ssize(list.tasks); ++task) {
       const OpHead& op = list.tasks[static_cast<std::size_t>(task)].op;
-      if (!updates_block(op)) continue;
+      if (op.kind != OpKind::update) continue;
       ++pieces;
       const Bounds bounds = bounds_of(graph, list, op.block);
       if (defers(choices, op.block)) {
@@ -66,29 +66,6 @@ TEST(UpdateTasks, LieBetweenTheGradientAndTheNextUse) {
     }
   });
   EXPECT_GT(pieces, 1000);
-}
-
-// The weight comes whole: between pieces that lie apart it would go and come again.
-TEST(UpdateTasks, PiecesOfABlockThatOnlyLooksUpComeTogether) {
-  int together = 0;
-  for_every_choice([&](const UnitGraph& graph, const Choices& given) {
-    if (!given.fetches_rows || !defers_all(given)) return;
-    Choices choices = given;
-    choices.update_chunk = kBlockElements;
-    const auto [plan, list] = listed(graph, choices);
-    int block = -1, passes = 0;
-    for (const Task& task : list.tasks) {
-      if (task.op.kind == OpKind::forward || task.op.kind == OpKind::backward) ++passes;
-      if (!updates_block(task.op) || !keeps_rows_apart(graph, choices, task.op.block)) continue;
-      if (block == task.op.block) {
-        ASSERT_EQ(passes, 0) << "block " << block;
-        ++together;
-      }
-      block = task.op.block;
-      passes = 0;
-    }
-  });
-  EXPECT_GT(together, 100);
 }
 
 // A layer's pieces are shared out among the strips of others, not issued all at once between two of them.
@@ -108,7 +85,7 @@ TEST(UpdateTasks, ComeAtAnEvenPace) {
       int pieces = 0, most = 0;
       bool inside = false;
       for (const Task& task : list.tasks) {
-        if (updates_block(task.op)) ++pieces;
+        if (task.op.kind == OpKind::update) ++pieces;
         if (task.op.kind != OpKind::forward && task.op.kind != OpKind::backward) continue;
         if (inside) most = std::max(most, pieces);
         inside = true;

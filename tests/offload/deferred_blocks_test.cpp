@@ -10,8 +10,7 @@ namespace {
 
 constexpr int kMicroBatches = 2;
 
-// Whether rows of lookups are fetched beside it.
-class DeferredBlocks : public ::testing::TestWithParam<bool> {
+class DeferredBlocks : public ::testing::Test {
  protected:
   Choices choices(Tier tier) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, false, tier);
@@ -19,7 +18,6 @@ class DeferredBlocks : public ::testing::TestWithParam<bool> {
     choices.slots = 1;
     if (tier == Tier::device) return choices;
     choices.update = UpdateTime::in_backward;
-    choices.fetches_rows = GetParam();
     int rests = 0;
     for (const ParameterBlock& block : model_.fused.graph.blocks)
       choices.deferred.push_back(!block.looked_up && ++rests % 2 == 0 ? Deferred::yes : Deferred::no);
@@ -29,14 +27,13 @@ class DeferredBlocks : public ::testing::TestWithParam<bool> {
   const SmallModel model_{"qwen2", DType::bfloat16, 1, 16};
   const TemporaryDirectory directory_;
 };
-INSTANTIATE_TEST_SUITE_P(Rows, DeferredBlocks, ::testing::Bool());
 
-TEST_P(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
+TEST_F(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
   const Plan plan = plan_of(model_, choices(Tier::nvme));
   const auto loss = std::ranges::find_if(plan.step.ops, [](const Op& op) { return op.kind == OpKind::loss; });
   std::vector<int> in_forward(model_.fused.graph.blocks.size(), 0), in_backward = in_forward, flushed = in_forward;
   for (const Op& op : plan.step.ops) {
-    if (!updates_block(op)) continue;
+    if (op.kind != OpKind::update) continue;
     const bool before_loss = &op < &*loss;
     EXPECT_EQ(op.when == kWaitingUpdates, before_loss);
     ++(before_loss ? in_forward : in_backward)[static_cast<std::size_t>(op.block)];
@@ -50,16 +47,16 @@ TEST_P(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
   }
 }
 
-TEST_P(DeferredBlocks, EvaluationBetweenStepsChangesNothing) {
+TEST_F(DeferredBlocks, EvaluationBetweenStepsChangesNothing) {
   expect_evaluation_changes_nothing(model_, choices(Tier::nvme), choices(Tier::device), directory_.path());
 }
 
-TEST_P(DeferredBlocks, BytesAndPeaksAreThoseOfThePlan) {
+TEST_F(DeferredBlocks, BytesAndPeaksAreThoseOfThePlan) {
   SmallTraining training(model_, plan_of(model_, choices(Tier::nvme)), directory_.path());
   expect_bytes_and_peaks_of_plan(training);
 }
 
-TEST_P(DeferredBlocks, ALossThatIsNotFiniteLeavesTheStepBefore) {
+TEST_F(DeferredBlocks, ALossThatIsNotFiniteLeavesTheStepBefore) {
   expect_infinite_loss_leaves_step_before(model_, choices(Tier::nvme), choices(Tier::device), directory_.path());
 }
 

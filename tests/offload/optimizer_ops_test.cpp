@@ -45,8 +45,8 @@ struct BlockState {
   }
 };
 
-ParameterBlock block_of(std::initializer_list<std::array<std::int64_t, 2>> shapes, bool looked_up) {
-  ParameterBlock block{.name = "block", .looked_up = looked_up};
+ParameterBlock block_of(std::initializer_list<std::array<std::int64_t, 2>> shapes) {
+  ParameterBlock block{.name = "block"};
   std::int64_t end = 0;
   for (const auto& [rows, columns] : shapes) {
     block.pieces.push_back({.rows = rows, .columns = columns, .begin = end});
@@ -59,8 +59,8 @@ ParameterBlock block_of(std::initializer_list<std::array<std::int64_t, 2>> shape
 // Blocks with pieces that end anywhere, and gaps between them.
 UnitGraph graph_of_blocks() {
   UnitGraph graph;
-  graph.blocks = {block_of({{1, 70}, {300, 700}, {7, 1}, {1 << 16, 1}}, false), block_of({{130, 576}, {90, 640}}, true),
-                  block_of({{9, 20'000}}, true), block_of({{100'000, 1}}, false)};
+  graph.blocks = {block_of({{1, 70}, {300, 700}, {7, 1}, {1 << 16, 1}}), block_of({{130, 576}, {90, 640}}),
+                  block_of({{9, 20'000}}), block_of({{100'000, 1}})};
   for (ParameterBlock& block : graph.blocks) {
     for (TensorPiece& piece : block.pieces) piece.tensor_index = graph.tensors++;
   }
@@ -107,7 +107,7 @@ TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
       BlockState two(block, form), one(block, form);
       const Op whole = whole_of(graph, index);
       EXPECT_TRUE(ops.finish_gradient(two.from(whole, form), in_two.data()));
-      ops.update(two.from(whole, form), settings, {});
+      ops.update(two.from(whole, form), settings);
       for (std::int64_t begin = 0; begin < block.elements; begin += cut) {
         Op part = whole;
         part.element_begin = begin;
@@ -128,7 +128,7 @@ TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
 TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
   const auto [form, cut] = GetParam();
   UnitGraph graph;
-  graph.blocks = {block_of({{1 << 16, 3}}, false)};
+  graph.blocks = {block_of({{1 << 16, 3}})};
   // Squares beyond fp32 are no better: Adam would divide by an infinite v from then on.
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 2e19f}) {
     OptimizerOps ops(graph, form, 2);

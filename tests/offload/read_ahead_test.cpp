@@ -36,7 +36,7 @@ double operations_ahead(const Plan& plan) {
     const Op& op = plan.step.ops[static_cast<std::size_t>(id)];
     for (const Operand& operand : op.operands) {
       if (op.lane == Lane::nvme_read && operand.role == Role::to) read_by[static_cast<std::size_t>(operand.buffer)] = id;
-      if (!updates_block(op) || operand.role != Role::state || operand.kind != StateKind::m) continue;
+      if (op.kind != OpKind::update || operand.role != Role::state || operand.kind != StateKind::m) continue;
       ahead += id - read_by[static_cast<std::size_t>(operand.buffer)];
       ++updates;
     }

@@ -25,15 +25,14 @@ class Course {
   explicit Course(const std::vector<DriveMove>& moves) {
     double free_s = -std::numeric_limits<double>::infinity();
     for (const DriveMove& move : moves) {
-      const double bytes = move.of_rows ? 0 : static_cast<double>(move.bytes);
+      const double bytes = static_cast<double>(move.bytes);
       const double begin_s = std::max(move.begin_s, free_s), end_s = std::max(move.end_s, begin_s);
       free_s = end_s;
-      if (!parts_.empty() && !move.of_rows && !parts_.back().of_rows && begin_s == parts_.back().end_s &&
-          end_s - begin_s < kTogether_s) {
+      if (!parts_.empty() && begin_s == parts_.back().end_s && end_s - begin_s < kTogether_s) {
         parts_.back().end_s = end_s;
         parts_.back().bytes += bytes;
       } else {
-        parts_.push_back({move.begin_s, begin_s, end_s, bytes, move.of_rows});
+        parts_.push_back({move.begin_s, begin_s, end_s, bytes});
       }
     }
   }
@@ -46,14 +45,13 @@ class Course {
     for (; ended_ < begun_ && parts_[ended_].end_s <= now_s; ++ended_) under_way_ -= parts_[ended_].bytes;
   }
   bool idle() const { return ended_ == begun_; }
-  bool busy() const { return !idle() && !parts_[ended_].of_rows && under_way_ >= kBusyBytes; }
+  bool busy() const { return !idle() && under_way_ >= kBusyBytes; }
   double rate() const { return parts_[ended_].bytes / (parts_[ended_].end_s - parts_[ended_].begin_s); }
 
  private:
   struct Part {
     double asked_s, begin_s, end_s;  // it has the lane from begin_s on
     double bytes;
-    bool of_rows;
   };
   std::vector<Part> parts_;
   std::size_t begun_ = 0, ended_ = 0;
@@ -153,7 +151,7 @@ std::optional<SeenDrive> DriveWatch::observe(const Timeline& timeline, Bytes rea
     const auto& [op, turn] = op_of_span(plan_, i);
     if ((op.when & turn_set(turn, turns, true)) == 0) continue;
     const Span span = {timeline.origin_s + timeline.spans[i].begin_s, timeline.origin_s + timeline.spans[i].end_s};
-    const DriveMove move = {span.begin_s, span.end_s, op.bytes, op.small_requests > 0};
+    const DriveMove move = {span.begin_s, span.end_s, op.bytes};
     if (op.lane == Lane::nvme_read) lanes_.reads.push_back(move);
     if (op.lane == Lane::nvme_write) lanes_.writes.push_back(move);
     if (op.lane == Lane::compute) lanes_.compute.push_back(span);

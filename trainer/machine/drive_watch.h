@@ -34,7 +34,6 @@ struct DriveWork {
 struct DriveMove {
   double begin_s = 0, end_s = 0;
   Bytes bytes = 0;
-  bool of_rows = false;  // many small requests: their rate is another one
 };
 
 struct LaneSpans {

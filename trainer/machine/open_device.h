@@ -6,6 +6,7 @@
 
 #include "memory/chain.h"
 #include "memory/parallel.h"
+#include "nvme/io_queue.h"
 #include "offload/device.h"
 #include "trainer/options/resolve_options.h"
 

@@ -126,7 +126,6 @@ Json choices_json(const Choices& choices) {
                {"slots", choices.slots},
                {"durable_every", choices.durable_every},
                {"ahead", choices.ahead},
-               {"fetches_rows", choices.fetches_rows},
                {"ranks", choices.sharding.ranks},
                {"zero_group_size", choices.sharding.group},
                {"zero_stage", choices.sharding.stage},
@@ -179,9 +178,8 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
                       .group = static_cast<int>(fields.at("zero_group_size").integer(1, 1 << 20)),
                       .stage = static_cast<int>(fields.at("zero_stage").integer(0, 3))};
   if (choices.sharding.ranks % choices.sharding.group != 0) fields.at("zero_group_size").refuse("is no divisor of the ranks");
-  choices.fetches_rows = fields.at("fetches_rows").boolean();
-  if (choices.fetches_rows && !may_fetch_rows(graph, choices))
-    fields.at("fetches_rows").refuse("is true, but the other choices do not let rows be fetched");
+  if (fields.has("fetches_rows") && fields.at("fetches_rows").boolean())
+    fields.at("fetches_rows").refuse("is true, of a version of spillway that fetched rows of embeddings one by one");
   if (const JsonPlace order = fields.at("order"); order.text() != order_words(choices)) {
     order.refuse(
         fmt::format("is {}, which is not what group {} is called: {}", shown(order.json()), choices.group, order_words(choices)));

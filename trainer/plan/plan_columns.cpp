@@ -111,8 +111,7 @@ class Digest {
     add(buffer.first_op), add(buffer.last_op);
   }
   void add(const Op& op) {
-    add(op.kind), add(op.index), add(op.lane), add(op.when), add(op.unit), add(op.block), add(op.strip.first),
-        add(op.strip.count);
+    add(op.kind), add(op.lane), add(op.when), add(op.unit), add(op.block), add(op.strip.first), add(op.strip.count);
     add(op.element_begin), add(op.element_end), add(op.bytes);
     for (const Operand& operand : op.operands) {
       add(operand.role), add(operand.access), add(operand.kind), add(operand.version), add(operand.buffer);

@@ -231,7 +231,6 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   note("order", order_words(a), order_words(b));
   note("update", name_of(a.update), name_of(b.update));
   note("blocks updated in the next forward instead", count_of(a.deferred, Deferred::yes), count_of(b.deferred, Deferred::yes));
-  note("rows fetched ahead", a.fetches_rows, b.fetches_rows);
   note("head", head_of(a), head_of(b));
   for (const Tier tier : tiers_of(a.chain).subspan(1)) {
     const auto note_on = [&](std::string_view what, const std::vector<Tier>& x, const std::vector<Tier>& y) {

@@ -52,11 +52,9 @@ std::string activations(const Choices& choices) {
 }
 
 std::string update_words(const Choices& choices) {
-  const bool rows_last = choices.fetches_rows && choices.update == UpdateTime::in_backward;
   const auto deferred = count_of(choices.deferred, Deferred::yes);
-  return fmt::format("{}{}{}{}", name_of(choices.update),
+  return fmt::format("{}{}{}", name_of(choices.update),
                      has_host(choices.chain) ? fmt::format(" on {}", in_words(choices.update_tier)) : "",
-                     rows_last ? ", of the tokens' rows at its end" : "",
                      deferred > 0 ? fmt::format(", of {} in the next forward", counted(deferred, "block")) : "");
 }
 

@@ -124,58 +124,11 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
     for (const ParameterBlock& block : graph.blocks)
       choices.deferred.push_back(!block.looked_up && one_of(2) == 0 ? Deferred::yes : Deferred::no);
   }
-  if (one_of(2) == 0) {
-    Choices fetching = choices;
-    for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-      if (graph.blocks[block].looked_up)
-        fetching.weight_tier[block] = fetching.optimizer_tier[block] = fetching.gradient_tier[block] = Tier::nvme;
-    }
-    fetching.fetches_rows = may_fetch_rows(graph, fetching);
-    if (fetching.fetches_rows) return fetching;
-  }
   return choices;
 }
 
-// Rows for the lookups are fetched ahead, as the update in the next forward will leave them; or are
-// updated apart from their blocks.
-TEST_P(Equivalence, RowsFetchedAhead) {
-  const auto small = model();
-  for (const bool clip : {true, false}) {
-    const Result in_core = reference(*small, clip);
-    for (const UpdateTime update : {UpdateTime::in_backward, UpdateTime::in_next_forward}) {
-      for (const int strip : {1, kMicroBatches}) {
-        for (const int ahead : {0, 1}) {
-          Choices fetching = choices(*small, ahead, Tier::nvme, clip);
-          fetching.update = update;
-          set_order(fetching, Order::vertical);
-          fetching.strip = strip;
-          fetching.ahead = ahead * 64 * kKiB;
-          fetching.slots = update == UpdateTime::in_next_forward ? 1 + ahead : 1;
-          fetching.fetches_rows = true;
-          if (clip && update == UpdateTime::in_backward) {
-            EXPECT_FALSE(may_fetch_rows(graph_of(small->graphs(), fetching), fetching));  // a step could not be taken back
-            continue;
-          }
-          SCOPED_TRACE(
-              fmt::format("clipping {}, update {}, strips of {}, {} ahead", clip, name_of(update), strip, fetching.ahead));
-          const Plan plan = plan_of(*small, fetching);
-          const auto named = [&](std::string_view name) {
-            return std::ranges::count_if(plan.step.ops, [&](const Op& op) { return name_of(op) == name; });
-          };
-          const int strips = kMicroBatches / strip;
-          const bool by_themselves = update == UpdateTime::in_backward;  // after their blocks
-          EXPECT_EQ(named("update_rows"), strips + (by_themselves ? 1 : 0));
-          EXPECT_EQ(named("read_rows"), 2 * strips);
-          EXPECT_EQ(named("write_rows"), by_themselves ? 2 * strips : 0);
-          expect_same(train(*small, plan), in_core);
-        }
-      }
-    }
-  }
-}
-
 // However micro-batches are grouped into turns and cut into strips, on any tier, whenever updates run: also where a step is taken
-// back, and rows are fetched.
+// back.
 TEST_P(Equivalence, TurnsAndStrips) {
   const auto small = model();
   constexpr int micro_batches = 6;
@@ -185,7 +138,6 @@ TEST_P(Equivalence, TurnsAndStrips) {
     choices.group = group;
     choices.strip = strip;
     choices.saved.assign(choices.saved.size(), tier == Tier::device ? Saved::recompute : Saved::spill);
-    choices.fetches_rows = may_fetch_rows(graph_of(small->graphs(), choices), choices);
     return choices;
   };
   for (const bool clip : {true, false}) {
@@ -217,9 +169,8 @@ TEST_P(Equivalence, RandomPlacements) {
       const Choices start = choices(*small, trial % 2, Tier::nvme, clip);
       const Plan plan = plan_of(*small, random_choices(graph_of(small->graphs(), start), start, random));
       EXPECT_GT(plan.peak[Tier::nvme], 0);
-      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, {} ahead, chunks of {}, fetches rows: {}",
-                               order_words(plan.choices), name_of(plan.choices.update), plan.choices.slots, plan.choices.ahead,
-                               plan.choices.update_chunk, plan.choices.fetches_rows) +
+      SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, {} ahead, chunks of {}", order_words(plan.choices),
+                               name_of(plan.choices.update), plan.choices.slots, plan.choices.ahead, plan.choices.update_chunk) +
                    fmt::format(", defers {} blocks", std::ranges::count(plan.choices.deferred, Deferred::yes)));
       expect_same(train(*small, plan), in_core);
     }
@@ -243,7 +194,6 @@ TEST_P(Equivalence, ThreeTiers) {
       const UnitGraph& graph = graph_of(small->graphs(), start);
       Choices chained = random_choices(graph, start, random);
       chained.chain = Chain::device_host_nvme;
-      chained.fetches_rows = false;
       chained.slots = 1;
       if (clip && chained.update == UpdateTime::in_backward) chained.update = UpdateTime::in_next_forward;
       if (!may_defer_blocks(chained.update, chained.clip, chained.slots)) chained.deferred.clear();

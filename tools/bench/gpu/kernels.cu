@@ -12,7 +12,8 @@
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/cuda_scratch.h"
 #include "models/cuda/gemm.h"
-#include "offload/cuda/block_update.cuh"
+#include "offload/cuda/adamw.cuh"
+#include "offload/cuda/squares.cuh"
 
 namespace spillway::cuda {
 namespace {
@@ -150,14 +151,6 @@ class Bench {
     report("adamw_compact", clock_.seconds([&] { device_adamw(queue_, {.lr = 1e-3}, {.count = count}, compact, halves); }),
            18.0 * count, 0);
     auto* sums = reinterpret_cast<double*>(memory.get(count / kSquareStretch * 8));
-    auto* ranges = reinterpret_cast<CountedRange*>(memory.get(sizeof(CountedRange)));
-    auto* decays = reinterpret_cast<std::int32_t*>(memory.get(sizeof(std::int32_t)));
-    const CountedRange all{0, count};
-    check(cudaMemcpy(ranges, &all, sizeof(all), cudaMemcpyHostToDevice), "cudaMemcpy");
-    report("adamw_exact_and_squares", clock_.seconds([&] {
-      device_square_and_update(queue_, {.lr = 1e-3}, 0, {0, count, kSquareStretch, sums, ranges, decays, 1}, exact, gradient);
-    }),
-           28.0 * count, 0);
     auto* rounded = reinterpret_cast<BFloat16*>(memory.get(count * 2));
     report("round_and_squares", clock_.seconds([&] {
       device_squares(queue_, SquareNodes<true, true>{count, kSquareStretch, gradient, rounded, sums});
