@@ -51,8 +51,9 @@ constexpr StateList trained_state(StateForm form) {
   constexpr StateList lists[] = {kExactState, kCompactState, kFp32State};
   return lists[static_cast<int>(form)];
 }
-// Every block is trained.
-constexpr StateList state_of(const ParameterBlock& /*block*/, StateForm form) { return trained_state(form); }
+constexpr StateList state_of(const ParameterBlock& block, StateForm form) {
+  return block.frozen ? trained_state(form).first(1) : trained_state(form);
+}
 
 // Of all its arrays together.
 constexpr Bytes bytes_per_element(StateList state) {
@@ -69,6 +70,7 @@ inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBl
   return sharded ? shard_elements(block.elements, sharding) : block.elements;
 }
 inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBlock& block) {
+  if (block.frozen) return 0;
   return sharding.shards_gradients() ? shard_elements(block.elements, sharding) : block.elements;
 }
 inline Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form) {  // of all its arrays

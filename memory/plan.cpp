@@ -58,7 +58,9 @@ bool squares_with_update(const Choices& choices, int block) {
 std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices) {
   std::vector<std::int64_t> begin(1, 0);
   for (const ParameterBlock& block : graph.blocks)
-    begin.push_back(begin.back() + (choices.sharding.shards_optimizer() ? square_nodes_of_part(block.elements) : 1));
+    begin.push_back(begin.back() + (block.frozen                          ? 0
+                                    : choices.sharding.shards_optimizer() ? square_nodes_of_part(block.elements)
+                                                                          : 1));
   return begin;
 }
 

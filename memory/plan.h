@@ -194,6 +194,36 @@ struct Program {
 
 // --- Choices --------------------------------------------------------------------------------------------------------------
 
+// Where a block's arrays rest between the operations that use them.
+struct BlockPlace {
+  Tier weight = Tier::device;
+  Tier optimizer = Tier::device;  // low, m, v
+  Tier gradient = Tier::device;   // while it waits for its update, or for the next micro-batch
+  // Updates in the backward: this block's waits for the next forward instead. A drive that is busy all through the backward has
+  // little to do in a forward that only reads weights. Not for blocks that are looked up, whose gradients come last and whose
+  // weights are wanted first.
+  Deferred deferred = Deferred::no;
+  bool operator==(const BlockPlace&) const = default;
+};
+
+// What happens to the values that a unit writes in the forward until its backward.
+struct UnitPlace {
+  Saved saved = Saved::keep;
+  Boundary boundary = Boundary::keep;  // those that it hands to the next unit
+  Tier spill = Tier::nvme;             // where spilled ones go
+  bool operator==(const UnitPlace&) const = default;
+};
+
+// One member of all places: set, and counted.
+template <typename Place, typename T>
+void set_all(std::vector<Place>& places, T Place::* member, std::type_identity_t<T> value) {
+  for (Place& place : places) place.*member = value;
+}
+template <typename Place, typename T>
+std::ptrdiff_t count_of(const std::vector<Place>& places, T Place::* member, std::type_identity_t<T> value) {
+  return std::ranges::count(places, value, member);
+}
+
 struct Choices {
   int graph = 0;  // index into the candidates given to the planner (head tiled or fused)
   Chain chain = Chain::device_nvme;
@@ -217,16 +247,8 @@ struct Choices {
   // tasks before it is due.
   Bytes ahead = 0;
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the state rests elsewhere
-  std::vector<Tier> weight_tier;        // a block: where its weights rest
-  std::vector<Tier> optimizer_tier;     // a block: low, m, v
-  std::vector<Tier> gradient_tier;      // a block: where a gradient waits for its update, or for the next micro-batch
-  // A block, of updates in the backward: whether its own waits for the next forward instead. A drive that is busy all through
-  // the backward has little to do in a forward that only reads weights. Never of blocks that are looked up, whose gradients come
-  // last and whose weights are wanted first.
-  std::vector<Deferred> deferred;  // empty: none
-  std::vector<Saved> saved;        // a unit
-  std::vector<Boundary> boundary;  // a unit: of the boundary values that it writes in the forward
-  std::vector<Tier> spill;         // a unit: where what it spills goes; empty, where no memory is below the device: nvme
+  std::vector<BlockPlace> blocks;       // [blocks of the graph]
+  std::vector<UnitPlace> units;         // [units of the graph]
 
   bool operator==(const Choices&) const = default;
 };
@@ -256,10 +278,6 @@ constexpr int shown_turn(int index, int turns) { return turns <= kShownTurns ? i
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
 
-inline Tier spill_tier(const Choices& choices, int unit) {
-  return choices.spill.empty() ? Tier::nvme : choices.spill[static_cast<std::size_t>(unit)];
-}
-
 // Gradients are added up, squared and rounded where they are made: by a device of its own between passes, whoever updates;
 // on the CPU by the update lane, beside them.
 constexpr Lane lane_of_gradients(Chain chain) { return has_host(chain) ? Lane::compute : Lane::update; }
@@ -273,7 +291,7 @@ inline bool updates_see_state(const Choices& choices) { return !has_host(choices
 
 // Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.
 inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
-  return !evaluates && choices.saved[static_cast<std::size_t>(unit)] != Saved::recompute;
+  return !evaluates && choices.units[static_cast<std::size_t>(unit)].saved != Saved::recompute;
 }
 
 // Whether the forward runs again right before the backward, for the saved values alone.
@@ -285,11 +303,10 @@ inline bool recomputes(const UnitGraph& graph, const Choices& choices, int unit)
 // Whether gradients wait for the next step: all, a block's, any.
 constexpr bool defers_all(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
 inline bool defers(const Choices& choices, int block) {
-  return defers_all(choices) || (!choices.deferred.empty() && choices.deferred[static_cast<std::size_t>(block)] == Deferred::yes);
+  return defers_all(choices) || choices.blocks[static_cast<std::size_t>(block)].deferred == Deferred::yes;
 }
 inline bool defers_any(const Choices& choices) {
-  const auto& deferred = choices.deferred;
-  return defers_all(choices) || std::find(deferred.begin(), deferred.end(), Deferred::yes) != deferred.end();
+  return defers_all(choices) || count_of(choices.blocks, &BlockPlace::deferred, Deferred::yes) > 0;
 }
 // Whether these choices may have blocks that are `deferred`: the factor of an update is known before the norm, and a step that is
 // durable is so before the next one begins.
@@ -322,8 +339,9 @@ bool squares_with_update(const Choices& choices, int block);
 Bytes largest_weights(const UnitGraph& graph, StateForm form);
 
 // The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block
-// has one, its sum of squares; where ranks have parts of it, the nodes of its tree that a part is, of which all ranks' make the
-// sum. Open are the nodes of the block whose updates take its squares, from one of its updates to the next.
+// has one, its sum of squares, and a frozen one none; where ranks have parts of it, the nodes of its tree that a part is, of
+// which all ranks' make the sum. Open are the nodes of the block whose updates take its squares, from one of its updates to the
+// next.
 std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices);
 
 // What of a block lasts, by its buffers in Plan::resident.

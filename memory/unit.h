@@ -40,6 +40,7 @@ struct ParameterBlock {
   std::vector<TensorPiece> pieces;  // by ascending `begin`, not overlapping; gaps are padding and stay unused
   std::int64_t elements = 0;        // P with padding; a multiple of kBlockElements
   bool looked_up = false;           // its rows are taken by token: the first block of a unit with a lookup
+  bool frozen = false;              // not trained: no unit has a gradient for it, and its weight is all of its state
 };
 // So that every array of a block, at two bytes an element or more, is a multiple of kExtentAlignment.
 inline constexpr std::int64_t kBlockElements = 2048;

@@ -94,12 +94,14 @@ class TileKernels {
   }
   Place input(Strip strip) const { return value_place(input_.value).at(strip.begin * spec_.hidden * compute_.element()); }
   Linear linear(Strip strip) const {
+    const int block = tiles_.one_unit ? static_cast<int>(tile_) : 0;
     return {.compute = compute_,
             .rows = strip.rows,
             .in = spec_.hidden,
             .out = tile().rows,
             .weight = 0,
-            .block = tiles_.one_unit ? static_cast<int>(tile_) : 0};
+            .block = block,
+            .gradient = block};
   }
 
   const Compute& compute_;

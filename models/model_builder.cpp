@@ -178,14 +178,14 @@ kernels::Product Linear::weight_gradient(Place dy, Place x) const {
           .sum = Sum::first_writes,
           .a = dy,
           .b = x,
-          .c = gradient_place(block, weight)};
+          .c = gradient_place(gradient, weight)};
 }
 
 void Linear::add_gradients(PassDraft& pass, Place dy, Place x) const {
   pass.add(weight_gradient(dy, x));
   if (bias < 0) return;
   pass.add(
-      kernels::ColumnSums{.type = compute.dtype, .rows = rows, .columns = out, .dy = dy, .sums = gradient_place(block, bias)});
+      kernels::ColumnSums{.type = compute.dtype, .rows = rows, .columns = out, .dy = dy, .sums = gradient_place(gradient, bias)});
 }
 
 }  // namespace spillway

@@ -101,13 +101,14 @@ inline Place gradient_place(int block, std::int64_t element) {
                      : Place{.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
 }
 
-// A linear layer as a part of a unit: weight [out,in] and, where it has one, bias [out], elements of the unit's `block`-th block.
-// A product's sum and the type of what it gives are the caller's to change.
+// A linear layer as a part of a unit: weight [out,in] and, where it has one, bias [out], elements of the unit's `block`-th block,
+// whose gradient is the unit's `gradient`-th: a unit may have blocks without one. A product's sum and the type of what it gives
+// are the caller's to change.
 struct Linear {
   const Compute& compute;
   std::int64_t rows, in, out;
   std::int64_t weight, bias = -1;
-  int block = 0;
+  int block = 0, gradient = 0;
 
   // y = x W^T (+ bias) (+ residual); x [rows,in], y and residual [rows,out].
   kernels::Product forward(Place x, Place y, Place residual = {}) const;

@@ -7,7 +7,7 @@ Bytes words_bytes(int micro_batches) { return micro_batches * kMicroBatchWordsBy
 
 }  // namespace
 
-ControlMirror::ControlMirror(const Plan& plan, const UnitGraph& graph, int runs, Runtime& runtime, Stream& stream,
+ControlMirror::ControlMirror(const Plan& plan, std::int64_t squares, int runs, Runtime& runtime, Stream& stream,
                              std::byte* device)
     : plan_(plan),
       stream_(stream),
@@ -18,7 +18,7 @@ ControlMirror::ControlMirror(const Plan& plan, const UnitGraph& graph, int runs,
         places.losses = words;
         places.norm = 2 * words;
         places.squares = places.norm + 64;
-        places.all = places.squares + round_up(static_cast<Bytes>(graph.blocks.size() * sizeof(double)), 64);
+        places.all = places.squares + round_up(squares * static_cast<Bytes>(sizeof(double)), 64);
         return places;
       }()),
       memory_(runtime.allocate(Tier::host, runs * places_.all, "control words")) {}
@@ -35,9 +35,9 @@ void ControlMirror::fetch_losses(int run, int micro_batches) {
   stream_.copy_async(at(run, places_.losses), resident(plan_.loss_buffer), words_bytes(micro_batches));
 }
 
-void ControlMirror::fetch_square(int run, int block) {
-  const Bytes word = block * static_cast<Bytes>(sizeof(double));
-  stream_.copy_async(at(run, places_.squares + word), resident(plan_.norm_buffer) + word, sizeof(double));
+void ControlMirror::fetch_square(int run, std::int64_t word) {
+  const Bytes begin = word * static_cast<Bytes>(sizeof(double));
+  stream_.copy_async(at(run, places_.squares + begin), resident(plan_.norm_buffer) + begin, sizeof(double));
 }
 
 void ControlMirror::fetch_norm(int run) {
@@ -49,8 +49,8 @@ std::span<const MicroBatchWords> ControlMirror::losses(int run) const {
           static_cast<std::size_t>(plan_.choices.micro_batches)};
 }
 
-double ControlMirror::square(int run, int block) const {
-  return reinterpret_cast<const double*>(at(run, places_.squares))[block];
+double ControlMirror::square(int run, std::int64_t word) const {
+  return reinterpret_cast<const double*>(at(run, places_.squares))[word];
 }
 
 const double* ControlMirror::norm_and_factor(int run) const { return reinterpret_cast<const double*>(at(run, places_.norm)); }

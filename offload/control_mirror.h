@@ -15,8 +15,8 @@ namespace spillway {
 
 class ControlMirror {
  public:
-  // `device`: the first byte of the device's arena. All must outlive this.
-  ControlMirror(const Plan& plan, const UnitGraph& graph, int runs, Runtime& runtime, Stream& stream, std::byte* device);
+  // `squares`: words of sums of squares. `device`: the first byte of the device's arena. All must outlive this.
+  ControlMirror(const Plan& plan, std::int64_t squares, int runs, Runtime& runtime, Stream& stream, std::byte* device);
 
   // Filled by the host, then sent: once a run, before its first pass.
   std::span<MicroBatchWords> words_to_send(int run) const;
@@ -24,15 +24,15 @@ class ControlMirror {
 
   // Enqueue a copy back; what it brings is there when the stream has passed it.
   void fetch_losses(int run, int micro_batches);
-  void fetch_square(int run, int block);
+  void fetch_square(int run, std::int64_t word);
   void fetch_norm(int run);
 
   std::span<const MicroBatchWords> losses(int run) const;  // [micro_batches]
-  double square(int run, int block) const;
+  double square(int run, std::int64_t word) const;
   const double* norm_and_factor(int run) const;  // [2]
 
  private:
-  // Of a run: words as they are sent, words as they come back, the norm and the factor, squares [blocks].
+  // Of a run: words as they are sent, words as they come back, the norm and the factor, squares by norm_words().
   struct Places {
     Bytes sent = 0, losses = 0, norm = 0, squares = 0, all = 0;
   };

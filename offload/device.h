@@ -25,8 +25,8 @@ class KernelOptimizer {
   virtual void add_gradients(const BoundOp& op) = 0;
   // The block's sum of squares to *square, a word on the device; in compact form the gradient is rounded to bf16 first.
   virtual void finish_gradient(const BoundOp& op, double* square) = 0;
-  // The global norm of all blocks' squares [blocks], and the clip factor, to norm_and_factor [2]: all on the device.
-  virtual void norm(const double* squares, float clip, double* norm_and_factor) = 0;
+  // The global norm of `count` squares, all blocks', and the clip factor, to norm_and_factor [2]: all on the device.
+  virtual void norm(const double* squares, std::int64_t count, float clip, double* norm_and_factor) = 0;
   // AdamW on the operation's range of its block, in place.
   virtual void update(const BoundOp& op, const AdamWSettings& settings) = 0;
 };

@@ -17,12 +17,13 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device,
       backend_(device.backend()),
       device_(memory.device().data()),
       seed_(seed),
+      norm_words_(norm_words(graph, plan.choices)),
       hashes_(hashes),
       kernels_(device.make_optimizer(graph, plan.choices.form)),
-      optimizer_(graph, plan.choices.form, threads) {
+      optimizer_(graph, plan.choices, threads) {
   if (kernels_ == nullptr) return;
   SPILLWAY_CHECK(has_host(plan.choices.chain), "a plan of the CPU on a device of its own");
-  mirror_.emplace(plan, graph, kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
+  mirror_.emplace(plan, norm_words_.back(), kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
 }
 
 Bytes Operations::tokens_offset(int token_set, int micro_batch) const {
@@ -67,7 +68,7 @@ std::string Operations::finish(const Run& run, const BoundOp& bound) {
   switch (bound.op->kind) {
     case OpKind::loss: return sum_losses(run, mirror_->losses(run.index).data());
     case OpKind::gradient_finish:
-      return is_finite_sum(mirror_->square(run.index, bound.op->block)) ? "" : gradient_not_finite(bound.op->block);
+      return is_finite_sum(mirror_->square(run.index, norm_words_[bound.op->block])) ? "" : gradient_not_finite(bound.op->block);
     case OpKind::norm: return judge_norm(*run.step, mirror_->norm_and_factor(run.index));
     default: return {};
   }
@@ -81,10 +82,10 @@ void Operations::enqueue(const Run& run, int turn, const BoundOp& bound) {
     case OpKind::loss: return mirror_->fetch_losses(run.index, micro_batches_of(run));
     case OpKind::gradient_add: return kernels_->add_gradients(bound);
     case OpKind::gradient_finish:
-      kernels_->finish_gradient(bound, norm_words() + op.block);
-      return mirror_->fetch_square(run.index, op.block);
+      kernels_->finish_gradient(bound, squares() + norm_words_[op.block]);
+      return mirror_->fetch_square(run.index, norm_words_[op.block]);
     case OpKind::norm:
-      kernels_->norm(norm_words(), static_cast<float>(run.step->settings.clip), factor());
+      kernels_->norm(squares(), norm_words_.back(), static_cast<float>(run.step->settings.clip), factor());
       return mirror_->fetch_norm(run.index);
     case OpKind::update: return enqueue_update(run, turn, bound);
     case OpKind::move:
@@ -120,7 +121,7 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
     case OpKind::backward: compute(run, turn, bound); return {};
     case OpKind::loss: return sum_losses(run, words());
     case OpKind::gradient_add: optimizer_.add_gradients(bound); return {};
-    case OpKind::gradient_finish: return optimizer_.finish_gradient(bound, norm_words()) ? "" : gradient_not_finite(op.block);
+    case OpKind::gradient_finish: return optimizer_.finish_gradient(bound, squares()) ? "" : gradient_not_finite(op.block);
     case OpKind::norm: return take_norm(*run.step);
     case OpKind::update: return update(run, turn, bound) ? "" : gradient_not_finite(op.block);
     case OpKind::move:
@@ -168,7 +169,7 @@ std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words)
 }
 
 std::string Operations::take_norm(StepControl& step) {
-  const double norm = optimizer_.norm(norm_words());
+  const double norm = optimizer_.norm(squares());
   factor()[0] = norm;
   // As PyTorch's clip_grad_norm_, in fp32 as there.
   const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
@@ -210,7 +211,7 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   const double* const copy = bound.operands().get<const double>(Role::factor);
   const AdamWSettings settings = settings_of(step, copy == nullptr ? 1 : copy[1]);
   if (!waited && squares_with_update(plan_.choices, bound.op->block))
-    return optimizer_.square_and_update(bound, settings, norm_words());
+    return optimizer_.square_and_update(bound, settings, squares());
   optimizer_.update(bound, settings, hashes);
   return true;
 }

@@ -53,7 +53,7 @@ class Operations {
  private:
   std::byte* resident(int buffer) const { return device_ + plan_.resident[buffer].offset; }
   MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
-  double* norm_words() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }
+  double* squares() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }   // of all blocks, by norm_words_
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
   static void fill_words(const Run& run, MicroBatchWords& words);
   int micro_batches_of(const Run& run) const { return run.evaluates ? 1 : plan_.choices.micro_batches; }
@@ -77,6 +77,7 @@ class Operations {
   Backend& backend_;
   std::byte* const device_;
   const std::uint64_t seed_;
+  const std::vector<std::int64_t> norm_words_;  // norm_words()
   UpdateHashes* const hashes_;
   const std::unique_ptr<KernelOptimizer> kernels_;  // null where threads of the host do all
   std::optional<ControlMirror> mirror_;             // where kernels do

@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-OptimizerOps::OptimizerOps(const UnitGraph& graph, StateForm form, int threads)
-    : graph_(graph), form_(form), pool_(threads, PoolPriority::high) {
+OptimizerOps::OptimizerOps(const UnitGraph& graph, const Choices& choices, int threads)
+    : graph_(graph), form_(choices.form), norm_words_(norm_words(graph, choices)), pool_(threads, PoolPriority::high) {
   std::int64_t nodes = 0;
   for (const ParameterBlock& block : graph.blocks) nodes = std::max(nodes, SquareCut(0, block.elements, kSquareTask).size());
   // A part that begins anywhere has smaller ones at both ends.
@@ -24,7 +24,7 @@ void OptimizerOps::add_gradients(const BoundOp& op) const {
     ops::accumulate(pool_, piece.elements(), addend + piece.begin, sum + piece.begin);
 }
 
-bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
+bool OptimizerOps::finish_gradient(const BoundOp& op, double* words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
   const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::sum),
                                  .rounded = form_ == StateForm::compact ? op.operands().get<BFloat16>(Role::waiting) : nullptr};
@@ -32,10 +32,10 @@ bool OptimizerOps::finish_gradient(const BoundOp& op, double* norm_words) {
   pool_.parallel_for(cut.size(), [&](std::int64_t task, int) { node_sums_[task] = square_node(block, cut[task], gradient); });
   tree_.clear();
   tree_.add(cut, node_sums_.data());
-  return is_finite_sum(norm_words[op.op->block] = tree_.sum());
+  return is_finite_sum(words[norm_words_[op.op->block]] = tree_.sum());
 }
 
-bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& settings, double* norm_words) {
+bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& settings, double* words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
   const std::int64_t begin = op.op->element_begin, end = op.op->element_end;
   const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::waiting) - begin};
@@ -52,17 +52,17 @@ bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& set
     }
     node_sums_[task] = ops::tree_sum({sums.data(), count});
   });
-  double* const open = norm_words + graph_.blocks.size();
+  double* const open = words + norm_words_.back();
   tree_.clear();
   tree_.add(SquareCut(0, begin), open);
   tree_.add(cut, node_sums_.data());
-  if (end == block.elements) return is_finite_sum(norm_words[op.op->block] = tree_.sum());
+  if (end == block.elements) return is_finite_sum(words[norm_words_[op.op->block]] = tree_.sum());
   std::ranges::transform(tree_.nodes(), open, &SquareNode::sum);
   return true;
 }
 
-double OptimizerOps::norm(const double* norm_words) const {
-  return std::sqrt(std::accumulate(norm_words, norm_words + graph_.blocks.size(), 0.0));
+double OptimizerOps::norm(const double* words) const {
+  return std::sqrt(std::accumulate(words, words + norm_words_.back(), 0.0));
 }
 
 namespace {

@@ -23,28 +23,29 @@ namespace spillway {
 
 class OptimizerOps {
  public:
-  OptimizerOps(const UnitGraph& graph, StateForm form, int threads);
+  OptimizerOps(const UnitGraph& graph, const Choices& choices, int threads);
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
-  // The block's sum of squares, into its word of `norm_words` (Plan::norm_buffer); in compact form the gradient is rounded to
-  // bf16 first, and the sum is that of the rounded one. False where it is not finite.
-  bool finish_gradient(const BoundOp& op, double* norm_words);
+  // The block's sum of squares, into its word (norm_words()) of `words`, Plan::norm_buffer; in compact form the gradient is
+  // rounded to bf16 first, and the sum is that of the rounded one. False where it is not finite.
+  bool finish_gradient(const BoundOp& op, double* words);
   // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, as the order within a
   // block is (memory/square_tree.h): the norm depends neither on the plan nor on the threads, nor will it on the ranks.
-  double norm(const double* norm_words) const;
+  double norm(const double* words) const;
   // AdamW on a range of a block. `hashes` of the state have begun where it is durable; null elsewhere.
   void update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes = nullptr) const;
   // Where squares_with_update(). A block's updates come in order, none of another block between them: what they have of its
-  // tree goes from one to the next in the open nodes of `norm_words`. The last leaves what finish_gradient() does. False where it
+  // tree goes from one to the next in the open nodes of `words`. The last leaves what finish_gradient() does. False where it
   // is not finite.
-  bool square_and_update(const BoundOp& op, const AdamWSettings& settings, double* norm_words);
+  bool square_and_update(const BoundOp& op, const AdamWSettings& settings, double* words);
 
  private:
   void update_elements(const BoundOp& op, const AdamWSettings& settings, std::int64_t first, std::int64_t last) const;
 
   const UnitGraph& graph_;
   const StateForm form_;
+  const std::vector<std::int64_t> norm_words_;  // norm_words()
   // Of its own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
   const ThreadPool pool_;
   std::vector<double> node_sums_;  // what the tasks of an operation have squared

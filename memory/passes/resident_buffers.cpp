@@ -17,8 +17,9 @@ int add_resident(Plan& plan, const BufferName& name, Category category, Tier tie
 
 void add_state(const ParameterBlock& block, const StateArray& array, Tier tier, Plan& plan) {
   const Bytes bytes = array.each() * elements_at_rest(plan.choices.sharding, block, array.kind);
-  plan.blocks.back().state.push_back({array, add_resident(plan, {block.name, suffix_of(array.kind)}, category_of(array.kind),
-                                                          tier, bytes, in_memory(tier) ? 1 : plan.choices.slots)});
+  plan.blocks.back().state.push_back(
+      {array, add_resident(plan, {block.name, suffix_of(array.kind)}, category_of(array.kind), tier, bytes,
+                           in_memory(tier) || block.frozen ? 1 : plan.choices.slots)});
 }
 
 void add_common_buffers(const UnitGraph& graph, Plan& plan) {
@@ -39,7 +40,7 @@ void add_sums(const UnitGraph& graph, Plan& plan) {
       const bool is_there = sums.empty() && waits_as_is && waiting >= 0;
       sums.push_back(is_there ? waiting
                               : add_resident(plan, {of.name, sums.empty() ? ".gradient" : ".gradient_of_second_use"},
-                                             Category::gradients, plan.choices.gradient_tier[block], 4 * of.elements, 1));
+                                             Category::gradients, plan.choices.blocks[block].gradient, 4 * of.elements, 1));
     }
   }
 }
@@ -61,10 +62,11 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
     const ParameterBlock& of = graph.blocks[block];
     BlockBuffers& buffers = plan.blocks.emplace_back();
     for (const StateArray& array : state_of(of, choices.form))
-      add_state(of, array, array.kind == StateKind::weight ? choices.weight_tier[block] : choices.optimizer_tier[block], plan);
-    if (defers(choices, block))
+      add_state(of, array, array.kind == StateKind::weight ? choices.blocks[block].weight : choices.blocks[block].optimizer,
+                plan);
+    if (defers(choices, block) && !of.frozen)
       buffers.waiting_gradient =
-          add_resident(plan, {of.name, ".waiting_gradient"}, Category::gradients, choices.gradient_tier[block],
+          add_resident(plan, {of.name, ".waiting_gradient"}, Category::gradients, choices.blocks[block].gradient,
                        gradient_bytes_per_element(choices.form) * waiting_elements(choices.sharding, of), 1);
   }
   add_sums(graph, plan);
@@ -82,7 +84,7 @@ void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
   }
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     plan.blocks.emplace_back();
-    add_state(graph.blocks[block], state_of(graph.blocks[block], choices.form).front(), choices.weight_tier[block], plan);
+    add_state(graph.blocks[block], state_of(graph.blocks[block], choices.form).front(), choices.blocks[block].weight, plan);
   }
 }
 

@@ -27,7 +27,9 @@ class Builder {
     updates_.issue_all();
     updates_.norm();
     if (to_.choices.update == UpdateTime::after) {
-      for (int block = 0; block < to_.blocks(); ++block) updates_.queue(block, to_.last_turn, to_.phase);
+      for (int block = 0; block < to_.blocks(); ++block) {
+        if (!to_.graph.blocks[static_cast<std::size_t>(block)].frozen) updates_.queue(block, to_.last_turn, to_.phase);
+      }
       updates_.issue_all();
     }
     return to_.take_list();

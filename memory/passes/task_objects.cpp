@@ -54,7 +54,7 @@ int TaskObjects::gradient(int block, int use) {
     Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
                   .category = Category::gradients,
                   .staged_category = Category::gradients,
-                  .home = choices_.gradient_tier[block],
+                  .home = choices_.blocks[block].gradient,
                   .bytes = graph_.blocks[block].elements * 4,
                   .block = block};
     if (waits_as_is) place_waiting_gradient(block, object);
@@ -71,7 +71,7 @@ int TaskObjects::reduced_gradient(int block) {
     Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"},
                   .category = Category::gradients,
                   .staged_category = Category::gradients,
-                  .home = choices_.gradient_tier[block],
+                  .home = choices_.blocks[block].gradient,
                   .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 4,
                   .block = block};
     if (choices_.form != StateForm::compact) place_waiting_gradient(block, object);
@@ -87,7 +87,7 @@ int TaskObjects::gradient_for_update(int block) {
     Object object{.name = {graph_.blocks[block].name, ".rounded_gradient"},
                   .category = Category::gradients,
                   .staged_category = Category::gradients,
-                  .home = choices_.gradient_tier[block],
+                  .home = choices_.blocks[block].gradient,
                   .bytes = waiting_elements(choices_.sharding, graph_.blocks[block]) * 2,
                   .block = block};
     place_waiting_gradient(block, object);
@@ -101,7 +101,7 @@ int TaskObjects::piece_that_waited(int block, std::int64_t begin, std::int64_t e
   return add({.name = {graph_.blocks[block].name, ".waiting_gradient"},
               .category = Category::gradients,
               .staged_category = Category::staging,
-              .home = choices_.gradient_tier[block],
+              .home = choices_.blocks[block].gradient,
               .bytes = elements * each,
               .block = block,
               .lasts = kAlways,
@@ -131,8 +131,8 @@ int TaskObjects::value(int index, const Strip& strip) {
   Tier home = Tier::device;
   if (producer >= 0 && purpose_ == Purpose::training) {
     const bool is_saved = graph_.units[producer].saves(index);
-    if (is_saved ? choices_.saved[producer] == Saved::spill : choices_.boundary[producer] == Boundary::spill)
-      home = spill_tier(choices_, producer);
+    if (is_saved ? choices_.units[producer].saved == Saved::spill : choices_.units[producer].boundary == Boundary::spill)
+      home = choices_.units[producer].spill;
   }
   const Bytes bytes = graph_.values[index].bytes;
   object = add({.name = {graph_.values[index].name},

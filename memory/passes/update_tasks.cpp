@@ -11,7 +11,7 @@ void UpdateTasks::queue_waiting() {
   const Choices& choices = to_.choices;
   for (int unit = 0; unit < to_.units(); ++unit) {
     for (const int block : to_.graph.units[unit].blocks) {
-      if (defers(choices, block) && !queued_[block]) queue(block, kWaitingUpdates, unit + 1);
+      if (defers(choices, block) && !block_of(block).frozen && !queued_[block]) queue(block, kWaitingUpdates, unit + 1);
     }
   }
 }
@@ -19,7 +19,7 @@ void UpdateTasks::queue_waiting() {
 void UpdateTasks::queue(int block, TurnSet when, int due) {
   queued_[block] = 1;
   const std::int64_t elements = elements_at_rest(to_.choices.sharding, block_of(block), StateKind::m);
-  const bool rests_there = to_.choices.optimizer_tier[block] == to_.choices.update_tier;
+  const bool rests_there = to_.choices.blocks[block].optimizer == to_.choices.update_tier;
   const std::int64_t size = rests_there ? elements : to_.choices.update_chunk;
   for (std::int64_t begin = 0; begin < elements; begin += size)
     due_.push_back({block, begin, std::min(begin + size, elements), when, due});

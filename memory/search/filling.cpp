@@ -16,27 +16,26 @@ namespace {
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
-// Of each byte that is dealt; and of the room, what may be taken: what was seen of a few items need not hold for all.
-constexpr double kLeastTaken = 0.4, kSurely = 0.85;
 
-Tier spill_of(SavedRequest request, Tier spare) {
-  const std::optional<Tier> fixed = tier_of(request);
+Tier spill_of(const PlanRequest& request, Tier spare) {
+  if (!has_memory_below(request.chain)) return Tier::nvme;
+  const std::optional<Tier> fixed = tier_of(request.activations);
   return fixed && *fixed != Tier::device ? *fixed : spare;
 }
 
-// Blocks with such a share of all elements, as evenly as can be among the others, so that the moves of their state are.
-// Those that are looked up have gradients that come last and weights that are wanted first: they are not among them.
-std::vector<Deferred> deferred_evenly(const UnitGraph& graph, double share) {
-  std::vector<Deferred> deferred;
+// The updates of blocks with such a share of all elements wait for the next forward; these blocks lie as evenly among the others
+// as can be, so that the moves of their state do. Their gradients rest where they are updated.
+void defer_evenly(const UnitGraph& graph, double share, Choices& choices) {
   double due = 0;
-  for (const ParameterBlock& block : graph.blocks) {
-    const auto elements = static_cast<double>(block.elements);
-    if (!block.looked_up) due += share * elements;
-    const bool waits = !block.looked_up && share > 0 && 2 * due >= elements;
-    deferred.push_back(waits ? Deferred::yes : Deferred::no);
-    if (waits) due -= elements;
+  for (std::size_t block = 0; block < graph.blocks.size() && share > 0; ++block) {
+    if (graph.blocks[block].looked_up || graph.blocks[block].frozen) continue;
+    const auto elements = static_cast<double>(graph.blocks[block].elements);
+    due += share * elements;
+    if (2 * due < elements) continue;
+    choices.blocks[block].deferred = Deferred::yes;
+    choices.blocks[block].gradient = choices.update_tier;
+    due -= elements;
   }
-  return deferred;
 }
 
 }  // namespace
@@ -66,17 +65,13 @@ Choices Filling::start(const Outline& outline, Tier spare) const {
   choices.ahead = outline.ahead;
   choices.update_chunk = outline.update_chunk;
   choices.gives_logits = request_.gives_logits;
-  choices.weight_tier.assign(graph.blocks.size(), request_.parameter_tier.value_or(spare));
-  choices.optimizer_tier.assign(graph.blocks.size(), request_.optimizer_tier.value_or(spare));
-  choices.gradient_tier.assign(graph.blocks.size(), spare);
+  choices.blocks.assign(graph.blocks.size(), {.weight = request_.parameter_tier.value_or(spare),
+                                              .optimizer = request_.optimizer_tier.value_or(spare),
+                                              .gradient = spare});
   const bool may_defer = may_defer_blocks(choices.update, choices.clip, choices.slots);
-  choices.deferred = deferred_evenly(graph, may_defer ? static_cast<double>(outline.deferred) / Outline::kDeferredWhole : 0);
-  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
-    if (choices.deferred[block] == Deferred::yes) choices.gradient_tier[block] = choices.update_tier;
-  }
-  for (const Unit& unit : graph.units) choices.saved.push_back(spare_of(unit, outline));
-  choices.boundary.assign(graph.units.size(), outline.spare_boundary);
-  if (has_memory_below(choices.chain)) choices.spill.assign(graph.units.size(), spill_of(request_.activations, spare));
+  if (may_defer) defer_evenly(graph, static_cast<double>(outline.deferred) / Outline::kDeferredWhole, choices);
+  for (const Unit& unit : graph.units)
+    choices.units.push_back({spare_of(unit, outline), outline.spare_boundary, spill_of(request_, spare)});
   return choices;
 }
 
@@ -148,11 +143,11 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
   Bytes resident = 0;
   for (const ParameterBlock& block : graph.blocks) resident += bytes_at_rest(request_.sharding, block, request_.form);
   if (resident > request_.budgets[Tier::device]) return std::nullopt;
-  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
-    std::fill(tiers->begin(), tiers->end(), Tier::device);
+  for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient})
+    set_all(choices.blocks, array, Tier::device);
   if (request_.activations == SavedRequest::automatic || request_.activations == SavedRequest::device) {
-    std::fill(choices.boundary.begin(), choices.boundary.end(), Boundary::keep);
-    std::fill(choices.saved.begin(), choices.saved.end(), Saved::keep);
+    set_all(choices.units, &UnitPlace::boundary, Boundary::keep);
+    set_all(choices.units, &UnitPlace::saved, Saved::keep);
   }
   limits_ = request_.budgets;
   if (!accept(choices)) return std::nullopt;
@@ -162,11 +157,13 @@ std::optional<Choices> Filling::in_core(const Outline& outline) {
 std::optional<Choices> Filling::as_in(const Outline& outline, const Like& like) {
   const Choices& others = like.plan->choices;
   Choices choices = start(outline, spare_tier());
-  choices.weight_tier = others.weight_tier, choices.optimizer_tier = others.optimizer_tier;
-  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
-    if (choices.deferred[block] != Deferred::yes) choices.gradient_tier[block] = others.gradient_tier[block];
+  for (std::size_t block = 0; block < choices.blocks.size(); ++block) {
+    BlockPlace place = others.blocks[block];
+    place.deferred = choices.blocks[block].deferred;
+    if (place.deferred == Deferred::yes) place.gradient = choices.update_tier;
+    choices.blocks[block] = place;
   }
-  choices.saved = others.saved, choices.boundary = others.boundary, choices.spill = others.spill;
+  choices.units = others.units;
   limits_ = request_.budgets;
   filled_ = like.filled;
   if (!accept(choices)) return std::nullopt;
@@ -178,8 +175,8 @@ Bytes Filling::state_on(Tier tier, const Choices& choices) const {
   Bytes state = 0;
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     const BlockBytes bytes = bytes_of(graph.blocks[block], request_, choices);
-    if (choices.weight_tier[block] == tier) state += bytes.weight;
-    if (choices.optimizer_tier[block] == tier) state += bytes.optimizer;
+    if (choices.blocks[block].weight == tier) state += bytes.weight;
+    if (choices.blocks[block].optimizer == tier) state += bytes.optimizer;
   }
   return state;
 }
@@ -188,11 +185,11 @@ Bytes Filling::others_on(Tier tier, const Choices& choices) const {
   const UnitGraph& graph = graph_of(graphs_, choices);
   Bytes others = 0;
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    if (choices.gradient_tier[block] == tier) others += bytes_of(graph.blocks[block], request_, choices).gradient;
+    if (choices.blocks[block].gradient == tier) others += bytes_of(graph.blocks[block], request_, choices).gradient;
   }
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (int unit = 0; unit < std::ssize(of_units); ++unit) {
-    if (spill_tier(choices, unit) == tier) others += spilled_bytes(of_units[unit], choices, unit);
+    if (choices.units[static_cast<std::size_t>(unit)].spill == tier) others += spilled_bytes(of_units[unit], choices, unit);
   }
   return others;
 }
@@ -318,10 +315,6 @@ bool Filling::try_counts(Dealing& dealing, Bytes dealt, std::vector<int> counts)
   for (std::size_t kind = 0; kind < counts.size(); ++kind) dealing.items[kind].raise_first(trial, counts[kind]);
   ++dealing.plans;
   const bool fitted = accept(trial);
-  if (const Point& before = dealing.fits; fitted && before.dealt > 0 && dealt > before.dealt) {
-    const double taken = static_cast<double>(before.room - room_[dealing.tier]) / static_cast<double>(dealt - before.dealt);
-    dealing.taken = std::clamp(taken, kLeastTaken, 1.0);
-  }
   (fitted ? dealing.fits : dealing.lacks) = Point{dealt, room_[dealing.tier], std::move(counts)};
   return fitted;
 }
@@ -334,54 +327,28 @@ bool Filling::try_bare(Dealing& dealing) {
   return true;
 }
 
+// By bisection between the most that is known to fit and the least that is known not to.
 bool Filling::deal(Dealing& dealing, Bytes dealt) {
   Point &fits = dealing.fits, &lacks = dealing.lacks;
   const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
   while (dealing.plans < most_plans && operations_built_ - dealing.built_before < kOperationsOfAFilling) {
     std::vector<int> counts = most_within(dealing.items, dealt);
     if (counts == fits.counts) break;
-    const bool lacked_before = lacks.dealt >= 0;
-    bool lacked_again = false;
-    if (counts != lacks.counts) {
-      const bool fitted = try_counts(dealing, dealt, std::move(counts));
-      if (fitted && fits.room <= dealing.not_worth_a_plan) break;
-      lacked_again = !fitted && lacked_before;
-    } else {
+    if (counts == lacks.counts) {
       lacks.dealt = dealt;
-      lacked_again = true;
+    } else if (try_counts(dealing, dealt, std::move(counts)) && fits.room <= dealing.not_worth_a_plan) {
+      break;
     }
-    const std::optional<Bytes> next = next_deal(dealing, lacked_again);
-    if (!next) break;
-    dealt = *next;
+    if (fits.dealt >= 0) {
+      dealt = lacks.dealt < 0 ? fits.dealt + fits.room : fits.dealt + (lacks.dealt - fits.dealt) / 2;
+      if (dealt - fits.dealt <= dealing.not_worth_a_plan) break;
+    } else if (lacks.room >= 0) {
+      return false;  // a tier below lacks, and with less here it would lack more
+    } else if (dealt = lacks.dealt + lacks.room - dealing.not_worth_a_plan; dealt <= 0) {
+      return try_bare(dealing);
+    }
   }
   return fits.dealt >= 0 || (lacks.room < 0 && try_bare(dealing));
-}
-
-std::optional<Bytes> Filling::next_deal(Dealing& dealing, bool lacked_again) {
-  Point &fits = dealing.fits, &lacks = dealing.lacks;
-  if (lacks.dealt < 0)
-    return fits.dealt + static_cast<Bytes>(std::max(1.0, kSurely / dealing.taken) * static_cast<double>(fits.room));
-  if (fits.dealt < 0) {
-    // The tier has room: it is one below that lacks, and with less here it would lack more.
-    if (lacks.room >= 0) return std::nullopt;
-    const Bytes less = lacks.dealt + lacks.room - (dealing.budget - filled_.bare) / kRoomNotWorthAPlan;
-    if (less > 0) return less;
-    // Items give back no more than was dealt out; where plans are dear, none is built to see that.
-    const bool are_dear = operations_built_ - dealing.built_before >= kOperationsOfAFilling;
-    if ((lacks.dealt + lacks.room < 0 && are_dear) || !try_bare(dealing)) {
-      lacks.room = 0;  // nor is it tried again
-      return std::nullopt;
-    }
-  }
-  const Bytes between = lacks.dealt - fits.dealt;
-  const double part = static_cast<double>(fits.room) / static_cast<double>(fits.room - lacks.room);
-  // Short of what may lack again, by no more room than is left where no other plan is built. Where one more did not fit either,
-  // the middle: what the least items take is more than they have.
-  const double nearest = 1 - static_cast<double>(dealing.not_worth_a_plan) / 2 / static_cast<double>(fits.room);
-  const double most = lacked_again ? 0.5 : std::max(0.9, nearest);
-  const Bytes dealt = fits.dealt + static_cast<Bytes>(std::min(part, most) * static_cast<double>(between));
-  // Items that take nothing of what is dealt may take some of the tier.
-  return dealt > fits.dealt ? std::optional(dealt) : std::nullopt;
 }
 
 Bytes Filling::least_device(const Outline& outline) { return build(start(outline, spare_tier())).peak[Tier::device]; }

@@ -85,7 +85,6 @@ class Filling {
     Bytes budget;
     Bytes not_worth_a_plan;       // room that is left
     Point fits = {}, lacks = {};  // the most that is known to fit, the least that is known not to
-    double taken = 1;             // of the room, by each byte that is dealt, as the last two points that fitted say
     int plans = 0;
     std::size_t built_before = 0;
   };
@@ -96,8 +95,6 @@ class Filling {
   bool try_bare(Dealing& dealing);
   // The best that is found from so much on; it is `fitting_`.
   bool deal(Dealing& dealing, Bytes dealt);
-  // What to deal out next; nothing: no more.
-  std::optional<Bytes> next_deal(Dealing& dealing, bool lacked_again);
   // Of a unit's values, those that the outline keeps until its backward, in all of a group.
   Bytes kept_bytes(const UnitGraph& graph, const Outline& outline) const;
   // Of the device, what the whole takes beyond the sample.

@@ -10,13 +10,8 @@ namespace {
 enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
 std::array<Resting, 5> order_of(Fill fill) {
   using enum Resting;
-  switch (fill) {
-    case Fill::optimizer_first: return {boundary, weights, gradients, optimizer, saved};
-    case Fill::saved_before_gradients: return {boundary, weights, saved, gradients, optimizer};
-    case Fill::saved_before_weights: return {boundary, saved, weights, gradients, optimizer};
-    case Fill::boundary_after_gradients: return {weights, gradients, boundary, saved, optimizer};
-    default: return {boundary, weights, gradients, saved, optimizer};
-  }
+  if (fill == Fill::optimizer_first) return {boundary, weights, gradients, optimizer, saved};
+  return {boundary, weights, gradients, saved, optimizer};
 }
 
 // Gradients are added to in each turn: whole sums go to and fro.
@@ -54,9 +49,9 @@ BlockBytes bytes_of(const ParameterBlock& block, const PlanRequest& request, con
 }
 
 Bytes spilled_bytes(const UnitValues& values, const Choices& choices, int unit) {
-  const auto of = static_cast<std::size_t>(unit);
+  const UnitPlace& place = choices.units[static_cast<std::size_t>(unit)];
   const Bytes bytes =
-      (choices.boundary[of] == Boundary::spill ? values.boundary : 0) + (choices.saved[of] == Saved::spill ? values.saved : 0);
+      (place.boundary == Boundary::spill ? values.boundary : 0) + (place.saved == Saved::spill ? values.saved : 0);
   return bytes * choices.group;
 }
 
@@ -72,30 +67,38 @@ std::vector<int> most_within(const std::vector<Items>& of_kinds, Bytes room) {
 
 std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& request, const Outline& outline,
                                    const Choices& choices) {
-  Items weights{{}, [](Choices& c, int k) { std::fill_n(c.weight_tier.begin(), k, Tier::device); }};
-  Items gradients{{}, [](Choices& c, int k) { std::fill_n(c.gradient_tier.begin(), k, Tier::device); }};
-  Items optimizer{{}, [](Choices& c, int k) { std::fill_n(c.optimizer_tier.begin(), k, Tier::device); }};
+  const auto first_of = [](Tier BlockPlace::* array) {
+    return [array](Choices& c, int k) {
+      for (int block = 0; block < k; ++block) c.blocks[block].*array = Tier::device;
+    };
+  };
+  Items weights{{}, first_of(&BlockPlace::weight)}, gradients{{}, first_of(&BlockPlace::gradient)},
+      optimizer{{}, first_of(&BlockPlace::optimizer)};
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
     const ParameterBlock& of = graph.blocks[block];
-    const auto taken = [&](const std::vector<Tier>& tiers, Bytes bytes) { return tiers[block] == Tier::device ? 0 : bytes; };
+    const auto taken = [](Tier tier, Bytes bytes) { return tier == Tier::device ? 0 : bytes; };
+    const BlockPlace& place = choices.blocks[block];
     const BlockBytes bytes_of_block = bytes_of(of, request, choices);
-    weights.sizes.push_back(taken(choices.weight_tier, bytes_of_block.weight));
-    gradients.sizes.push_back(taken(choices.gradient_tier, bytes_of_block.gradient));
-    optimizer.sizes.push_back(taken(choices.optimizer_tier, bytes_of_block.optimizer));
+    weights.sizes.push_back(taken(place.weight, bytes_of_block.weight));
+    gradients.sizes.push_back(taken(place.gradient, bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(place.optimizer, bytes_of_block.optimizer));
   }
-  Items boundary{{}, [](Choices& c, int k) { std::fill_n(c.boundary.begin(), k, Boundary::keep); }};
+  Items boundary{{}, [](Choices& c, int k) {
+                   for (int unit = 0; unit < k; ++unit) c.units[unit].boundary = Boundary::keep;
+                 }};
   // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
-  Items saved{{}, [](Choices& c, int k) { std::fill_n(c.saved.rbegin(), k, Saved::keep); }};
+  Items saved{{}, [](Choices& c, int k) {
+                for (std::size_t unit = c.units.size() - static_cast<std::size_t>(k); unit < c.units.size(); ++unit)
+                  c.units[unit].saved = Saved::keep;
+              }};
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
     boundary.sizes.push_back(outline.spare_boundary == Boundary::keep ? 0 : of_units[unit].boundary * choices.group);
-    saved.sizes.push_back(choices.saved[unit] == Saved::keep ? 0 : of_units[unit].saved * choices.group);
+    saved.sizes.push_back(choices.units[unit].saved == Saved::keep ? 0 : of_units[unit].saved * choices.group);
   }
   std::reverse(saved.sizes.begin(), saved.sizes.end());
-  const bool may_keep = (request.activations == SavedRequest::automatic && outline.fill != Fill::nothing) ||
-                        request.activations == SavedRequest::device;
-  const bool may_raise = !speculates(choices);
-  const bool rests = outline.fill != Fill::nothing && may_raise;
+  const bool may_keep = request.activations == SavedRequest::automatic || request.activations == SavedRequest::device;
+  const bool rests = !speculates(choices);
   std::vector<Items> of_kinds;
   for (const Resting resting : order_of(outline.fill)) {
     switch (resting) {
@@ -124,23 +127,30 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
 // What is moved most often for its bytes comes first: weights, to and fro in both passes.
 std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
   const auto is_below = [chain = choices.chain, between](Tier tier) { return depth_of(chain, tier) > depth_of(chain, between); };
-  const auto first_of = [is_below, between](std::vector<Tier>& tiers, int k) {
-    std::replace_if(tiers.begin(), tiers.begin() + k, is_below, between);
+  const auto first_of = [is_below, between](auto places, auto member) {
+    return [=](Choices& c, int k) {
+      for (int i = 0; i < k; ++i) {
+        Tier& tier = (c.*places)[static_cast<std::size_t>(i)].*member;
+        if (is_below(tier)) tier = between;
+      }
+    };
   };
-  Items weights{{}, [first_of](Choices& c, int k) { first_of(c.weight_tier, k); }};
-  Items gradients{{}, [first_of](Choices& c, int k) { first_of(c.gradient_tier, k); }};
-  Items optimizer{{}, [first_of](Choices& c, int k) { first_of(c.optimizer_tier, k); }};
-  Items spilled{{}, [first_of](Choices& c, int k) { first_of(c.spill, k); }};
+  Items weights{{}, first_of(&Choices::blocks, &BlockPlace::weight)},
+      gradients{{}, first_of(&Choices::blocks, &BlockPlace::gradient)},
+      optimizer{{}, first_of(&Choices::blocks, &BlockPlace::optimizer)},
+      spilled{{}, first_of(&Choices::units, &UnitPlace::spill)};
   for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
     const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
+    const BlockPlace& place = choices.blocks[i];
     const BlockBytes bytes_of_block = bytes_of(graph.blocks[i], request, choices);
-    weights.sizes.push_back(taken(choices.weight_tier[i], bytes_of_block.weight));
-    gradients.sizes.push_back(taken(choices.gradient_tier[i], bytes_of_block.gradient));
-    optimizer.sizes.push_back(taken(choices.optimizer_tier[i], bytes_of_block.optimizer));
+    weights.sizes.push_back(taken(place.weight, bytes_of_block.weight));
+    gradients.sizes.push_back(taken(place.gradient, bytes_of_block.gradient));
+    optimizer.sizes.push_back(taken(place.optimizer, bytes_of_block.optimizer));
   }
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
-    spilled.sizes.push_back(is_below(choices.spill[unit]) ? spilled_bytes(of_units[unit], choices, static_cast<int>(unit)) : 0);
+    spilled.sizes.push_back(is_below(choices.units[unit].spill) ? spilled_bytes(of_units[unit], choices, static_cast<int>(unit))
+                                                                : 0);
   }
   std::vector<Items> of_kinds;
   if (!request.parameter_tier) of_kinds.push_back(std::move(weights));

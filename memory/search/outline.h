@@ -8,19 +8,9 @@
 
 namespace spillway {
 
-// What is moved onto the device before the other where there is not room for both. The optimizer state of tied embeddings, whose
-// gradient is complete last and whose weights are wanted first, stands in the way of the next step as long as it is on NVMe.
-// Gradients that wait for their update come before saved values, unless these are to come before them, or before weights, too.
-// Activations between units come first, unless state is to: it moves where the drive has the most to do, they do all along.
-// Nothing: all memory goes to reading ahead.
-enum class Fill : std::uint8_t {
-  saved_first,
-  optimizer_first,
-  saved_before_gradients,
-  saved_before_weights,
-  boundary_after_gradients,
-  nothing
-};
+// Which of two comes to rest on the device first where there is no room for both: saved values, or optimizer state. The state of
+// an embedding, whose gradient is complete last and whose weights are wanted first, delays the next step while it is on NVMe.
+enum class Fill : std::uint8_t { saved_first, optimizer_first };
 
 // A point of the search but for what rests where.
 struct Outline {
@@ -37,7 +27,7 @@ struct Outline {
   Tier update_tier = Tier::device;  // host, where the chain has one
   int deferred = 0;  // of kDeferredWhole: the share of the state whose update waits for the next forward, where it may
 
-  static constexpr int kDeferredWhole = 64;
+  static constexpr int kDeferredWhole = 4;
 
   bool operator==(const Outline&) const = default;
   // Whether the same is computed in the same order and the same activations are kept, but for logits, whenever updates come.

@@ -130,7 +130,7 @@ void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace 
     outlines.back().spare_boundary = spare.boundary;
     if (pace != Pace::tight && may_defer(outline.update)) {
       Outline deferring = outlines.back();
-      deferring.deferred = kDeferredAtFirst;
+      deferring.deferred = 1;
       outlines.push_back(deferring);
     }
     // Keeps the update of an embedding out of the way, whose gradient comes last and whose weights are wanted first.

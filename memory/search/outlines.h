@@ -14,7 +14,6 @@ namespace spillway {
 
 // tight: nothing is read ahead, and updates come in the smallest pieces.
 enum class Pace : std::uint8_t { ahead, tight };
-inline constexpr int kDeferredAtFirst = Outline::kDeferredWhole / 8;  // where a part of the updates wait for the next forward
 
 class Outlines {
  public:

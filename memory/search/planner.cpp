@@ -14,17 +14,14 @@ namespace spillway {
 
 namespace {
 
-// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest; and those of them whose
-// details are weighed until none gains. A plan that is so near to what the least compute takes is good enough.
-constexpr std::size_t kRefined = 8, kPolished = 2;
-constexpr double kHopeless = 1.15, kHopelessGroup = 2, kGoodEnough = 1.003;
+// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A descent through the details
+// ends with a round that gains less than kWorthARound: the model of a machine is right within some percent. A plan that is so
+// near to what the least compute takes is good enough.
+constexpr std::size_t kRefined = 8;
+constexpr double kHopeless = 1.15, kHopelessGroup = 2, kWorthARound = 1.015, kGoodEnough = 1.01;
 // A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
 constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
-constexpr Fill kFills[] = {Fill::saved_first, Fill::optimizer_first, Fill::saved_before_gradients, Fill::saved_before_weights,
-                           Fill::boundary_after_gradients};
-constexpr double kBelied = 1.3;    // a whole that takes so much longer than its sample said had no room for what that had:
-constexpr int kTriedInstead = 4;   // so many of the sample's next are tried
 constexpr int kLessAhead = 3;      // how often an outline that does not fit is tried with less read ahead
 constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
 
@@ -32,7 +29,6 @@ struct Ranked {
   double seconds;
   Outline outline;
   Filled filled;
-  bool is_again;  // of a plan that another outline led to before
 };
 
 class Search {
@@ -117,15 +113,12 @@ class Search {
   double weigh(const Outline& outline, const Choices& choices) {
     // Where all of something rests on the device, what an outline says of the rest of it makes no difference.
     const auto same = std::ranges::find(weighed_choices_, choices, &std::pair<Choices, double>::first);
-    if (same != weighed_choices_.end()) {
-      ranking_.push_back({same->second, outline, filling_.filled(), true});
-      return same->second;
-    }
+    if (same != weighed_choices_.end()) return same->second;
     const Plan& plan = filling_.plan_of(choices);
     weighed_ += plan.step.ops.size();
     const double step_s = seconds_of_step(plan, graph_of(graphs_, choices), machine_);
     const double seconds = speculates(choices) ? step_s * (1 + request_.expected_clip_rate) : step_s;
-    ranking_.push_back({seconds, outline, filling_.filled(), false});
+    ranking_.push_back({seconds, outline, filling_.filled()});
     weighed_choices_.emplace_back(choices, seconds);
     if (seconds < best_seconds_) {
       best_ = Best{outline, filling_.filled(), choices, step_s};
@@ -205,10 +198,9 @@ class Search {
   void refine() {
     if (request_.ahead || is_spent()) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
-    std::stable_partition(found.begin(), found.end(), [](const Ranked& ranked) { return !ranked.is_again; });
-    if (is_sample_) found = each_order_in_turn(found);
-    if (is_sample_) return refine(found);
+    if (is_sample_) return refine(best_of_each_order(found));
     found.resize(std::min(found.size(), kRefined));
+    std::erase_if(found, [&](const Ranked& ranked) { return ranked.seconds > kHopeless * best_seconds_; });
     filling_.drop_plan();  // a plan less while these build theirs
     const PairRunner by_itself = one_after_the_other;
     std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
@@ -227,19 +219,24 @@ class Search {
     }
   }
 
-  // The best of each order of units and updates, then the second ones: a sample tells which order is the best for the whole less
-  // well than it tells what goes with each of them.
-  static std::vector<Ranked> each_order_in_turn(const std::vector<Ranked>& sorted) {
-    std::vector<std::pair<std::size_t, const Ranked*>> places;
-    for (const Ranked& ranked : sorted) {
-      const auto before = std::count_if(places.begin(), places.end(),
-                                        [&](const auto& place) { return place.second->outline.ordered_alike(ranked.outline); });
-      places.emplace_back(static_cast<std::size_t>(before), &ranked);
+  void refine(const std::vector<Ranked>& found) {
+    for (Ranked ranked : found) {
+      for (double before = std::numeric_limits<double>::infinity(); before > kWorthARound * ranked.seconds;) {
+        before = ranked.seconds;
+        vary_details(ranked);
+      }
     }
-    std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<Ranked> in_turn;
-    for (const auto& [place, ranked] : places) in_turn.push_back(*ranked);
-    return in_turn;
+  }
+
+  // The fastest of each order of units and updates: a sample tells which order is the best for the whole less well than it tells
+  // what goes with each of them.
+  static std::vector<Ranked> best_of_each_order(const std::vector<Ranked>& sorted) {
+    std::vector<Ranked> best;
+    for (const Ranked& ranked : sorted) {
+      if (std::ranges::none_of(best, [&](const Ranked& other) { return other.outline.ordered_alike(ranked.outline); }))
+        best.push_back(ranked);
+    }
+    return best;
   }
 
   // With what `other` has found to beat, and what it has spent.
@@ -249,93 +246,37 @@ class Search {
     spent_until_last_ = other.spent_until_last_, spent_on_last_ = other.spent_on_last_;
   }
 
-  void refine(std::vector<Ranked>& found) {
-    std::vector<std::vector<Outline>> tried(found.size());
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      const bool is_first_of_sample = is_sample_ && std::none_of(found.data(), &found[i], [&](const Ranked& before) {
-                                        return before.outline.ordered_alike(found[i].outline);
-                                      });
-      if (i < kRefined && (found[i].seconds <= kHopeless * best_seconds_ || is_first_of_sample))
-        vary_details(found[i], tried[i]);
-      else
-        take_details(found[i], std::ranges::min_element(found, {}, &Ranked::seconds)->outline);
-    }
-    if (is_sample_ || found.empty()) return;
-    // What one detail is worth depends on the others: the fastest have each weighed again for as long as that gains.
-    std::vector<std::size_t> order(found.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return found[i].seconds; });
-    order.resize(std::min(order.size(), kPolished));
-    for (const std::size_t i : order) {
-      for (double before = std::numeric_limits<double>::infinity(); found[i].seconds < before;) {
-        before = found[i].seconds;
-        vary_details(found[i], tried[i]);
-      }
-    }
-  }
-
-  // Weighs the outline once more, with the details of the best: what is good for one is often good for another.
-  void take_details(const Ranked& ranked, const Outline& from) {
-    Outline trial = ranked.outline;
-    trial.ahead = from.ahead, trial.fill = from.fill, trial.update_chunk = from.update_chunk;
-    if (!is_spent() && trial != ranked.outline) weigh(trial, filling_.fill(trial, &ranked.filled));
-  }
-
-  // Weighs the outline with one detail changed, then the next; a change that gains stays. `tried`: what has been weighed of it.
-  void vary_details(Ranked& ranked, std::vector<Outline>& tried) {
+  // Weighs the outline with one detail changed, then the next; a change that gains stays.
+  void vary_details(Ranked& ranked) {
     Outline& outline = ranked.outline;
-    const auto takes_less = [&](const Outline& trial) {
-      if (is_good_enough() || is_spent() || std::ranges::find(tried, trial) != tried.end()) return false;
-      tried.push_back(trial);
+    const auto is_better = [&](auto member, const auto& value) {
+      if (value == outline.*member || is_good_enough() || is_spent()) return false;
+      Outline trial = outline;
+      trial.*member = value;
       const std::optional<double> seconds = weigh(trial, filling_.fill(trial, &ranked.filled));
       if (!seconds || *seconds >= ranked.seconds) return false;
       ranked.seconds = *seconds, outline = trial;
       return true;
     };
-    const auto is_better = [&](auto member, const auto& value) {
-      if (value == outline.*member) return false;
-      Outline trial = outline;
-      trial.*member = value;
-      return takes_less(trial);
-    };
-    const auto fills_otherwise = [&] {
-      return std::ranges::any_of(kFills, [&](Fill fill) { return is_better(&Outline::fill, fill); });
-    };
-    const bool filled = fills_otherwise();
+    is_better(&Outline::fill, outline.fill == Fill::saved_first ? Fill::optimizer_first : Fill::saved_first);
     const Bytes farthest = outlines_.farthest_ahead(), ahead = outline.ahead;
     while (2 * outline.ahead <= farthest && is_better(&Outline::ahead, 2 * outline.ahead)) {
     }
-    // Gains come in steps: where twice as much is none, a little more may be.
-    if (farther(2 * outline.ahead) <= farthest) is_better(&Outline::ahead, farther(2 * outline.ahead));
-    if (outline.ahead == ahead) {
-      while (is_better(&Outline::ahead, outline.ahead / 2)) {
-      }
+    while (outline.ahead <= ahead && is_better(&Outline::ahead, outline.ahead / 2)) {
     }
-    if (!filled && !fills_otherwise()) is_better(&Outline::fill, Fill::nothing);
     if (farther(outline.ahead) > farthest || !is_better(&Outline::ahead, farther(outline.ahead)))
       is_better(&Outline::ahead, nearer(outline.ahead));
     if (!is_better(&Outline::update_chunk, 2 * outline.update_chunk))
-      is_better(&Outline::update_chunk, half_of(outline.update_chunk));
+      is_better(&Outline::update_chunk, std::max(outline.update_chunk / 2, kBlockElements));
     if (outlines_.may_defer(outline.update)) {
-      for (int share = kDeferredAtFirst; share > 0; share /= 2) {
-        while (outline.deferred + share <= Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + share)) {
-        }
-        if (outline.deferred >= share) is_better(&Outline::deferred, outline.deferred - share);
+      while (outline.deferred < Outline::kDeferredWhole && is_better(&Outline::deferred, outline.deferred + 1)) {
       }
-    }
-    while (farther(outline.ahead) <= farthest && takes_less(reading_farther(outline))) {
+      while (outline.deferred > 0 && is_better(&Outline::deferred, outline.deferred - 1)) {
+      }
     }
     if (outline.graph == 0 && outlines_.has_below() && request_.activations == SavedRequest::automatic)
       is_better(&Outline::spare_pieces, outline.spare_pieces == Saved::spill ? Saved::recompute : Saved::spill);
   }
-
-  // What is read farther ahead takes room, which smaller pieces of updates leave: one alone may be no gain.
-  Outline reading_farther(Outline outline) const {
-    outline.ahead = farther(outline.ahead);
-    outline.update_chunk = half_of(std::min(outline.update_chunk, outlines_.chunk(outline.update_tier)));
-    return outline;
-  }
-  static std::int64_t half_of(std::int64_t chunk) { return std::max(chunk / 2, kBlockElements); }
 
   static Bytes farther(Bytes ahead) { return ahead + ahead / 4; }
   static Bytes nearer(Bytes ahead) { return ahead - ahead / 4; }
@@ -350,51 +291,31 @@ class Search {
 
   bool is_thin() const { return graphs_.thin_tiled != nullptr; }
 
-  // What is good for a few layers and micro-batches is good for many, and a plan grows with both: outlines are weighed with few
-  // of them, with as much less to rest on the device, and the best are tried with all. The head, the order and the activations
-  // depend on how many there are: the best outline of each such choice is tried, and the others as far as there is time.
+  // What is good for a few layers is good for many, and a plan grows with them: outlines are weighed on few layers, with as much
+  // less to rest on the device, and the best are tried with all. The best of each order comes first: an embedding, which is a
+  // larger part of few layers, makes one look worse than another. Half of what the search may spend goes to these, and all of it
+  // while the best takes longer than the sample says of the next: the whole had no room for what its sample had.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
     run_pair_([&] { weighed = weigh_sample(1, pace); }, [&] { others = weigh_sample(0, pace); });
     weighed.ranking.insert(weighed.ranking.end(), others.ranking.begin(), others.ranking.end());
     trial_plans_built_ += weighed.plans_built + others.plans_built;
-    std::vector<Outline> tried;
+    const double growth = least_compute_s_ / weighed.least_compute_s;
     const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
-    const auto try_best = [&](bool (Outline::*is_like)(const Outline&) const, bool at_any_rate = false) {
-      for (const auto& [seconds, outline, filled, is_again] : found) {
-        const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
-        if (std::any_of(tried.begin(), tried.end(), alike)) continue;
-        // The head is a larger part of a few layers than of all: each way through the vocabulary has its own best.
-        const auto same_graph = [&, &candidate = outline](const Ranked& ranked) {
-          return ranked.outline.graph == candidate.graph;
-        };
-        const double slower = at_any_rate ? 1 : seconds / std::find_if(found.begin(), found.end(), same_graph)->seconds;
-        if (!tried.empty() && (is_good_enough() || !is_worth_another(slower, tried.size()))) continue;
+    std::vector<Outline> tried;
+    const auto consider_each = [&](const std::vector<Ranked>& candidates) {
+      for (const auto& [seconds, outline, filled] : candidates) {
+        const auto is_same = [&, &candidate = outline](const Outline& other) { return other.same_kind(candidate); };
+        if (std::ranges::any_of(tried, is_same)) continue;
+        const double most = growth * seconds < best_seconds_ ? most_spent() : most_spent() / 2;
+        if (best_ && (is_good_enough() || static_cast<double>(spent() + spent_on_last_) > most)) continue;
         if (consider(outline, &filled)) tried.push_back(outline);
       }
     };
-    try_best(&Outline::computes_alike);
-    try_best(&Outline::ordered_alike, true);  // an embedding, a larger part of a few layers, makes one look worse than another
-    try_best(&Outline::same_kind);
+    consider_each(best_of_each_order(found));
+    consider_each(found);
     has_room_ &= weighed.has_room || others.has_room;
-    consider_instead(found, least_compute_s_ / weighed.least_compute_s, tried);
     refine();
-  }
-
-  // Of a sample, fastest first; `growth`: how much longer the whole computes.
-  void consider_instead(const std::vector<Ranked>& found, double growth, const std::vector<Outline>& tried) {
-    int more = kTriedInstead;
-    for (const Ranked& ranked : found) {
-      if (more == 0 || best_seconds_ <= kBelied * growth * ranked.seconds) break;
-      if (std::ranges::any_of(tried, [&](const Outline& other) { return other.same_kind(ranked.outline); })) continue;
-      more -= consider(ranked.outline, &ranked.filled) ? 1 : 0;
-    }
-  }
-
-  // The sample is not the whole: what is slower there may be faster here. The slower it is, the less may be spent on it.
-  bool is_worth_another(double slower, std::size_t tried) const {
-    const double next = static_cast<double>(spent()) / static_cast<double>(std::max<std::size_t>(1, tried));
-    return static_cast<double>(spent()) + next <= most_spent() / 2 / (slower * slower * slower);
   }
 
   struct Weighed {

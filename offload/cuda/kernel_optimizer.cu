@@ -60,8 +60,8 @@ void StreamOptimizer::finish_gradient(const BoundOp& op, double* square) {
   device_sum_of_nodes(queue_, stretches_of(block.elements), nodes, as<double>(memory_->data() + sums_begin_), square);
 }
 
-void StreamOptimizer::norm(const double* squares, float clip, double* norm_and_factor) {
-  launch(queue_, {1}, NormOfBlocks{static_cast<int>(graph_.blocks.size()), clip, squares, norm_and_factor});
+void StreamOptimizer::norm(const double* squares, std::int64_t count, float clip, double* norm_and_factor) {
+  launch(queue_, {1}, NormOfBlocks{static_cast<int>(count), clip, squares, norm_and_factor});
 }
 
 void StreamOptimizer::update(const BoundOp& op, const AdamWSettings& settings) {

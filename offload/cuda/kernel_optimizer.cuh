@@ -18,7 +18,7 @@ class StreamOptimizer final : public KernelOptimizer {
 
   void add_gradients(const BoundOp& op) override;
   void finish_gradient(const BoundOp& op, double* square) override;
-  void norm(const double* squares, float clip, double* norm_and_factor) override;
+  void norm(const double* squares, std::int64_t count, float clip, double* norm_and_factor) override;
   void update(const BoundOp& op, const AdamWSettings& settings) override;
 
  private:

@@ -33,7 +33,7 @@ class TrainingOnGpu : public testing::Test {
     choices.update_tier = updates;
     choices.update = update;
     choices.slots = rests == Tier::nvme ? 2 : 1;
-    choices.spill.assign(choices.saved.size(), Tier::host);
+    set_all(choices.units, &UnitPlace::spill, Tier::host);
     return choices;
   }
   Result trained(const Choices& choices, std::size_t ahead) {

@@ -104,18 +104,19 @@ Choices drawn(const UnitGraph& graph, std::mt19937& random) {
   if (speculates(choices)) choices.slots = 2;
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     if (!all_on_nvme && one_of(3) == 0) continue;
-    choices.optimizer_tier[block] = Tier::nvme;
-    if (all_on_nvme || one_of(2) == 0) choices.weight_tier[block] = Tier::nvme;
-    if (all_on_nvme || one_of(2) == 0) choices.gradient_tier[block] = Tier::nvme;
+    choices.blocks[block].optimizer = Tier::nvme;
+    if (all_on_nvme || one_of(2) == 0) choices.blocks[block].weight = Tier::nvme;
+    if (all_on_nvme || one_of(2) == 0) choices.blocks[block].gradient = Tier::nvme;
   }
   if (may_defer_blocks(choices.update, choices.clip, choices.slots) && one_of(2) == 0) {
-    choices.deferred.assign(graph.blocks.size(), Deferred::no);
     for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-      if (!graph.blocks[block].looked_up && one_of(2) == 0) choices.deferred[block] = Deferred::yes;
+      if (!graph.blocks[block].looked_up && one_of(2) == 0) choices.blocks[block].deferred = Deferred::yes;
     }
   }
-  for (Saved& saved : choices.saved) saved = static_cast<Saved>(one_of(3));
-  for (Boundary& boundary : choices.boundary) boundary = static_cast<Boundary>(one_of(2));
+  for (UnitPlace& place : choices.units) {
+    place.saved = static_cast<Saved>(one_of(3));
+    place.boundary = static_cast<Boundary>(one_of(2));
+  }
   return choices;
 }
 

@@ -49,16 +49,15 @@ Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   choices.slots = any(1, 2);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
   choices.update_chunk = 1 << 20;  // updates of whole blocks: in pieces they would be other operations
-  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier}) {
-    for (Tier& tier : *tiers) tier = any(Tier::device, Tier::host, Tier::nvme);
+  for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient}) {
+    for (BlockPlace& place : choices.blocks) place.*array = any(Tier::device, Tier::host, Tier::nvme);
   }
-  for (std::size_t unit = 0; unit < graph.units.size(); ++unit) {
-    choices.saved[unit] = any(Saved::keep, Saved::recompute, Saved::spill);
-    choices.boundary[unit] = any(Boundary::keep, Boundary::spill);
-    choices.spill.push_back(any(Tier::host, Tier::nvme));
+  for (UnitPlace& place : choices.units) {
+    place.saved = any(Saved::keep, Saved::recompute, Saved::spill);
+    place.boundary = any(Boundary::keep, Boundary::spill);
+    place.spill = any(Tier::host, Tier::nvme);
   }
-  if (may_defer_blocks(choices.update, choices.clip, choices.slots) && any(false, true))
-    choices.deferred = every_other_block(graph);
+  if (may_defer_blocks(choices.update, choices.clip, choices.slots) && any(false, true)) defer_every_other_block(graph, choices);
   return choices;
 }
 
@@ -67,11 +66,10 @@ Choices in_core(const Choices& choices) {
   Choices same = choices;
   same.chain = Chain::device_nvme;
   same.update_tier = Tier::device;
-  same.spill.clear();
-  for (auto* tiers : {&same.weight_tier, &same.optimizer_tier, &same.gradient_tier})
-    std::fill(tiers->begin(), tiers->end(), Tier::device);
-  std::replace(same.saved.begin(), same.saved.end(), Saved::spill, Saved::keep);
-  std::fill(same.boundary.begin(), same.boundary.end(), Boundary::keep);
+  for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient})
+    set_all(same.blocks, array, Tier::device);
+  for (UnitPlace& place : same.units)
+    place = {place.saved == Saved::spill ? Saved::keep : place.saved, Boundary::keep, Tier::nvme};
   same.slots = 1;
   return same;
 }
@@ -150,7 +148,7 @@ TEST(Chain, NothingCrossesMoreLinksThanItMust) {
   choices.chain = Chain::device_host_nvme;
   choices.update_tier = Tier::host;
   choices.update = UpdateTime::in_next_forward;
-  choices.spill.assign(graph.units.size(), Tier::host);
+  set_all(choices.units, &UnitPlace::spill, Tier::host);
   Bytes weights = 0, gradients = 0, uploaded = 0, downloaded = 0;
   for (const ParameterBlock& block : graph.blocks) weights += 2 * block.elements, gradients += 4 * block.elements;
   const Plan plan = compiled(graph, choices);

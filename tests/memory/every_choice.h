@@ -16,17 +16,15 @@ namespace spillway {
 
 inline std::string name_of_case(const Choices& c, bool tied, bool fused) {
   return fmt::format("{} {} saved {} boundary {} form {} micro-batches {} ahead {} slots {} tied {} fused {} deferred {}",
-                     order_words(c), name_of(c.update), name_of(c.saved[0]), static_cast<int>(c.boundary[0]),
+                     order_words(c), name_of(c.update), name_of(c.units[0].saved), static_cast<int>(c.units[0].boundary),
                      static_cast<int>(c.form), c.micro_batches, c.ahead, c.slots, tied, fused,
-                     std::count(c.deferred.begin(), c.deferred.end(), Deferred::yes));
+                     count_of(c.blocks, &BlockPlace::deferred, Deferred::yes));
 }
 
 // But those that are looked up.
-inline std::vector<Deferred> every_other_block(const UnitGraph& graph) {
-  std::vector<Deferred> deferred;
-  for (const ParameterBlock& block : graph.blocks)
-    deferred.push_back(!block.looked_up && deferred.size() % 2 == 0 ? Deferred::yes : Deferred::no);
-  return deferred;
+inline void defer_every_other_block(const UnitGraph& graph, Choices& choices) {
+  for (std::size_t block = 0; block < graph.blocks.size(); block += 2)
+    choices.blocks[block].deferred = graph.blocks[block].looked_up ? Deferred::no : Deferred::yes;
 }
 
 template <typename Visit>
@@ -49,14 +47,14 @@ void for_every_choice(Visit&& visit, int layers = 4) {
                   choices.durable_every = 1;
                   choices.form = ahead == 2 * kMiB ? StateForm::compact : StateForm::exact;
                   choices.update_chunk = 48 * 1024;
-                  choices.saved.assign(graph.units.size(), saved);
+                  set_all(choices.units, &UnitPlace::saved, saved);
                   if (saved == Saved::spill || micro_batches == 3)
-                    choices.boundary.assign(graph.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
+                    set_all(choices.units, &UnitPlace::boundary, tier == Tier::nvme ? Boundary::spill : Boundary::keep);
                   if (tier == Tier::device && saved == Saved::spill) continue;
                   choices.clip = update != UpdateTime::in_backward;
                   for (const bool defers : {false, true}) {
                     if (defers && !may_defer_blocks(update, choices.clip, choices.slots)) continue;
-                    choices.deferred = defers ? every_other_block(graph) : std::vector<Deferred>();
+                    if (defers) defer_every_other_block(graph, choices);
                     SCOPED_TRACE(name_of_case(choices, tied, fused));
                     visit(graph, choices);
                   }

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+
 #include "memory/error.h"
 #include "memory/passes/validate.h"
 #include "tests/memory/toy_graph.h"
@@ -69,8 +74,8 @@ TEST(Planner, KeepsToWhatIsForced) {
       ASSERT_TRUE(outcome.plan);
       EXPECT_EQ(outcome.plan->choices.group, group);
       EXPECT_EQ(outcome.plan->choices.update, update);
-      for (const Tier tier : outcome.plan->choices.optimizer_tier) EXPECT_EQ(tier, Tier::nvme);
-      for (const Saved saved : outcome.plan->choices.saved) EXPECT_EQ(saved, Saved::recompute);
+      for (const BlockPlace& place : outcome.plan->choices.blocks) EXPECT_EQ(place.optimizer, Tier::nvme);
+      for (const UnitPlace& place : outcome.plan->choices.units) EXPECT_EQ(place.saved, Saved::recompute);
     }
   }
 }
@@ -86,8 +91,8 @@ TEST(Planner, RefusesWhatCannotBeExact) {
   const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
   ASSERT_TRUE(outcome.plan) << outcome.refusal;
   EXPECT_EQ(outcome.plan->choices.slots, 2);
-  for (const Tier tier : outcome.plan->choices.optimizer_tier) EXPECT_EQ(tier, Tier::nvme);
-  for (const Tier tier : outcome.plan->choices.weight_tier) EXPECT_EQ(tier, Tier::nvme);
+  for (const BlockPlace& place : outcome.plan->choices.blocks) EXPECT_EQ(place.optimizer, Tier::nvme);
+  for (const BlockPlace& place : outcome.plan->choices.blocks) EXPECT_EQ(place.weight, Tier::nvme);
 }
 
 // What no tier has room for alone rests on several.
@@ -232,6 +237,46 @@ TEST(Planner, BeginsWithThePlanOfAnAlikeRequest) {
   const PlanOutcome smaller = make_plan(graphs.candidates(), machine(), request);
   ASSERT_TRUE(smaller.plan);
   EXPECT_LE(smaller.plan->peak[Tier::device], 4 * kMiB);
+}
+
+// More memory, or a tier more, never makes a plan slower by over 3 %: the search finds what it found with less.
+TEST(Planner, MoreMemoryIsNeverSlower) {
+  const Graphs graphs;
+  MachineProfile apart = machine();
+  apart.upload_bytes = apart.download_bytes = 10e9;
+  std::mt19937 random(20261128);
+  const auto one_of = [&](auto... of) {
+    const std::array values{of...};
+    return values[random() % values.size()];
+  };
+  int compared = 0;
+  for (int trial = 0; trial < 24; ++trial) {
+    const bool has_host = one_of(0, 1) == 1;
+    PlanRequest request{.chain = has_host ? Chain::device_host_nvme : Chain::device_nvme, .micro_batches = one_of(1, 2, 4, 8)};
+    request.budgets[Tier::device] = one_of(6, 8, 12, 16, 24) * kMiB;
+    request.budgets[Tier::nvme] = kGiB;
+    if (has_host) request.budgets[Tier::host] = one_of(0, 8, 16, 32) * kMiB;
+    request.clip = one_of(0, 1) == 1;
+    request.form = one_of(StateForm::exact, StateForm::compact);
+    const MachineProfile on = has_host ? apart : machine();
+    double before = std::numeric_limits<double>::infinity();
+    for (const auto& [device, host] : {std::pair{1.0, 1.0}, {1.5, 1.0}, {1.5, 2.0}, {3.0, 2.0}}) {
+      PlanRequest more = request;
+      more.budgets[Tier::device] = static_cast<Bytes>(device * static_cast<double>(request.budgets[Tier::device]));
+      more.budgets[Tier::host] = static_cast<Bytes>(host * static_cast<double>(request.budgets[Tier::host]));
+      const PlanOutcome outcome = make_plan(graphs.candidates(), on, more);
+      if (!outcome.plan) {
+        EXPECT_EQ(before, std::numeric_limits<double>::infinity());
+        continue;
+      }
+      EXPECT_LE(outcome.prediction.step_s, 1.03 * before)
+          << "trial " << trial << ": " << request.micro_batches << " micro-batches, device " << more.budgets[Tier::device] / kMiB
+          << " MiB, host " << more.budgets[Tier::host] / kMiB << " MiB, clip " << request.clip << ", " << name_of(request.form);
+      compared += std::isfinite(before) ? 1 : 0;
+      before = std::min(before, outcome.prediction.step_s);
+    }
+  }
+  EXPECT_GT(compared, 40);
 }
 
 TEST(Planner, IsDeterministic) {

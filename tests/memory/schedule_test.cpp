@@ -103,6 +103,44 @@ TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
   EXPECT_GT(in_parts, 0);
 }
 
+// A block that is not trained: read by both passes, never written; it has no optimizer state, no gradient and no second slot.
+TEST(Schedule, AFrozenBlockHasItsWeightAlone) {
+  const UnitGraph graph = toy_graph({.layers = 4, .frozen = 3});
+  for (const Tier tier : {Tier::device, Tier::nvme}) {
+    for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+      for (const int group : {1, 4}) {
+        Choices choices = toy_choices(graph, tier);
+        choices.update = update;
+        choices.clip = update != UpdateTime::in_backward;
+        choices.slots = 2;
+        choices.durable_every = 1;
+        choices.micro_batches = 4;
+        set_group(choices, group);
+        const Plan plan = compiled(graph, choices);
+        ASSERT_NO_THROW(validate(plan, graph));
+        EXPECT_EQ(norm_words(graph, choices).back(), std::ssize(graph.blocks) - 3);
+        int frozen = 0;
+        for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+          if (!graph.blocks[block].frozen) continue;
+          ++frozen;
+          const BlockBuffers& buffers = plan.blocks[block];
+          ASSERT_EQ(buffers.state.size(), 1U);
+          EXPECT_EQ(buffers.state.front().kind, StateKind::weight);
+          EXPECT_EQ(plan.resident[buffers.state.front().buffer].slots, 1);
+          EXPECT_EQ(buffers.waiting_gradient, -1);
+          EXPECT_TRUE(buffers.sums.empty());
+          for (const Op& op : plan.step.ops) {
+            EXPECT_FALSE(op.block == block && (op.kind == OpKind::update || op.kind == OpKind::gradient_finish));
+            for (const Operand& operand : op.operands)
+              EXPECT_TRUE(operand.buffer != buffers.state.front().buffer || operand.access == Access::read);
+          }
+        }
+        EXPECT_EQ(frozen, 3);
+      }
+    }
+  }
+}
+
 TEST(Schedule, TrafficOfStateIsWhatTheFormSays) {
   // In the backward the weights are at hand: an update reads low, m and v, and writes all four arrays.
   const UnitGraph graph = toy_graph({.tied = false, .fused = true});
@@ -126,7 +164,7 @@ TEST(Schedule, OffloadNeedsLessMemory) {
   const UnitGraph graph = toy_graph({.layers = 24});
   const auto peak = [&](Tier tier, Saved saved) {
     Choices choices = toy_choices(graph, tier);
-    choices.saved.assign(graph.units.size(), saved);
+    set_all(choices.units, &UnitPlace::saved, saved);
     choices.ahead = 256 * kKiB;
     choices.update_chunk = 16 * 1024;
     return compiled(graph, choices).peak[Tier::device];
@@ -144,7 +182,7 @@ TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
   for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
     Choices choices = toy_choices(graph, Tier::nvme);
     choices.ahead = 0;
-    choices.saved.assign(graph.units.size(), saved);
+    set_all(choices.units, &UnitPlace::saved, saved);
     const Plan plan = compiled(graph, choices);
     const bool again = saved == Saved::recompute;
     int passes = 0;

@@ -13,6 +13,7 @@ namespace spillway {
 
 struct ToyShape {
   int layers = 4;
+  int frozen = 0;  // layers, the first ones, whose blocks are not trained
   int vocabulary_tiles = 2;
   bool tied = true;
   bool fused = false;
@@ -83,6 +84,10 @@ class ToyGraph {
     const int dnext = value("d_x." + std::to_string(layer + 1), shape_.boundary_bytes);
     const int saved = value(name + ".saved", shape_.saved_bytes);
     Unit unit{.name = name, .blocks = {parameters}, .gradient_blocks = {parameters}};
+    if (layer < shape_.frozen) {
+      graph_.blocks[static_cast<std::size_t>(parameters)].frozen = true;
+      unit.gradient_blocks.clear();
+    }
     unit.forward = {{x_, Access::read}, {saved, Access::write}, {next, Access::write}};
     unit.backward = {{x_, Access::read}, {saved, Access::read}, {dnext, Access::read}, {dx_, Access::write}};
     unit.saved = {saved};
@@ -135,11 +140,8 @@ inline UnitGraph toy_graph(const ToyShape& shape) { return ToyGraph(shape).take(
 inline Choices toy_choices(const UnitGraph& graph, Tier tier) {
   Choices choices;
   choices.ahead = 256 * kKiB;  // two layers' weights
-  choices.weight_tier.assign(graph.blocks.size(), tier);
-  choices.optimizer_tier.assign(graph.blocks.size(), tier);
-  choices.gradient_tier.assign(graph.blocks.size(), tier);
-  choices.saved.assign(graph.units.size(), Saved::keep);
-  choices.boundary.assign(graph.units.size(), Boundary::keep);
+  choices.blocks.assign(graph.blocks.size(), {tier, tier, tier});
+  choices.units.resize(graph.units.size());
   return choices;
 }
 

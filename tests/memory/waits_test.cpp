@@ -80,13 +80,13 @@ Choices mixed_choices(const UnitGraph& graph, std::uint64_t seed) {
   choices.update_chunk = any(16 * 1024, 48 * 1024, 2 << 20);
   if (any(0, 1) == 1) choices.sharding = {.ranks = 6, .group = any(3, 6), .stage = any(0, 1, 2, 3)};
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
-    choices.optimizer_tier[block] = any(Tier::device, Tier::nvme);
-    choices.weight_tier[block] = choices.optimizer_tier[block] == Tier::device ? Tier::device : any(Tier::device, Tier::nvme);
-    choices.gradient_tier[block] = any(Tier::device, Tier::nvme);
+    choices.blocks[block].optimizer = any(Tier::device, Tier::nvme);
+    choices.blocks[block].weight = choices.blocks[block].optimizer == Tier::device ? Tier::device : any(Tier::device, Tier::nvme);
+    choices.blocks[block].gradient = any(Tier::device, Tier::nvme);
   }
   for (std::size_t unit = 0; unit < graph.units.size(); ++unit) {
-    choices.saved[unit] = any(Saved::keep, Saved::recompute, Saved::spill);
-    choices.boundary[unit] = any(Boundary::keep, Boundary::spill);
+    choices.units[unit].saved = any(Saved::keep, Saved::recompute, Saved::spill);
+    choices.units[unit].boundary = any(Boundary::keep, Boundary::spill);
   }
   return choices;
 }

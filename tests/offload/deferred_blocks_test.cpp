@@ -19,8 +19,10 @@ class DeferredBlocks : public ::testing::Test {
     if (tier == Tier::device) return choices;
     choices.update = UpdateTime::in_backward;
     int rests = 0;
-    for (const ParameterBlock& block : model_.fused.graph.blocks)
-      choices.deferred.push_back(!block.looked_up && ++rests % 2 == 0 ? Deferred::yes : Deferred::no);
+    for (std::size_t block = 0; block < choices.blocks.size(); ++block) {
+      const bool is_looked_up = model_.fused.graph.blocks[block].looked_up;
+      choices.blocks[block].deferred = !is_looked_up && ++rests % 2 == 0 ? Deferred::yes : Deferred::no;
+    }
     return choices;
   }
 
@@ -40,7 +42,7 @@ TEST_F(DeferredBlocks, AreUpdatedInTheForwardAndOthersInTheBackward) {
     flushed[static_cast<std::size_t>(op.block)] += (op.when & kFlush) != 0 ? 1 : 0;
   }
   for (std::size_t block = 0; block < in_forward.size(); ++block) {
-    const bool defers = plan.choices.deferred[block] == Deferred::yes;
+    const bool defers = plan.choices.blocks[block].deferred == Deferred::yes;
     EXPECT_EQ(in_forward[block] > 0, defers);
     EXPECT_EQ(in_backward[block] > 0, !defers);
     EXPECT_EQ(flushed[block], in_forward[block]);

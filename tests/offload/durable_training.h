@@ -59,8 +59,8 @@ class DurableTraining : public ::testing::Test {
     set_order(choices, of.order);
     choices.update = of.update;
     choices.durable_every = of.interval;
-    choices.weight_tier.assign(choices.weight_tier.size(), of.weights);
-    choices.optimizer_tier.assign(choices.optimizer_tier.size(), of.optimizer);
+    set_all(choices.blocks, &BlockPlace::weight, of.weights);
+    set_all(choices.blocks, &BlockPlace::optimizer, of.optimizer);
     return plan_of(model_, choices);
   }
 

@@ -100,7 +100,7 @@ TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
   const AdamWSettings settings{.step = 3, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   std::vector<double> by_one_thread;
   for (const int threads : {1, 2, 3, 4}) {
-    OptimizerOps ops(graph, form, threads);
+    OptimizerOps ops(graph, {.form = form}, threads);
     std::vector<double> in_two(words_of(graph), -1), in_one(in_two);
     for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
       const ParameterBlock& block = graph.blocks[index];
@@ -131,7 +131,7 @@ TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
   graph.blocks = {block_of({{1 << 16, 3}})};
   // Squares beyond fp32 are no better: Adam would divide by an infinite v from then on.
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 2e19f}) {
-    OptimizerOps ops(graph, form, 2);
+    OptimizerOps ops(graph, {.form = form}, 2);
     BlockState state(graph.blocks[0], form);
     state.gradient[70'000] = bad;
     std::vector<double> words(words_of(graph));
@@ -151,7 +151,7 @@ TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
 TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
   const auto [form, cut] = GetParam();
   const UnitGraph graph = graph_of_blocks();
-  OptimizerOps ops(graph, form, 2);
+  OptimizerOps ops(graph, {.form = form}, 2);
   for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
     BlockState whole(graph.blocks[index], form), parts(graph.blocks[index], form);
     std::vector<double> expected(words_of(graph)), words(expected);
@@ -174,7 +174,7 @@ TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
 // Each rank squares its part of a block and gives the nodes that this is, whoever comes first: the sum is that of one rank.
 TEST(FinishGradient, IsTheSumOfWhatRanksHave) {
   const UnitGraph graph = graph_of_blocks();
-  OptimizerOps ops(graph, StateForm::exact, 2);
+  OptimizerOps ops(graph, {.form = StateForm::exact}, 2);
   for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
     const ParameterBlock& block = graph.blocks[index];
     BlockState state(block, StateForm::exact);
@@ -204,7 +204,7 @@ TEST(FinishGradient, IsTheSumOfWhatRanksHave) {
 TEST(FinishGradient, CountsNoGap) {
   const UnitGraph graph = graph_of_blocks();
   for (const StateForm form : {StateForm::exact, StateForm::compact}) {
-    OptimizerOps ops(graph, form, 2);
+    OptimizerOps ops(graph, {.form = form}, 2);
     for (int index = 0; index < static_cast<int>(graph.blocks.size()); ++index) {
       const ParameterBlock& block = graph.blocks[index];
       BlockState state(block, form);

@@ -258,11 +258,9 @@ inline Choices uniform_choices(const SmallModel& model, int graph, StateForm for
   choices.slots = tier == Tier::nvme ? 2 : 1;
   const UnitGraph& units = graph_of(model.graphs(), choices);
   choices.ahead = 2 * largest_weights(units, form);
-  choices.weight_tier.assign(units.blocks.size(), tier);
-  choices.optimizer_tier.assign(units.blocks.size(), tier);
-  choices.gradient_tier.assign(units.blocks.size(), tier);
-  choices.saved.assign(units.units.size(), tier == Tier::nvme ? Saved::spill : Saved::keep);
-  choices.boundary.assign(units.units.size(), tier == Tier::nvme ? Boundary::spill : Boundary::keep);
+  choices.blocks.assign(units.blocks.size(), {tier, tier, tier});
+  choices.units.assign(units.units.size(),
+                       {tier == Tier::nvme ? Saved::spill : Saved::keep, tier == Tier::nvme ? Boundary::spill : Boundary::keep});
   return choices;
 }
 

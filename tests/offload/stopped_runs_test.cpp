@@ -41,7 +41,7 @@ class StoppedRuns : public ::testing::Test {
     choices.update = of.update;
     choices.slots = slots;
     choices.durable_every = 1;
-    choices.optimizer_tier.assign(choices.optimizer_tier.size(), Tier::nvme);
+    set_all(choices.blocks, &BlockPlace::optimizer, Tier::nvme);
     Plan plan = plan_of(model_, choices);
     Bytes& end = plan.peak[Tier::device];
     for (Buffer& buffer : plan.step.buffers) {

@@ -58,10 +58,8 @@ Choices choices_of(const UnitGraph& graph, const Outline& outline) {
   set_group(choices, outline.vertical ? choices.micro_batches : 1);
   choices.clip = false;
   choices.ahead = 2 * largest_weights(graph, choices.form);
-  for (auto* tiers : {&choices.weight_tier, &choices.optimizer_tier, &choices.gradient_tier})
-    tiers->assign(graph.blocks.size(), Tier::nvme);
-  choices.saved.assign(graph.units.size(), Saved::spill);
-  choices.boundary.assign(graph.units.size(), Boundary::spill);
+  choices.blocks.assign(graph.blocks.size(), {Tier::nvme, Tier::nvme, Tier::nvme});
+  choices.units.assign(graph.units.size(), {Saved::spill, Boundary::spill});
   return choices;
 }
 

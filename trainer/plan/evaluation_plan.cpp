@@ -27,9 +27,11 @@ Plan with_weights_resting(const UnitGraph& graph, StateForm form, Chain chain, c
   choices.chain = chain;
   choices.clip = false;
   if (resting.on_device < std::ssize(graph.blocks)) choices.ahead = 2 * largest_weights(graph, form);
-  choices.weight_tier.assign(graph.blocks.size(), Tier::nvme);
-  std::fill_n(choices.weight_tier.begin(), resting.on_device, Tier::device);
-  std::fill_n(choices.weight_tier.begin() + resting.on_device, resting.on_host, Tier::host);
+  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
+    const bool on_device = block < resting.on_device, on_host = block < resting.on_device + resting.on_host;
+    choices.blocks.push_back({.weight = on_device ? Tier::device : on_host ? Tier::host : Tier::nvme});
+  }
+  choices.units.resize(graph.units.size());
   Plan plan = build_inference(graph, choices);
   pack(plan);
   return plan;

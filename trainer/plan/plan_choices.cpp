@@ -30,33 +30,33 @@ int graph_named(const JsonPlace& place) {
   return static_cast<int>(graph - kGraphs);
 }
 
-template <typename T>
-Json runs_of(const std::vector<T>& values) {  // [[value, count], ...]
+template <typename Place, typename T>
+Json runs_of(const std::vector<Place>& places, T Place::* member) {  // [[value, count], ...]
   Json runs = Json::array();
-  for (std::size_t i = 0; i < values.size();) {
+  for (std::size_t i = 0; i < places.size();) {
     std::size_t end = i;
-    while (end < values.size() && values[end] == values[i]) ++end;
-    runs.push_back({static_cast<int>(values[i]), end - i});
+    while (end < places.size() && places[end].*member == places[i].*member) ++end;
+    runs.push_back({static_cast<int>(places[i].*member), end - i});
     i = end;
   }
   return runs;
 }
 
-template <typename T>
-std::vector<T> values_in(const JsonPlace& place, std::size_t size, std::span<const T> allowed) {
-  std::vector<T> values;
+template <typename Place, typename T>
+void read_runs(const JsonPlace& place, std::span<const std::type_identity_t<T>> allowed, T Place::* member,
+               std::vector<Place>& places) {
+  const std::size_t size = places.size();
+  std::size_t read = 0;
   for (std::size_t i = 0; i < place.size(); ++i) {
     const JsonPlace run = place.at(i);
     if (run.size() != 2) run.refuse(fmt::format("is {}, not a value and how often it comes", shown(run.json())));
     const auto value = static_cast<T>(run.at(0).integer(0, 255));
     const std::int64_t count = run.at(1).integer(1, static_cast<std::int64_t>(size));
-    if (std::ranges::find(allowed, value) == allowed.end() || count > static_cast<std::int64_t>(size - values.size()))
+    if (std::ranges::find(allowed, value) == allowed.end() || count > static_cast<std::int64_t>(size - read))
       run.refuse(fmt::format("is {}, which cannot be here", shown(run.json())));
-    values.insert(values.end(), static_cast<std::size_t>(count), value);
+    for (const std::size_t end = read + static_cast<std::size_t>(count); read < end; ++read) places[read].*member = value;
   }
-  if (values.size() != size)
-    place.refuse(fmt::format("covers {} of {} entries: the file is of another model", values.size(), size));
-  return values;
+  if (read != size) place.refuse(fmt::format("covers {} of {} entries: the file is of another model", read, size));
 }
 
 Json names_of(std::span<const Tier> tiers) {
@@ -70,22 +70,20 @@ void add_chain(Json& json, const Choices& choices) {
   if (!has_memory_below(choices.chain)) return;
   json["tiers"] = names_of(tiers_of(choices.chain));
   json["update_on"] = name_of(choices.update_tier);
-  json["spill"] = runs_of(choices.spill);
+  json["spill"] = runs_of(choices.units, &UnitPlace::spill);
 }
 
 // Updates that may have to be taken back leave the state that they begin with as it is.
 void refuse_what_cannot_be_taken_back(const Choices& choices, const JsonPlace& fields) {
-  const auto all_on_nvme = [](const std::vector<Tier>& tiers) {
-    return std::ranges::all_of(tiers, [](Tier tier) { return !in_memory(tier); });
-  };
-  if (!speculates(choices) || (choices.slots == 2 && all_on_nvme(choices.weight_tier) && all_on_nvme(choices.optimizer_tier)))
-    return;
+  const bool all_on_nvme = std::ranges::none_of(
+      choices.blocks, [](const BlockPlace& place) { return in_memory(place.weight) || in_memory(place.optimizer); });
+  if (!speculates(choices) || (choices.slots == 2 && all_on_nvme)) return;
   fields.at("update").refuse("is in-backward with clipping, which takes two slots and all state on nvme");
 }
 
 void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
-  for (std::size_t block = 0; block < choices.deferred.size(); ++block) {
-    if (choices.deferred[block] == Deferred::no) continue;
+  for (std::size_t block = 0; block < choices.blocks.size(); ++block) {
+    if (choices.blocks[block].deferred == Deferred::no) continue;
     if (!may_defer_blocks(choices.update, choices.clip, choices.slots))
       fields.at("deferred").refuse("has blocks whose update waits for the next forward, which the other choices do not let them");
     if (graph.blocks[block].looked_up)
@@ -93,7 +91,7 @@ void refuse_what_cannot_wait(const Choices& choices, const UnitGraph& graph, con
   }
 }
 
-void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& fields) {
+void read_tiers(Choices& choices, const JsonPlace& fields) {
   if (fields.has("tiers")) {
     const JsonPlace tiers = fields.at("tiers");
     const auto is_it = [names = tiers.json().dump()](std::span<const Tier> chain) { return names_of(chain).dump() == names; };
@@ -102,14 +100,14 @@ void read_tiers(Choices& choices, const UnitGraph& graph, const JsonPlace& field
     choices.chain = static_cast<Chain>(found - std::begin(kChains));
   }
   const std::span<const Tier> tiers = tiers_of(choices.chain);
-  choices.weight_tier = values_in(fields.at("weight_tier"), graph.blocks.size(), tiers);
-  choices.optimizer_tier = values_in(fields.at("optimizer_tier"), graph.blocks.size(), tiers);
-  choices.gradient_tier = values_in(fields.at("gradient_tier"), graph.blocks.size(), tiers);
+  read_runs(fields.at("weight_tier"), tiers, &BlockPlace::weight, choices.blocks);
+  read_runs(fields.at("optimizer_tier"), tiers, &BlockPlace::optimizer, choices.blocks);
+  read_runs(fields.at("gradient_tier"), tiers, &BlockPlace::gradient, choices.blocks);
   if (!has_memory_below(choices.chain)) return;
   choices.update_tier = fields.at("update_on").named<Tier>();
   if (!computes(choices.update_tier))
     fields.at("update_on").refuse(fmt::format("is {}, where nothing computes", name_of(choices.update_tier)));
-  choices.spill = values_in(fields.at("spill"), graph.units.size(), tiers.subspan(1));
+  read_runs(fields.at("spill"), tiers.subspan(1), &UnitPlace::spill, choices.units);
 }
 
 }  // namespace
@@ -130,12 +128,12 @@ Json choices_json(const Choices& choices) {
                {"zero_group_size", choices.sharding.group},
                {"zero_stage", choices.sharding.stage},
                {"update_chunk", choices.update_chunk},
-               {"weight_tier", runs_of(choices.weight_tier)},
-               {"optimizer_tier", runs_of(choices.optimizer_tier)},
-               {"gradient_tier", runs_of(choices.gradient_tier)},
-               {"deferred", runs_of(choices.deferred)},
-               {"saved", runs_of(choices.saved)},
-               {"boundary", runs_of(choices.boundary)}};
+               {"weight_tier", runs_of(choices.blocks, &BlockPlace::weight)},
+               {"optimizer_tier", runs_of(choices.blocks, &BlockPlace::optimizer)},
+               {"gradient_tier", runs_of(choices.blocks, &BlockPlace::gradient)},
+               {"deferred", runs_of(choices.blocks, &BlockPlace::deferred)},
+               {"saved", runs_of(choices.units, &UnitPlace::saved)},
+               {"boundary", runs_of(choices.units, &UnitPlace::boundary)}};
   add_chain(json, choices);
   return json;
 }
@@ -169,11 +167,12 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   choices.update_chunk = fields.at("update_chunk").integer(kBlockElements, std::int64_t{1} << 40);
   if (choices.update_chunk % kBlockElements != 0)
     fields.at("update_chunk").refuse(fmt::format("is no multiple of {}", kBlockElements));
-  read_tiers(choices, graph, fields);
-  choices.deferred = values_in<Deferred>(fields.at("deferred"), graph.blocks.size(), std::array{Deferred::no, Deferred::yes});
-  choices.saved =
-      values_in<Saved>(fields.at("saved"), graph.units.size(), std::array{Saved::keep, Saved::recompute, Saved::spill});
-  choices.boundary = values_in<Boundary>(fields.at("boundary"), graph.units.size(), std::array{Boundary::keep, Boundary::spill});
+  choices.blocks.resize(graph.blocks.size());
+  choices.units.resize(graph.units.size());
+  read_tiers(choices, fields);
+  read_runs(fields.at("deferred"), std::array{Deferred::no, Deferred::yes}, &BlockPlace::deferred, choices.blocks);
+  read_runs(fields.at("saved"), std::array{Saved::keep, Saved::recompute, Saved::spill}, &UnitPlace::saved, choices.units);
+  read_runs(fields.at("boundary"), std::array{Boundary::keep, Boundary::spill}, &UnitPlace::boundary, choices.units);
   choices.sharding = {.ranks = static_cast<int>(fields.at("ranks").integer(1, 1 << 20)),
                       .group = static_cast<int>(fields.at("zero_group_size").integer(1, 1 << 20)),
                       .stage = static_cast<int>(fields.at("zero_stage").integer(0, 3))};

@@ -33,8 +33,9 @@ std::unique_ptr<Store> store_of_run(const RunOptions& options, const Plan& plan,
 
 bool rests_on_device(const Plan& plan) {
   if (has_host(plan.choices.chain)) return false;
-  const auto on_device = [](Tier tier) { return tier == Tier::device; };
-  return std::ranges::all_of(plan.choices.weight_tier, on_device) && std::ranges::all_of(plan.choices.optimizer_tier, on_device);
+  return std::ranges::all_of(plan.choices.blocks, [](const BlockPlace& place) {
+    return place.weight == Tier::device && place.optimizer == Tier::device;
+  });
 }
 
 }  // namespace

@@ -28,11 +28,6 @@ bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == s
 
 std::string_view head_of(const Choices& choices) { return choices.graph == 0 ? "tiled" : "fused"; }
 
-template <typename T>
-std::int64_t count_of(const std::vector<T>& all, T wanted) {
-  return std::ranges::count(all, wanted);
-}
-
 std::string words_of(const Plan& plan) {
   const Choices& c = plan.choices;
   std::string peaks;
@@ -40,9 +35,10 @@ std::string words_of(const Plan& plan) {
     peaks += fmt::format("{}{} {}", peaks.empty() ? "" : ", ", name_of(tier), rounded_size(plan.peak[tier]));
   return fmt::format(
       "order {}, update {}, of {} {} weights and {} optimizer states on nvme, of {} {} recomputed and {} spilled; {}",
-      order_words(c), name_of(c.update), counted(std::ssize(c.weight_tier), "block"), count_of(c.weight_tier, Tier::nvme),
-      count_of(c.optimizer_tier, Tier::nvme), counted(std::ssize(c.saved), "unit"), count_of(c.saved, Saved::recompute),
-      count_of(c.saved, Saved::spill), peaks);
+      order_words(c), name_of(c.update), counted(std::ssize(c.blocks), "block"),
+      count_of(c.blocks, &BlockPlace::weight, Tier::nvme), count_of(c.blocks, &BlockPlace::optimizer, Tier::nvme),
+      counted(std::ssize(c.units), "unit"), count_of(c.units, &UnitPlace::saved, Saved::recompute),
+      count_of(c.units, &UnitPlace::saved, Saved::spill), peaks);
 }
 
 // Requests of plans worth comparing with, best first: in core as plainly as can be, in core otherwise, and other schedules
@@ -230,19 +226,22 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   };
   note("order", order_words(a), order_words(b));
   note("update", name_of(a.update), name_of(b.update));
-  note("blocks updated in the next forward instead", count_of(a.deferred, Deferred::yes), count_of(b.deferred, Deferred::yes));
+  note("blocks updated in the next forward instead", count_of(a.blocks, &BlockPlace::deferred, Deferred::yes),
+       count_of(b.blocks, &BlockPlace::deferred, Deferred::yes));
   note("head", head_of(a), head_of(b));
   for (const Tier tier : tiers_of(a.chain).subspan(1)) {
-    const auto note_on = [&](std::string_view what, const std::vector<Tier>& x, const std::vector<Tier>& y) {
-      note(fmt::format("{} on {}", what, in_words(tier)), count_of(x, tier), count_of(y, tier));
+    const auto note_on = [&](std::string_view what, Tier BlockPlace::* array) {
+      note(fmt::format("{} on {}", what, in_words(tier)), count_of(a.blocks, array, tier), count_of(b.blocks, array, tier));
     };
-    note_on("weights", a.weight_tier, b.weight_tier);
-    note_on("optimizer states", a.optimizer_tier, b.optimizer_tier);
-    note_on("gradients", a.gradient_tier, b.gradient_tier);
+    note_on("weights", &BlockPlace::weight);
+    note_on("optimizer states", &BlockPlace::optimizer);
+    note_on("gradients", &BlockPlace::gradient);
   }
-  note("units recomputed", count_of(a.saved, Saved::recompute), count_of(b.saved, Saved::recompute));
-  note("units spilled", count_of(a.saved, Saved::spill), count_of(b.saved, Saved::spill));
-  note("boundaries spilled", count_of(a.boundary, Boundary::spill), count_of(b.boundary, Boundary::spill));
+  note("units recomputed", count_of(a.units, &UnitPlace::saved, Saved::recompute),
+       count_of(b.units, &UnitPlace::saved, Saved::recompute));
+  note("units spilled", count_of(a.units, &UnitPlace::saved, Saved::spill), count_of(b.units, &UnitPlace::saved, Saved::spill));
+  note("boundaries spilled", count_of(a.units, &UnitPlace::boundary, Boundary::spill),
+       count_of(b.units, &UnitPlace::boundary, Boundary::spill));
   return found;
 }
 

@@ -18,23 +18,18 @@
 namespace spillway {
 namespace {
 
-template <typename T>
-std::ptrdiff_t count_of(const std::vector<T>& values, T value) {
-  return std::count(values.begin(), values.end(), value);
-}
-
-std::string where(const std::vector<Tier>& tiers) {
+std::string where(const std::vector<BlockPlace>& places, Tier BlockPlace::* array) {
   std::ptrdiff_t told = 0;
   std::string text;
   for (const auto& [name, tier] : Names<Tier>::all) {
-    const std::ptrdiff_t blocks = count_of(tiers, tier);
-    if (blocks == std::ssize(tiers)) return std::string(name);
+    const std::ptrdiff_t blocks = count_of(places, array, tier);
+    if (blocks == std::ssize(places)) return std::string(name);
     if (blocks == 0) continue;
     told += blocks;
     if (text.empty()) {
-      text = fmt::format("{} of {} on {}", blocks, counted(std::ssize(tiers), "block"), in_words(tier));
+      text = fmt::format("{} of {} on {}", blocks, counted(std::ssize(places), "block"), in_words(tier));
     } else {
-      text += fmt::format(", {} on {}", told == std::ssize(tiers) ? "the rest" : std::to_string(blocks), in_words(tier));
+      text += fmt::format(", {} on {}", told == std::ssize(places) ? "the rest" : std::to_string(blocks), in_words(tier));
     }
   }
   return text;
@@ -43,16 +38,16 @@ std::string where(const std::vector<Tier>& tiers) {
 std::string activations(const Choices& choices) {
   std::string text;
   for (const Saved saved : {Saved::keep, Saved::recompute, Saved::spill}) {
-    const auto units = count_of(choices.saved, saved);
+    const auto units = count_of(choices.units, &UnitPlace::saved, saved);
     if (units > 0) text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", name_of(saved), counted(units, "unit"));
   }
-  const auto spilled = count_of(choices.boundary, Boundary::spill);
+  const auto spilled = count_of(choices.units, &UnitPlace::boundary, Boundary::spill);
   if (spilled > 0) text += fmt::format(", boundaries spilled in {}", counted(spilled, "unit"));
   return text;
 }
 
 std::string update_words(const Choices& choices) {
-  const auto deferred = count_of(choices.deferred, Deferred::yes);
+  const auto deferred = count_of(choices.blocks, &BlockPlace::deferred, Deferred::yes);
   return fmt::format("{}{}{}", name_of(choices.update),
                      has_host(choices.chain) ? fmt::format(" on {}", in_words(choices.update_tier)) : "",
                      deferred > 0 ? fmt::format(", of {} in the next forward", counted(deferred, "block")) : "");
@@ -67,8 +62,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   const UnitGraph& graph = model.of(plan).graph;
   std::string text = fmt::format("{} parameters, {}; {} order, update {}\n", graph.parameters,
                                  counted(model.pool().threads(), "thread"), order_words(choices), update_words(choices));
-  text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.weight_tier),
-                      where(choices.optimizer_tier), activations(choices));
+  text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.blocks, &BlockPlace::weight),
+                      where(choices.blocks, &BlockPlace::optimizer), activations(choices));
   for (const Tier tier : tiers_of(choices.chain)) {
     const Bytes peak = plan.peak[tier], budget = run.request.budgets[tier];
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
@@ -122,9 +117,9 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
                                 counted(graph.rows * choices.micro_batches * choices.sharding.ranks, "token"),
                                 counted(choices.micro_batches, "micro-batch", "micro-batches"))},
           {"machine", fmt::format("{}; {}", shown_name(run.machine.name), counted(run.machine.threads, "thread"))},
-          {"choices",
-           fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", order_words(choices),
-                       update_words(choices), where(choices.weight_tier), where(choices.optimizer_tier), activations(choices))}};
+          {"choices", fmt::format("{} order; update {}; parameters: {}; optimizer: {}; activations: {}", order_words(choices),
+                                  update_words(choices), where(choices.blocks, &BlockPlace::weight),
+                                  where(choices.blocks, &BlockPlace::optimizer), activations(choices))}};
 }
 
 std::string binding_of_compute(const PlanFigures& figures) {

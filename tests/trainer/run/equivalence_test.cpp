@@ -109,20 +109,20 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
   choices.slots = 1 + one_of(2);
   choices.ahead = one_of(6) * 32 * kKiB;
   choices.update_chunk = kBlockElements << one_of(6);
-  for (Tier& t : choices.weight_tier) t = tier();
-  for (Tier& t : choices.optimizer_tier) t = tier();
-  for (Tier& t : choices.gradient_tier) t = tier();
-  for (Saved& s : choices.saved) s = static_cast<Saved>(one_of(3));
-  for (Boundary& b : choices.boundary) b = static_cast<Boundary>(one_of(2));
+  for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient}) {
+    for (BlockPlace& place : choices.blocks) place.*array = tier();
+  }
+  for (UnitPlace& place : choices.units) place.saved = static_cast<Saved>(one_of(3));
+  for (UnitPlace& place : choices.units) place.boundary = static_cast<Boundary>(one_of(2));
   if (choices.update == UpdateTime::in_backward && choices.clip) {
     // Speculation takes a step back by its other slots alone.
     choices.slots = 2;
-    std::fill(choices.weight_tier.begin(), choices.weight_tier.end(), Tier::nvme);
-    std::fill(choices.optimizer_tier.begin(), choices.optimizer_tier.end(), Tier::nvme);
+    set_all(choices.blocks, &BlockPlace::weight, Tier::nvme);
+    set_all(choices.blocks, &BlockPlace::optimizer, Tier::nvme);
   }
   if (may_defer_blocks(choices.update, choices.clip, choices.slots)) {
-    for (const ParameterBlock& block : graph.blocks)
-      choices.deferred.push_back(!block.looked_up && one_of(2) == 0 ? Deferred::yes : Deferred::no);
+    for (std::size_t block = 0; block < graph.blocks.size(); ++block)
+      choices.blocks[block].deferred = !graph.blocks[block].looked_up && one_of(2) == 0 ? Deferred::yes : Deferred::no;
   }
   return choices;
 }
@@ -137,7 +137,7 @@ TEST_P(Equivalence, TurnsAndStrips) {
     choices.update = update;
     choices.group = group;
     choices.strip = strip;
-    choices.saved.assign(choices.saved.size(), tier == Tier::device ? Saved::recompute : Saved::spill);
+    set_all(choices.units, &UnitPlace::saved, tier == Tier::device ? Saved::recompute : Saved::spill);
     return choices;
   };
   for (const bool clip : {true, false}) {
@@ -171,7 +171,7 @@ TEST_P(Equivalence, RandomPlacements) {
       EXPECT_GT(plan.peak[Tier::nvme], 0);
       SCOPED_TRACE(fmt::format("{} order, update {}, {} slots, {} ahead, chunks of {}", order_words(plan.choices),
                                name_of(plan.choices.update), plan.choices.slots, plan.choices.ahead, plan.choices.update_chunk) +
-                   fmt::format(", defers {} blocks", std::ranges::count(plan.choices.deferred, Deferred::yes)));
+                   fmt::format(", defers {} blocks", count_of(plan.choices.blocks, &BlockPlace::deferred, Deferred::yes)));
       expect_same(train(*small, plan), in_core);
     }
   }
@@ -196,12 +196,13 @@ TEST_P(Equivalence, ThreeTiers) {
       chained.chain = Chain::device_host_nvme;
       chained.slots = 1;
       if (clip && chained.update == UpdateTime::in_backward) chained.update = UpdateTime::in_next_forward;
-      if (!may_defer_blocks(chained.update, chained.clip, chained.slots)) chained.deferred.clear();
+      if (!may_defer_blocks(chained.update, chained.clip, chained.slots))
+        set_all(chained.blocks, &BlockPlace::deferred, Deferred::no);
       chained.update_tier = one_of(Tier::device, Tier::host);
-      for (auto* tiers : {&chained.weight_tier, &chained.optimizer_tier, &chained.gradient_tier}) {
-        for (Tier& tier : *tiers) tier = one_of(Tier::device, Tier::host, Tier::nvme);
+      for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient}) {
+        for (BlockPlace& place : chained.blocks) place.*array = one_of(Tier::device, Tier::host, Tier::nvme);
       }
-      for (std::size_t unit = 0; unit < graph.units.size(); ++unit) chained.spill.push_back(one_of(Tier::host, Tier::nvme));
+      for (UnitPlace& place : chained.units) place.spill = one_of(Tier::host, Tier::nvme);
       const Plan plan = plan_of(*small, chained);
       for (const Tier tier : kAll<Tier>) most[tier] = std::max(most[tier], plan.peak[tier]);
       expect_same(train(*small, plan), in_core);
