@@ -1,6 +1,6 @@
-# Sourced by the scripts beside it: set-up and build, the same for all of them. Not a command of its own.
+# Sourced by the scripts beside it: their common set-up and build. Not a command of its own.
 
-# What a script asks tools/setup for besides.
+# Further flags that a script passes to tools/setup.
 setup_flags=()
 
 # build <preset> [target...]: installs what is missing, configures and builds into build/<preset>.
@@ -14,7 +14,7 @@ build() {
   cmake --build "build/$preset" --parallel "$(jobs_that_fit)" "${targets[@]}"
 }
 
-# One compiler process a core, and at least 1.5 GiB of memory for each.
+# One compiler process for each core, each with at least 1.5 GiB of memory.
 jobs_that_fit() {
   local cores by_memory
   cores=$(nproc)

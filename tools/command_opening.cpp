@@ -47,7 +47,7 @@ void set_format(ResolvedOptions& resolved, const std::vector<std::string_view>& 
                        "spillway plan --format json|html shows the plan.");
     return;
   }
-  // What a run that is loaded was shown as says nothing of this command's result.
+  // A loaded run's output format says nothing about this command's result.
   const OptionSource source = source_of(resolved, "format");
   const Flag& flag = *find_flag("format");
   std::optional<std::string> asked;

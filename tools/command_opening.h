@@ -1,4 +1,4 @@
-// How every subcommand begins and ends: its flags are parsed, help and --print-config are answered, its result is put out.
+// The common beginning and end of every subcommand: parses its flags, answers help and --print-config, writes its result.
 // Not here: the flags themselves (trainer/options/options.h, and each command's own beside it).
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace spillway {
 
-// Parses the flags declared on `command`. True where help was asked for, which is printed then: the command is done.
+// Parses the flags declared on `command`. Returns true if help was asked for; it has been printed, and the command is done.
 bool help_was_asked(CommandLine& command, int argc, const char* const* argv);
 
-// What a command does with the run flags: all are declared where `only` is empty. What a command does not use it does not have.
+// The run flags that a command has; if `only` is empty, all. A command has no flags that it does not use.
 struct RunFlagUse {
   std::vector<std::string_view> only = {};
-  std::vector<std::string_view> formats = {};  // of its result, the default first; empty: it writes none, and has no --out
-  RawFlags* typed = nullptr;                   // where what was typed is kept, for those who resolve it again with a change
+  std::vector<std::string_view> formats = {};  // formats of its result, the default first; empty: no result, and no --out
+  RawFlags* typed = nullptr;                   // keeps the typed flags, for commands that resolve them again with a change
 };
 
-// Declares the run flags on `command`, after those that it has, parses and resolves them; what --out's ending says of the format
-// is in the options then. None where --help or --print-config was answered: the command is done.
+// Declares the run flags on `command`, after its own flags, then parses and resolves them. The options then have the format that
+// --format or --out's ending selects. Returns nothing if --help or --print-config was answered: the command is done.
 std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc, const char* const* argv, const RunFlagUse& use);
 
-// Into the file of `--out` where one was named, else printed.
+// Writes to the file of `--out` if one was named, else prints.
 void put_out(const std::string& text, const std::string& out);
 
-// Which device of this machine a command takes (trainer/machine/open_device.h), and says so on the standard error.
+// Chooses the device of this machine that a command takes (trainer/machine/open_device.h), and says so on standard error.
 void settle_device_of(ResolvedOptions& resolved);
 
 }  // namespace spillway

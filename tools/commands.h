@@ -1,4 +1,5 @@
-// The subcommands, one file each. `argv[0]` is the subcommand's name; the result is the exit code; failures are thrown as Error.
+// The subcommands, one file for each. `argv[0]` is the subcommand's name; the result is the exit code; failures are thrown as
+// Error.
 #pragma once
 
 namespace spillway {

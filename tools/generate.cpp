@@ -1,4 +1,4 @@
-// Text from a model or a run.
+// The command `spillway generate`: continues text with a model or a run.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kLargestPrompt = 64 << 20;  // bytes: more than any model's context
 
 struct GenerateFlags {
-  RawFlags run;  // those that train has too
+  RawFlags run;  // the flags that train has, too
   std::optional<std::int64_t> step;
   std::vector<std::string> prompts;
   std::string prompt_file;
@@ -36,7 +36,7 @@ struct GenerateFlags {
   std::string format = "text";
 };
 
-// A file's text, or that of the standard input ("-"). A newline at its end is no part of a prompt.
+// The text of a file or, for "-", of standard input. A newline at its end is not part of the prompt.
 std::string prompt_from(const std::string& path) {
   std::FILE* const file = path == "-" ? stdin : std::fopen(path.c_str(), "r");
   if (file == nullptr) throw InputError(fmt::format("--prompt-file: {} cannot be opened: {}", path, std::strerror(errno)));
@@ -76,7 +76,7 @@ SamplingOptions sampling_of(const GenerateFlags& flags, std::uint64_t seed) {
   return sampling;
 }
 
-// Nobody is left to speak to.
+// Thrown when nobody reads the output any more.
 struct ReaderGone {};
 
 int run(GenerateFlags& flags) {

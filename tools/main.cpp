@@ -1,4 +1,4 @@
-// The command `spillway`: finds the subcommand and turns what goes wrong into one error line and an exit code.
+// The command `spillway`: finds the subcommand, and turns any failure into one error line and an exit code.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -68,14 +68,14 @@ int dispatch(int argc, const char* const* argv) {
 }
 
 int fail(int exit_code, std::string_view message, std::string_view help) {
-  // What was asked for is no error.
+  // An interruption that the user asked for is no error.
   std::string text = fmt::format("{}{}\n", exit_code == kExitInterrupted ? "" : "error: ", message);
   if (!help.empty()) text += fmt::format("{}\n", help);
-  std::fputs(text.c_str(), stderr);  // where that cannot be written either, the exit code has to do
+  std::fputs(text.c_str(), stderr);  // if even this cannot be written, the exit code must suffice
   return exit_code;
 }
 
-// Libraries tell of what the system refuses in words of their own.
+// Libraries report what the system refuses in words of their own.
 bool is_short_of_something(std::string_view message) {
   for (const std::string_view words : {"Resource temporarily unavailable", "Cannot allocate memory", "out of memory",
                                        "out_of_memory", "could not create a memory", "pthread_create"}) {
@@ -98,9 +98,9 @@ int fail_for_limits(std::string_view message) {
 
 int main(int argc, char** argv) {
   spillway::open_standard_streams();
-  // A reader of our output that goes away is no reason to lose a step: writes then fail with EPIPE and are let go.
+  // A reader of our output that goes away must not cost a step: writes then fail with EPIPE and are dropped.
   std::signal(SIGPIPE, SIG_IGN);
-  // A file that may grow no further (`ulimit -f`) is an error of its writing, which says so.
+  // A file that may not grow further (`ulimit -f`) becomes an error of the write, which says so.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     spillway::limit_instructions_as_asked();
@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
         "the process is out of memory outside the plan" + (limits.empty() ? std::string() : fmt::format(" (limits: {})", limits)),
         "Give it at least 150 MiB beside --device-memory.");
   } catch (const std::system_error& error) {
-    // A thread, a lock or a pipe that the system does not give.
+    // The system refused a thread, a lock or a pipe.
     return spillway::fail_for_limits(error.what());
   } catch (const std::exception& error) {
     if (spillway::is_short_of_something(error.what())) return spillway::fail_for_limits(error.what());

@@ -17,7 +17,7 @@ struct Ending {
   std::string_view format;
 };
 
-// An ending may stand for several formats: each command has at most one of them.
+// An ending may stand for several formats; each command has at most one of them.
 constexpr Ending kEndings[] = {{".json", "json"}, {".json", "ids"},  {".jsonl", "ids"}, {".html", "html"},
                                {".htm", "html"},  {".txt", "table"}, {".md", "table"},  {".bin", "bin"}};
 

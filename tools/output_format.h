@@ -1,4 +1,4 @@
-// Which format a command writes: what --format says, or else what the ending of --out's name does. One rule for all commands.
+// Chooses the format that a command writes: from --format, else from the ending of --out's name. One rule for all commands.
 // Not here: the writing.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-// One of `allowed`, the first of which is the default. InputError where --format names another, or where the file's ending is
-// that of another format and no --format says what is meant.
+// Returns one of `allowed`; the first one is the default. Throws InputError if --format names another format, or if the file has
+// another format's ending and --format is not given.
 std::string_view format_of_output(const std::optional<std::string>& format, const std::string& out,
                                   std::span<const std::string_view> allowed);
 

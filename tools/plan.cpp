@@ -19,7 +19,8 @@
 namespace spillway {
 namespace {
 
-// Not for a machine by name; for one in a file where that is to be this one, whose GPU it speaks of.
+// Returns true if the plan is for this machine's device: without --profile, or for a GPU here with a profile in a file that
+// describes it. False for a known machine's name.
 bool is_planned_here(const RunOptions& options) {
   const MemoryOptions& memory = options.memory;
   if (memory.profile.empty()) return true;
@@ -56,7 +57,7 @@ int plan_command(int argc, const char* const* argv) {
                                                                       : plan_page(run, model, options);
   put_out(text, options.log.out);
   if (!run.outcome.plan) throw_does_not_fit(run);
-  // Another machine's disk cannot be looked at, and how far a run has come is not known here.
+  // Another machine's disk cannot be checked, and the progress of a loaded run is not known here.
   if (!is_elsewhere(options, run.machine) && options.checkpoint.load.empty())
     require_room_for_checkpoints(run, model, options, 0);
   return 0;

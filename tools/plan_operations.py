@@ -1,11 +1,11 @@
-"""The operations of a plan.json one by one, which the file has as columns.
+"""Reads the operations of a plan.json one by one; the file has them as columns.
 
-Not here: what they mean (memory/plan.h), how they are written (trainer/plan/plan_columns.h). Standard library only.
+Not here: their meaning (memory/plan.h), how they are written (trainer/plan/plan_columns.h). Standard library only.
 """
 
 
 def times_in_step(when, turns):
-    """How often a step of so many turns does what is done in these."""
+    """The number of turns, out of the `turns` of a step, in which an operation with this `when` works."""
     if turns == 1:
         return 1
     if when == "every":
@@ -15,8 +15,8 @@ def times_in_step(when, turns):
 
 
 def operations(plan, shown=0):
-    """[{id, kind, lane, when, times, of, micro_batch, micro_batches, bytes, waits [[id, turn]], begin_s, end_s}] of a
-    turn, one of those that the plan has times of; `of` is a unit or a block, or None."""
+    """[{id, kind, lane, when, times, of, micro_batch, micro_batches, bytes, waits [[id, turn]], begin_s, end_s}] for
+    the `shown`-th of the turns that have times in the plan; `of` is a unit or a block, or None."""
     columns = plan["ops"]
     unit_s = columns["time_unit_s"]
     rows = []

@@ -20,7 +20,7 @@ bool put(std::string_view text) {
 
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // The lowest number that is free is the one that is given.
+    // open() returns the lowest free number, which is this stream's.
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", O_RDWR);
   }
 }

@@ -1,5 +1,5 @@
-// What commands print, and whether it arrived: half a plan on a full disk is no plan.
-// Not here: a run's progress, which training outlives (trainer/show/progress.h).
+// Prints for commands and checks that the output arrives: half a plan on a full disk is no plan.
+// Not here: a run's progress, which may be lost without ending the training (trainer/show/progress.h).
 #pragma once
 
 #include <fmt/core.h>
@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-// False where whoever read it has gone (`spillway plan | head`): for the command to end, or to go on unread. IoError where it
-// cannot be written.
+// Returns false if the reader has gone (`spillway plan | head`), so that the command may end or go on unread. Throws IoError if
+// the text cannot be written.
 bool put(std::string_view text);
 
 template <typename... Values>
@@ -18,7 +18,7 @@ void say(fmt::format_string<Values...> format, Values&&... values) {
   put(fmt::format(format, std::forward<Values>(values)...));
 }
 
-// So that no file that is opened later takes the place of a standard stream that was closed, and what is printed.
+// Opens closed standard streams, so that no file opened later takes their number and with it the printed text.
 void open_standard_streams();
 
 }  // namespace spillway

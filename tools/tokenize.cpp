@@ -1,4 +1,4 @@
-// Text and JSONL to a token file, or to ids on the standard output.
+// The command `spillway tokenize`: text and JSONL to a token file, or to ids on standard output.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -42,12 +42,12 @@ struct TokenizeOptions {
   std::optional<std::string> format;
   std::string end_of_text;
   bool skip_bad_lines = false;
-  std::optional<std::int64_t> threads;  // all cores where none
+  std::optional<std::int64_t> threads;  // none: all cores
 };
 
 struct Interrupted {};
 
-// A live line on a terminal, nothing elsewhere.
+// A live line on a terminal; shows nothing elsewhere.
 class TokenizeProgress {
  public:
   explicit TokenizeProgress(Bytes total) : total_(total), is_live_(progress_style_of(STDERR_FILENO) != ProgressStyle::plain) {}
@@ -124,7 +124,7 @@ Bytes size_of_all(const std::vector<std::string>& files) {
   return total;
 }
 
-// One JSON array a document.
+// Prints one JSON array for each document.
 class IdPrinter {
  public:
   IdPrinter(std::FILE* file, std::string name) : file_(file), name_(std::move(name)) {}
@@ -153,7 +153,7 @@ class IdPrinter {
   bool is_first_ = true;
 };
 
-// --out of ids: under another name until it is whole.
+// The file of --out for ids: it has another name until it is complete.
 class IdFile {
  public:
   explicit IdFile(const std::string& path)
@@ -185,7 +185,7 @@ class IdFile {
   std::FILE* file_;
 };
 
-// Between documents and nowhere else; documents without tokens are as if they were not there.
+// Writes the separator between documents and nowhere else; documents without tokens do not count.
 class DocumentWriter {
  public:
   DocumentWriter(TokenFileWriter& file, std::optional<std::int32_t> separator) : file_(file), separator_(separator) {}
@@ -211,8 +211,8 @@ class DocumentWriter {
   TokenFileWriter& file_;
   std::optional<std::int32_t> separator_;
   std::vector<std::int32_t> pending_;
-  bool is_filled_ = false;   // the document in work has tokens
-  bool is_between_ = false;  // some document ended, and the next has not begun
+  bool is_filled_ = false;   // the current document has tokens
+  bool is_between_ = false;  // a document has ended, and the next one has not begun
 };
 
 void report(const DocumentCounts& counts, std::int64_t written, const std::string& out, double seconds) {

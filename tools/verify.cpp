@@ -18,7 +18,7 @@ namespace spillway {
 
 namespace {
 
-// The directories as the store has them: their order is the store's own.
+// The state in these directories, given in the store's own order, or of the run if the only one is a run directory.
 DurableState state_in(const std::vector<std::string>& given) {
   if (given.size() == 1) {
     if (const auto of_run = durable_state_of(given.front())) return *of_run;
@@ -26,7 +26,7 @@ DurableState state_in(const std::vector<std::string>& given) {
   return durable_state_in(given);
 }
 
-// Of a run that has ended, and has nothing on NVMe.
+// Checks the checkpoints of a run that has ended and has nothing on NVMe.
 int scrub_checkpoints(const std::string& run, const std::vector<std::int64_t>& steps) {
   for (const std::int64_t step : steps) {
     const Bytes bytes = check_state_file(checkpoint_state_file(checkpoint_path(run, step)));

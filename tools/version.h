@@ -1,5 +1,5 @@
-// The version of the program, from the project's (CMakeLists.txt).
-// Not here: versions of files, which each format has of its own.
+// The version of the program, which is the project's (CMakeLists.txt).
+// Not here: versions of file formats; each format has its own.
 #pragma once
 
 #include <string_view>

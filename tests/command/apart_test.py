@@ -1,5 +1,5 @@
-"""--device cpu-apart: a device whose memory is apart from the host's. State, gradients and activations rest on three
-tiers, updates run on either side, and the bits are those of the CPU in core."""
+"""--device cpu-apart: a device with memory apart from the host's. State, gradients and activations rest on three tiers,
+updates run on either side, and the bits are those of the CPU in core."""
 import itertools
 import json
 import unittest
@@ -43,8 +43,8 @@ class Apart(CommandTest):
                 self.assertEqual(record[f"{tier}_peak_bytes"], run_.plan["tiers"][tier]["peak_bytes"], tier)
 
     def test_no_placement_changes_a_bit(self):
-        """All tiers of parameters and optimizer, where updates run, orders and times of updates: each pair of values
-        somewhere.
+        """All tiers of parameters and optimizer, both places of updates, orders and times of updates: each pair of
+        values occurs somewhere.
         """
         reference = self.train(self.flags(order="horizontal", update="after", activation_tier="device"))
         clipped = [record["grad_norm"] > self.golden.json["clip_norm"] for record in reference.log]

@@ -1,5 +1,5 @@
-"""What is refused: exit code and one error line that names what was found, nothing raw, and nothing half-written left
-behind.
+"""Refusals of bad input: an exit code and one error line that names what was found; nothing raw, and nothing
+half-written left behind.
 """
 import json
 import os
@@ -168,29 +168,30 @@ class Refusals(RefusalTest):
         with Mounted(self, place, "size=64k"):
             (place / "ballast").write_bytes(bytes(60 << 10))
             self.refuse_any((3,), f"--nvme {place}: there is no room", nvme=place, **on_nvme)
-            # What only shows a run is not worth ending it.
+            # A file that only shows the run is not worth ending it.
             for words in ({"csv": place / "run.csv"}, {"tensorboard": place / "curves"}):
                 shown = self.train(self.flags(train_iters=100, **words))
                 self.assertEqual(shown.steps(), [100])
                 self.assertEqual(shown.outcome.out.count(f"note: {place}"), 1)
                 self.assertIn("the run goes on", shown.outcome.out)
                 other = place / ("others beside " + next(iter(words)))
-                # there is no room to begin with
+                # There is no room even to begin.
                 for again in ({"csv": other.with_suffix(".csv")}, {"tensorboard": other}):
                     outcome = run("train", *arguments(self.flags(save=self.fresh(), **again)))
                     self.check_refusal(outcome, 4, str(place))
                     self.assertIn("Free space", outcome.err)
                 (place / "run.csv").unlink(missing_ok=True)
         with Mounted(self, place, "size=512k"):
-            # Checked by planning, where the store's size is known to be too much.
+            # Planning finds that the store's size is too much.
             self.refuse_any((3, 4), "nvme", nvme=place, **on_nvme)
             self.assertEqual(listing(place), [])
-            # Found out before the first step.
+            # Found before the first step.
             outcome = run("train", *arguments(self.flags(save=place / "run")))
             self.check_refusal(outcome, 3, str(place))
             self.assertEqual(listing(place), [])
         with Mounted(self, place, "size=4m"):
-            # Room for one checkpoint and not for those after it: said before the first step. With one kept, they fit.
+            # Room for one checkpoint but not for later ones: reported before the first step. If only one is kept, they
+            # fit.
             flags = self.flags(save=place / "run", train_iters=6, save_interval=2)
             room = self.train(self.flags(save=place / "sized")).state_file().stat().st_size
             shutil.rmtree(place / "sized")
@@ -203,7 +204,7 @@ class Refusals(RefusalTest):
             self.assertEqual(on.result(), whole.result())
 
     def test_an_output_that_cannot_be_written(self):
-        """Half a plan is no plan; a reader that has enough is none that complains."""
+        """Half a plan is no plan; a reader that has read enough gets no complaint."""
         words = ["plan", *arguments(self.flags(format="json"))]
         with open("/dev/full", "wb") as full:
             for what in (words, words[:-2], ["plan", "--help"]):
@@ -219,7 +220,7 @@ class Refusals(RefusalTest):
         self.assertEqual((outcome.code, outcome.err), (0, ""))
 
     def test_closed_standard_streams(self):
-        """No file of the run takes the place of the terminal, and what is told to that."""
+        """No file of the run takes the number of the closed terminal, and with it the printed text."""
         save = self.fresh()
         flags = self.flags(save=save, parameter_tier="nvme", optimizer_tier="nvme")
         closed = subprocess.run(["bash", "-c", '"$0" "$@" <&- >&- 2>&-', PROGRAM, "train", *arguments(flags)],
@@ -260,7 +261,7 @@ class Refusals(RefusalTest):
                     self.assertEqual(stopped.steps(), [good])
                     self.check_finite(stopped.state_file())
                     self.assertEqual(listing(self.nvme), [])
-                    # What was kept is the state that a run which ended there has.
+                    # The saved state is that of a run that ended there.
                     short = self.train({**flags, "save": self.fresh(), "train_iters": good})
                     self.assertEqual(short.result(), stopped.result())
 
@@ -273,7 +274,7 @@ class Refusals(RefusalTest):
 
 
 class Mounted:
-    """A small file system of its own, where the test may make one."""
+    """A small file system of its own, if the test may mount one."""
 
     def __init__(self, test, place, options):
         self.place = place

@@ -113,7 +113,7 @@ class RefusedModels(RefusalTest):
                 self.assertIn("model.safetensors", outcome.err)
 
     def test_what_was_refused_runs_once_it_is_mended(self):
-        """Found out while weights are read, when the run has its directory, its store and its tables."""
+        """The fault shows while weights are read, when the run has its directory, its store and its tables."""
         good = (self.golden.model / "model.safetensors").read_bytes()
         place = self.model()
         for tiers in ({}, {"parameter_tier": "nvme", "optimizer_tier": "nvme"}):
@@ -158,7 +158,7 @@ class RefusedModels(RefusalTest):
         flags = self.flags(save=self.fresh(), model=place)
         outcome = run("train", *arguments(flags))
         self.check_refusal(outcome, 6, "step 1")
-        # The same of commands that keep nothing.
+        # The same for commands that keep nothing.
         checked = run("verify", *arguments(self.flags(model=place)))
         self.check_refusal(checked, 6, "step 1")
         evaluated = run("eval", "--model", place, "--data", self.golden.data, "--seq-length",

@@ -1,5 +1,5 @@
-"""What a run was begun with: weights as they are found, in checkpoints of every kind; and the configuration, the
-tokenizer and the data that a run knows of and goes on with.
+"""The things that a run began with: weights in checkpoints of every kind, with the tensors that they have; and the
+configuration, tokenizer and data that a run keeps and goes on with.
 """
 import json
 import shutil
@@ -65,7 +65,7 @@ class BegunWith(CommandTest):
         (place / "model.safetensors").write_bytes(safetensors_bytes(bare))
         run_ = self.train(golden.flags(model=place, train_iters=1))
         self.assertIn("lm_head.weight is drawn", " ".join(self.notes(run_.outcome)))
-        # A file of the whole model that lost its head is no bare one.
+        # A checkpoint of the whole model that lacks its head is not taken for a bare one.
         whole = {key: tensor for key, tensor in tensors.items() if key != "lm_head.weight"}
         (place / "model.safetensors").write_bytes(safetensors_bytes(whole))
         self.check_refusal(run("train", *arguments(golden.flags(model=place, train_iters=1))), 2, "lm_head.weight")
@@ -84,7 +84,7 @@ class BegunWith(CommandTest):
         self.assertIs(json.loads((out / "config.json").read_text())["tie_word_embeddings"], False)
         on = self.train({"load": run_.path, "save": run_.path, "train_iters": 3})
         self.assertEqual(on.steps(), [2, 3])
-        # One that is the embedding stays tied.
+        # A head that equals the embedding stays tied.
         tensors = read_safetensors(apart / "model.safetensors")
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
         (tied / "model.safetensors").write_bytes(safetensors_bytes(tensors))
@@ -106,7 +106,7 @@ class BegunWith(CommandTest):
         self.assertIn("--init random", refused.err)
         drawn = self.train(golden.flags(model=place, init="random", train_iters=1))
         self.assertIn("--init random: weights are drawn", " ".join(self.notes(drawn.outcome)))
-        # The same with weights there, and with the configuration alone.
+        # The same draws, whether the model has weights or only a configuration.
         again = self.train(golden.flags(init="random", train_iters=1))
         shape = self.train(golden.flags(model=golden.model / "config.json", train_iters=1))
         self.assertEqual(drawn.curve(), again.curve())

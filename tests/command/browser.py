@@ -1,7 +1,7 @@
-"""A page in a real browser: Chromium without a window, told what to do over two pipes by its own protocol (DevTools).
+"""A page in a real browser: Chromium without a window, controlled over two pipes by its own protocol (DevTools).
 
 Not here: what is expected of a page (page_test.py). Standard library only. The browser is $SPILLWAY_BROWSER, or the
-first Chromium of the path.
+first Chromium on the path.
 """
 import fcntl
 import json
@@ -16,7 +16,7 @@ import time
 from harness import PATIENCE
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SHIFT, CTRL = 8, 2  # as the protocol counts modifiers
+SHIFT, CTRL = 8, 2  # modifiers as the protocol counts them
 
 
 def find():
@@ -24,7 +24,7 @@ def find():
 
 
 class Browser:
-    """One page. What it did that it should not have is in `faults`: errors, warnings, requests beyond its own file."""
+    """One page. Its faults are in `faults`: errors, warnings, requests beyond its own file."""
 
     def __init__(self, program, width=1280, height=2400):
         self.home = tempfile.mkdtemp(prefix="spillway_browser_")
@@ -58,7 +58,7 @@ class Browser:
         for pipe in (self.to, self.from_):
             os.close(pipe)
         try:
-            self.process.wait(10)  # it ends when nobody is there to tell it anything
+            self.process.wait(10)  # it ends when nobody is left to control it
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -68,7 +68,7 @@ class Browser:
     # --- The protocol -------------------------------------------------------------------------------------------------
 
     def call(self, method, **parameters):
-        """Sends and waits for the answer; events that come meanwhile are kept."""
+        """Sends a message and waits for the answer; keeps events that come meanwhile."""
         self.sent += 1
         message = {"id": self.sent, "method": method, "params": parameters}
         if self.session:
@@ -109,7 +109,7 @@ class Browser:
         elif method == "Network.requestWillBeSent" and event["request"]["url"] != self.own:
             self.faults.append("request: " + event["request"]["url"])
 
-    # --- What a person does -------------------------------------------------------------------------------------------
+    # --- Actions of a person ------------------------------------------------------------------------------------------
 
     def open(self, path):
         self.own = pathlib.Path(path).resolve().as_uri()
@@ -120,18 +120,18 @@ class Browser:
         self.settle()
 
     def settle(self):
-        """Returns once what is due has been drawn."""
+        """Returns once everything due is drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
 
     def run(self, expression):
-        """The value of an expression in the page, or of what it promises."""
+        """The value of an expression in the page; for a promise, its result."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def wait_until(self, condition, otherwise):
-        """For what is animated."""
+        """Waits for a condition, for pages that are animated."""
         deadline = time.monotonic() + 30 * PATIENCE
         while not self.run(condition):
             if time.monotonic() > deadline:

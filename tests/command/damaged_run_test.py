@@ -1,4 +1,4 @@
-"""Runs whose files were damaged or edited: checkpoints, what describes them, plans."""
+"""Runs with damaged or edited files: checkpoints, their descriptions, plans."""
 import json
 import os
 import pathlib
@@ -33,8 +33,8 @@ class DamagedRuns(RefusalTest):
         self.expect_any({"load": run_.path, "train_iters": 4}, (2, 4), "run.json")
 
     def test_bits_flipped_in_checkpoints(self):
-        """Anywhere: in the state, in what says where it lies, in the checksums. Refused, or in bytes that nothing
-        reads.
+        """Bits anywhere: in the state, in the description of its layout, in the checksums. Each flip is refused, or is
+        in bytes that nothing reads.
         """
         run_ = self.train(self.flags())
         whole = self.train(self.flags(train_iters=4))
@@ -106,8 +106,7 @@ class DamagedRuns(RefusalTest):
                 self.expect_any(self.flags(save=self.fresh(), plan=file), (2,), "edited.json")
 
     def test_edited_operations(self):
-        """What the operations do follows from the choices; a file that says otherwise is refused by the first entry
-        that differs.
+        """Operations follow from the choices; a file with other operations is refused by the first entry that differs.
         """
         plan, file = self.plan_to_edit()
         ops = plan["ops"]

@@ -1,4 +1,4 @@
-"""`--durability step`: killed at any instant, a run goes on at its last durable step, with the bits of one that never
+"""`--durability step`: a run killed at any instant goes on at its last durable step, with the bits of one that never
 stopped.
 """
 import json
@@ -17,8 +17,8 @@ class Durability(DurableTest):
     # --- kills --------------------------------------------------------------------------------------------------------
 
     def test_killed_at_random_instants(self):
-        """20 kills over the plans; each run is killed until it is through, its instants from the very start to the very
-        end.
+        """20 kills over the plans; each run is killed until it has finished, at instants from its very start to its
+        very end.
         """
         chance, kills = random.Random(7), 0
         while kills < 20:
@@ -55,7 +55,7 @@ class Durability(DurableTest):
         self.check_ended(flags["save"], self.whole(train_iters=logged + 3, lr_decay_iters=STEPS), directories)
 
     def test_killed_between_its_last_step_and_its_checkpoint(self):
-        """A run with nothing left to do still saves what its store alone has."""
+        """A run with nothing left to do still saves the state that only its store has."""
         flags, directories = self.killed_with_state(PLANS[0])
         scrubbed = run("verify", "--store", flags["save"])
         step = int(scrubbed.out.split("step ")[1].split(":")[0])
@@ -101,13 +101,13 @@ class Durability(DurableTest):
         outcome = run("train", *arguments({"load": flags["save"], "save": fork, "train_iters": STEPS, "nvme": other}))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(Run(fork).state(), self.whole(lr_decay_iters=STEPS).state())
-        # The first run is as it was.
+        # The first run is unchanged.
         self.assertEqual(self.go_on(flags).code, 0)
         self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
 
     def test_interrupted_once_and_twice(self):
-        """The first signal saves a checkpoint, and the store goes; a second SIGINT ends at once, and the store has the
-        last step.
+        """The first signal saves a checkpoint and removes the store; a second SIGINT ends the run at once, and the
+        store has the last step.
         """
         for signals in ([signal.SIGTERM], [signal.SIGINT, signal.SIGINT]):
             with self.subTest(signals=str(signals)):
@@ -123,15 +123,15 @@ class Durability(DurableTest):
                 if len(signals) == 1:
                     self.assertFalse((flags["save"] / "store.json").exists())
                     self.assertEqual([os.listdir(directory) for directory in directories], [[], []])
-                # Wherever it was when the signals came: as many steps again.
+                # However far it was when the signals came: a few steps more.
                 steps = len((flags["save"] / "log.jsonl").read_bytes().splitlines()) + 5
                 on = self.go_on(flags, train_iters=steps)
                 self.assertEqual(on.code, 0, str(on))
                 self.check_ended(flags["save"], self.whole(train_iters=steps, lr_decay_iters=STEPS), directories)
 
     def test_checkpoints_beside_training(self):
-        """Copied out of the store while steps go on: each is the state of a run that ends there, and so is what a kill
-        goes back to.
+        """Checkpoints copied out of the store while steps go on: each is the state of a run that ends there, and so is
+        the state that a kill goes back to.
         """
         for plan in (PLANS[0], PLANS[3], PLANS[4]):
             with self.subTest(plan=str(plan)):
@@ -148,7 +148,7 @@ class Durability(DurableTest):
             self.check_ended(flags["save"], self.whole(train_iters=200, lr_decay_iters=STEPS), directories)
 
     def test_a_directory_that_disappears(self):
-        """Under a run its files are still open; a run that is to go on without them is told what to do."""
+        """A running run has its files open and survives it; a run that should go on without them says what to do."""
         directories = self.nvme(2)
         flags = self.with_directories(self.flags(save=self.fresh(), train_iters=400, lr_decay_iters=STEPS, **PLANS[0]),
                                       directories)
@@ -164,7 +164,7 @@ class Durability(DurableTest):
         self.check_refusal(refused, 4, str(others[0]))
         self.assertIn("store.json", refused.err)
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- words --------------------------------------------------------------------------------------------------------
 
     def test_what_it_says(self):
         directories = self.nvme()
@@ -186,7 +186,7 @@ class Durability(DurableTest):
                            "--durability: found step without --nvme")
 
     def test_what_the_plan_says(self):
-        """What a kill costs in either mode, in the table, in JSON and on the page."""
+        """The loss of a kill in either mode, in the table, in JSON and on the page."""
         flags = self.with_directories(self.flags(**PLANS[0], save=self.fresh(), save_interval=10), self.nvme())
         table = run("plan", *arguments(flags))
         self.assertRegex(" ".join(table.out.split()), r"each step; a kill loses up to 1 step \([0-9.]+ [mu]?s\); with "
@@ -205,7 +205,7 @@ class Durability(DurableTest):
                                     "checkpoint": {"kill_loses_steps": None, "kill_loses_s": None}})
 
     def test_bytes_written(self):
-        """What the log says and what the plan says; records and copies come on top of steps, and are small here."""
+        """The log and the plan agree; records and copies come on top of the steps' bytes, and are small here."""
         directories = self.nvme()
         done = self.train(self.with_directories(self.flags(**PLANS[0]), directories))
         planned = done.plan["nvme_per_step"]["written_bytes"]
@@ -213,7 +213,7 @@ class Durability(DurableTest):
 
     @unittest.skipIf(SANITIZED, "a sanitizer's own files are counted, too")
     def test_bytes_written_as_the_kernel_counts_them(self):
-        """Operations, records and copies together: within 1 % of the plan."""
+        """Operations, records and copies together are within 1 % of the plan."""
         kind = file_system_of(self.directory)
         if kind in ("tmpfs", "ramfs", "overlay"):
             self.skipTest(f"{self.directory} is on {kind}: its writes are not counted")

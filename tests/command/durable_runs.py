@@ -1,5 +1,5 @@
-"""What the tests of durable steps share: plans, a run that is killed with its state on NVMe, and the one that never
-stopped. Not here: what must then hold (the tests that use it).
+"""Shared by the tests of durable steps: plans, a run that is killed with its state on NVMe, and a run that never
+stopped. Not here: the expectations (the tests that use it).
 """
 import os
 import signal
@@ -7,7 +7,7 @@ import signal
 from harness import CommandTest, Golden, Run, arguments, begin, finish, run, send_signal, wait_for_steps
 
 STEPS = 40
-# Three tiers, of which two are in memory.
+# Three tiers, two of them in memory.
 APART = {"device": "cpu-apart", "device_memory": "64MiB", "host_memory": "128MiB"}
 PLANS = [
     {"parameter_tier": "nvme", "optimizer_tier": "nvme", "update": "in-next-forward", "activation_tier": "nvme"},
@@ -33,7 +33,7 @@ class DurableTest(CommandTest):
                                     "lr_warmup_iters": 3, "data_order": "shuffled", "durability": "step", **changes})
 
     def whole(self, **changes):
-        """In core, never stopped."""
+        """The run in core that never stopped."""
         key = tuple(sorted(changes.items()))
         if key not in self.wholes:
             self.wholes[key] = self.train(self.flags(durability="checkpoint", **changes))
@@ -76,7 +76,7 @@ class DurableTest(CommandTest):
         return run("train", *arguments({"load": flags["save"], "save": flags["save"], "train_iters": STEPS, **changes}))
 
     def flip(self, directory, share):
-        """Flips a bit of the store's file there, so far into it."""
+        """Flips a bit of the store's file in this directory, at this share of its length."""
         path = directory / "spillway-store.bin"
         self.flip_at(path, int(path.stat().st_size * share), 4)
 

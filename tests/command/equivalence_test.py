@@ -1,5 +1,5 @@
-"""No placement, schedule or budget changes the result: losses, gradient norms and the state at the end are those of the
-run in core, bit for bit, while plans differ and bytes really move (as the kernel counts them). And golden cases: the
+"""No placement, schedule or budget changes the result: losses, gradient norms and the final state are those of the run
+in core, bit for bit, while plans differ and bytes really move (as the kernel counts them). Golden cases also have the
 losses and gradient norms of an independent implementation (tests/data/golden/README.md)."""
 import itertools
 import unittest
@@ -11,7 +11,7 @@ ORDERS = ("horizontal", "vertical")
 UPDATES = ("after", "in-backward", "in-next-forward")
 ACTIVATIONS = ("device", "recompute", "nvme")
 FORMS = {"exact": {"dtype": "bf16"}, "compact": {"dtype": "bf16", "state": "compact"}, "fp32": {"dtype": "fp32"}}
-SAVED = ("keep", "recompute", "spill")  # as plan.json numbers them
+SAVED = ("keep", "recompute", "spill")  # in the numbering of plan.json
 ALL_ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
 
 
@@ -24,12 +24,12 @@ class Equivalence(CommandTest):
         cls.references = {}
 
     def flags(self, form, **changes):
-        """Three micro-batches of one row: a batch of six rows would be another sum."""
+        """Three micro-batches of one row, because a batch of three rows would be another sum."""
         return self.golden.flags(**{"dtype": None, "micro_batch_size": 1, "global_batch_size": 3, "train_iters": STEPS,
                                     **FORMS[form], **changes})
 
     def reference(self, form, **changes):
-        """The plain run in core, made once for each question."""
+        """The plain run in core, made once for each set of options."""
         key = (form, *sorted(changes.items()))
         if key not in self.references:
             plain = {"order": "horizontal", "update": "after", "activation_tier": "device"}
@@ -50,12 +50,12 @@ class Equivalence(CommandTest):
         self.assertNotEqual(run.plan["ops"]["count"], reference.plan["ops"]["count"])
         planned = run.plan["nvme_per_step"]
         self.assertGreater(planned["read_bytes"], 0)
-        for record in run.log[1:]:  # the first has no update of a step before to make
+        for record in run.log[1:]:  # the first step has no update of an earlier step to catch up on
             moved = (record["nvme_read_bytes"], record["nvme_written_bytes"])
             planned_moves = (planned["read_bytes"], planned["written_bytes"])
             again = run.choices()["update"] == "in-backward" and run.choices()["clip"] and record[
                 "grad_norm"] > self.golden.json["clip_norm"]
-            # Where clipping acted after all, a speculative step ran twice.
+            # If clipping acted after all, a speculative step ran twice.
             self.assertEqual(moved, tuple(2 * bytes_ for bytes_ in planned_moves) if again else planned_moves)
 
     def each_schedule(self, form, **changes):
@@ -88,13 +88,13 @@ class Equivalence(CommandTest):
         self.each_schedule("exact", clip_grad=0)
 
     def test_clipping_acts_in_some_steps(self):
-        """Otherwise speculation would be tried in one of its two ways alone."""
+        """Otherwise only one of speculation's two outcomes would be tested."""
         limit = self.golden.json["clip_norm"]
         norms = [norm for _, _, norm in self.reference("exact").curve()]
         self.assertTrue(any(norm > limit for norm in norms) and any(norm <= limit for norm in norms), norms)
 
     def test_forms_differ(self):
-        """That equality is not that of a program which does nothing."""
+        """Rules out that results are equal because the program does nothing."""
         self.assertEqual(len({self.reference(form).state() for form in FORMS}), 3)
         self.assertNotEqual(self.reference("exact").state(), self.reference("exact", clip_grad=0).state())
 
@@ -156,7 +156,7 @@ class Equivalence(CommandTest):
         kind = file_system_of(self.directory)
         if kind in ("tmpfs", "ramfs", "overlay"):
             self.skipTest(f"{self.directory} is on {kind}: its reads and writes are not counted")
-        # A budget of what is available would be another each time.
+        # A budget from the available memory would change from run to run.
         changes = dict(order="vertical", update="after", activation_tier="nvme", nvme=self.nvme, log_interval=50,
                        device_memory="1GiB", **ALL_ON_NVME)
         few, many = 3, 43
@@ -175,12 +175,12 @@ class Equivalence(CommandTest):
                         "a run in core must read nothing while it trains")
 
 
-# Relative, as that README has them for fp32: first loss, losses, first gradient norm, last gradient norm. Norms between
-# are given the last one's.
+# Relative tolerances for fp32, as in tests/models/golden_test.cpp: first loss, losses, first gradient norm, last
+# gradient norm. Norms in between get the last one's.
 FP32 = (1e-5, 2e-4, 1e-4, 1e-3)
-# Weights and activations are rounded to 8 bits: an error of epsilon / (2 sqrt 3) in the mean square each. About 50
-# roundings lie on a path through 2 or 3 layers and back and add as squares: 2 epsilon on a gradient; a loss is a mean
-# over ~100 tokens of far smaller slopes, epsilon / 2, and drifts with the weights by as much again over the steps.
+# Weights and activations are rounded to 8 bits: a root mean square error of epsilon / (2 sqrt 3) each. About 50
+# roundings lie on a path through 2 or 3 layers and back and add as squares: 2 epsilon on a gradient. A loss is a mean
+# over ~100 tokens with far smaller slopes: epsilon / 2, and over the steps it drifts with the weights by as much again.
 EPSILON = 2.0 ** -7
 BF16 = (EPSILON / 2, EPSILON, 2 * EPSILON, 6 * EPSILON)
 
@@ -237,7 +237,7 @@ class GoldenCurves(CommandTest):
         self.each(lambda golden: self.train(golden.flags(dtype="bf16")), BF16)
 
     def test_compact(self):
-        # Moments in bf16 are rounded stochastically, which is unbiased: nothing more is allowed for them.
+        # Stochastic rounding of the bf16 moments is unbiased: it gets no further tolerance.
         self.each(lambda golden: self.train(golden.flags(dtype="bf16", state="compact")), BF16)
 
 

@@ -1,5 +1,5 @@
-"""spillway eval: the loss of a model on data, whatever the micro-batch and wherever the weights rest. And spillway
-verify: plans that differ, bits that do not, refusals, nothing left behind.
+"""spillway eval: the loss of a model on data, for any micro-batch and any place of the weights. And spillway verify:
+plans that differ, bits that do not, refusals, nothing left behind.
 """
 import json
 import math

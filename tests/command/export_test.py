@@ -1,5 +1,4 @@
-"""A run written as a Hugging Face directory: every weight of it, the configuration kept, nothing left where it fails.
-"""
+"""Exports a run: every weight is there, the configuration is kept, and a failure leaves nothing."""
 import json
 import pathlib
 import re
@@ -10,7 +9,7 @@ import unittest
 
 from harness import CommandTest, Golden, arguments, golden_names, read_safetensors, run
 
-# Writes beyond so many bytes of a file fail, as on a full disk.
+# Fails writes beyond this size of a file, like a full disk.
 FULL = ("import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)); os.execv(sys.argv[1], sys.argv[1:])")
 
@@ -24,7 +23,7 @@ def exported(path):
 
 class Export(CommandTest):
     def untouched(self, golden, **changes):
-        """A run whose only step moves nothing, so that its weights are those of the model's file."""
+        """A run whose only step changes nothing, so that its weights are those of the model's file."""
         return self.train(golden.flags(train_iters=1, lr=0, **changes))
 
     def export(self, run_, code=0, fragment="", **flags):
@@ -113,7 +112,7 @@ class Export(CommandTest):
         run_.state_file().write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4:])
         damaged = run("export", *arguments({"load": run_.path, "out": place / "a"}))
         self.check_refusal(damaged, 4, "embedding tile 0/weight is damaged")
-        # The same with a sum that agrees, as a run would have saved it.
+        # The same, but with a checksum that agrees, as if the run had saved it.
         found, written = re.search(r"has checksum (\w{16}) and was written with (\w{16})", damaged.err).groups()
         sums = pathlib.Path(f"{run_.state_file()}.xxh3")
         sums.write_text(sums.read_text().replace(written, found))

@@ -1,6 +1,4 @@
-"""spillway generate: the same text wherever the weights rest, ends where it should, and says what is wrong with what it
-is given.
-"""
+"""spillway generate: the same text for any place of the weights, the right ends, and messages about bad input."""
 import json
 import shutil
 import subprocess
@@ -18,7 +16,7 @@ except ImportError:
 
 class Generation(CommandTest):
     def generate(self, **flags):
-        """A JSON object a prompt."""
+        """One JSON object for each prompt."""
         outcome = run("generate", *arguments({"tokenizer": "bytes", "format": "jsonl", "dtype": "fp32", **flags}))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.outcome = outcome
@@ -42,7 +40,7 @@ class Generation(CommandTest):
         second = self.generate(**sampled)[0]
         self.assertNotEqual(second["tokens"], first["tokens"])
         self.assertEqual(self.generate(**sampled)[0]["tokens"], second["tokens"])
-        # The weights come from the seed as well: those of a file stay.
+        # The drawn weights come from the seed, too; weights of a file stay the same.
         trained = {**sampled, "model": GOLDEN / "qwen3"}
         if json.loads((GOLDEN / "qwen3" / "config.json").read_text())["vocab_size"] >= 256:
             self.assertNotEqual(self.generate(**trained, seed=1)[0]["tokens"],
@@ -111,7 +109,7 @@ class Generation(CommandTest):
 
     @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
     def test_larger_than_its_memory(self):
-        """Weights on the disk: the same tokens, and the process within its budget."""
+        """Weights on the disk: the same tokens, and the process stays within its budget."""
         shape = {**SHAPE, "num_hidden_layers": 6, "hidden_size": 1024, "intermediate_size": 4096,
                  "num_attention_heads": 16, "vocab_size": 512}
         model = self.wide(**shape)  # 95 million parameters, 190 MB
@@ -182,8 +180,8 @@ class Generation(CommandTest):
                     if dtype == "fp32":
                         self.assertEqual(ours, theirs)
                         continue
-                    # In bf16 two tokens may come out equally likely: each of ours is one of their likeliest after the
-                    # same tokens.
+                    # In bf16 two tokens may be equally likely: each of ours is one of their likeliest after the same
+                    # tokens.
                     with torch.no_grad():
                         logits = model(torch.tensor([list(prompt.encode()) + ours])).logits[0, ids.shape[1] - 1:
                                                                                             -1].float()

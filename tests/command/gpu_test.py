@@ -1,5 +1,5 @@
-"""--device cuda, the whole command, on the emulated GPU (tests/simt/): spillway_simt is the same program with another
-device linked. Golden curves, equal bits however a model is placed, kills, and what is said where no GPU can be had.
+"""--device cuda, the whole command, on the emulated GPU (tests/simt/): spillway_simt is the same program linked with
+another device. Golden curves, equal bits for any placement of the model, kills, and messages if there is no GPU.
 """
 import itertools
 import json
@@ -71,8 +71,8 @@ class EmulatedGpu(CommandTest):
                 self.assertEqual(record[f"{tier}_peak_bytes"], run_.plan["tiers"][tier]["peak_bytes"], tier)
 
     def test_no_placement_changes_a_bit(self):
-        """Twelve of the combinations of tiers, order, times and places of updates, each under another seed of the
-        device's lateness: the bits are those in core, and all peaks are as planned.
+        """Twelve combinations of tiers, order, times and places of updates, each under another seed of the device's
+        lateness: the bits are those in core, and all peaks are as planned.
         """
         golden = self.golden("qwen2")
         common = {"dtype": "bf16", "global_batch_size": 3}
@@ -92,7 +92,7 @@ class EmulatedGpu(CommandTest):
                 self.check_peaks(run_)
 
     def killed(self, kills):
-        """Runs with all steps durable, killed at random instants until they are through."""
+        """Runs with all steps durable, killed at random instants until they have finished."""
         golden, chance, killed = self.golden("gpt2"), random.Random(11), 0
         plans = [{"parameter_tier": "device", "optimizer_tier": "host", "update": "in-next-forward"},
                  {"parameter_tier": "host", "optimizer_tier": "nvme", "update": "after", "update_on": "device"},
@@ -137,7 +137,7 @@ class EmulatedGpu(CommandTest):
         self.check_curve(golden, Run(save), BF16)
 
     def test_a_run_goes_on_where_there_is_no_gpu_any_more(self):
-        """Without a word of --device; what it said of its host is planned anew."""
+        """Without --device on the command line; its options for a host are planned anew."""
         golden = self.golden()
         save = self.fresh()
         self.train(self.flags(golden, 2, save=save, dtype="bf16", optimizer_tier="host", parameter_tier="host",
@@ -149,7 +149,8 @@ class EmulatedGpu(CommandTest):
         self.check_curve(golden, Run(save), BF16)
 
     def test_another_library_is_said(self):
-        """What a run's products depend on is in run.json; where it is another, the run goes on with a note."""
+        """run.json has everything that a run's products depend on; if the library changes, the run goes on with a
+        note."""
         golden = self.golden()
         save = self.fresh()
         self.train(self.flags(golden, 2, save=save, dtype="bf16"))
@@ -181,7 +182,7 @@ class EmulatedGpu(CommandTest):
         self.assertEqual(losses[0], losses[1], "wherever weights rest")
         self.assertLessEqual(abs(losses[0] - losses[2]) / losses[2], BF16[1])
 
-    # --- what is said where no GPU can be had -----------------------------------------------------------------------
+    # --- messages if there is no GPU --------------------------------------------------------------------------------
 
     def test_refusals(self):
         golden = self.golden()

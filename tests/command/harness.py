@@ -1,7 +1,7 @@
-"""What the tests of the command share: running it, what it wrote, model directories and data to run it on.
+"""Shared by the tests of the command: runs it, reads its files, makes model directories and data for it.
 
 Not here: what is expected of a run (the *_test.py beside this file). Standard library only. The program is $SPILLWAY;
-files go to a directory below $SPILLWAY_TEST_SPACE, or below the current one: on a real disk, since bytes moved are
+files go to a directory below $SPILLWAY_TEST_SPACE, or below the current one: on a real disk, because moved bytes are
 counted.
 """
 import hashlib
@@ -25,7 +25,7 @@ PROGRAM = os.environ.get("SPILLWAY", "")
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 GOLDEN = DATA / "golden"
 SANITIZED = os.environ.get("SPILLWAY_SANITIZED", "") == "1"  # memory and speed are not the program's own then
-# times as long as a release build takes may be waited for the program
+# The program gets this many times the time of a release build.
 PATIENCE = int(os.environ.get("SPILLWAY_PATIENCE", "1"))
 MIB = 1 << 20
 PROCESS_OVERHEAD = 150 * MIB
@@ -45,7 +45,7 @@ def read_safetensors(path):
 
 
 def safetensors_bytes(tensors, header=None):
-    """A file of {name: (dtype, shape, bytes)}; `header` replaces the right one."""
+    """The bytes of a file with {name: (dtype, shape, bytes)}; `header` replaces the right header."""
     made, offset, data = {}, 0, b""
     for name, (dtype, shape, content) in tensors.items():
         made[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(content)]}
@@ -56,7 +56,7 @@ def safetensors_bytes(tensors, header=None):
 
 
 def edited(whole, path, value):
-    """A copy of what a JSON file says, with another value (None: none) where that path of keys leads."""
+    """A copy of JSON data with another value (None: removed) at that path of keys."""
     copy = json.loads(json.dumps(whole))
     place = copy
     for key in path[:-1]:
@@ -75,7 +75,7 @@ def sha256(path):
 # --- golden cases -----------------------------------------------------------------------------------------------------
 
 class Golden:
-    """A golden case as the command takes it: rows of input_ids (and labels) in the order that it was trained in."""
+    """A golden case as the command takes it: rows of input_ids (and labels) in the order of its training."""
 
     def __init__(self, name, directory):
         self.name = name
@@ -96,7 +96,7 @@ class Golden:
                 out.write(json.dumps(record) + "\n")
 
     def flags(self, **changes):
-        """Its own settings, fp32; a change of None leaves the flag out."""
+        """The case's own settings, in fp32; a change to None leaves the flag out."""
         g, optimizer = self.json, self.json["optimizer"]
         flags = {
             "model": self.model, "data": self.data, "data_order": "sequential", "dtype": "fp32",
@@ -142,7 +142,8 @@ def begin(*words, cwd=None, stdout=subprocess.PIPE, prefix=(), environment=None)
 
 
 def has_ended(process):
-    """Popen.poll() would take the process's account, which finish() wants; so would Popen.kill(), which looks first."""
+    """Popen.poll() would take the process's resource usage, which finish() needs; so would Popen.kill(), which polls
+    first."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -151,7 +152,7 @@ def send_signal(process, number):
 
 
 def finish(process, timeout=120):
-    """Waits with wait4, which tells what this very process used."""
+    """Waits with wait4, which returns the resource usage of this process alone."""
     kept = {}
 
     def keep(name, stream):
@@ -209,7 +210,7 @@ class Run:
         return sha256(self.state_file(step))
 
     def result(self):
-        """All that no placement may change."""
+        """Everything that no placement may change."""
         return self.curve(), self.state()
 
     def choices(self):
@@ -224,13 +225,13 @@ class CommandTest(unittest.TestCase):
         space = os.environ.get("SPILLWAY_TEST_SPACE") or os.getcwd()
         cls.directory = pathlib.Path(tempfile.mkdtemp(prefix="command_", dir=space))
         cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
-        # The program measures a machine once and keeps the figures: not among the user's own files here.
+        # The program measures a machine once and keeps the figures: here, not among the user's own files.
         os.environ["XDG_CACHE_HOME"] = str(cls.directory / "cache")
         cls.made = 0
 
     @classmethod
     def fresh(cls, name="run"):
-        """A path that nothing is at."""
+        """A path at which nothing exists."""
         CommandTest.made = getattr(CommandTest, "made", 0) + 1
         return cls.directory / f"{name}{CommandTest.made}"
 
@@ -241,14 +242,14 @@ class CommandTest(unittest.TestCase):
         return path
 
     def train(self, flags, **how):
-        """Runs to the end and returns its Run; saves to a fresh directory unless the flags say where."""
+        """Runs to the end and returns its Run; saves to a fresh directory unless the flags name one."""
         flags = {"save": self.fresh(), **flags}
         outcome = run("train", *arguments(flags), **how)
         self.assertEqual(outcome.code, 0, str(outcome))
         return Run(flags["save"], outcome)
 
     def plan(self, flags):
-        """The plan as JSON and the outcome; also where it does not fit."""
+        """The plan as JSON and the outcome, even if the plan does not fit."""
         outcome = run("plan", *arguments({**flags, "format": "json"}))
         self.assertIn(outcome.code, (0, 3), str(outcome))
         return json.loads(outcome.out), outcome
@@ -257,7 +258,7 @@ class CommandTest(unittest.TestCase):
         return self.plan({**flags, "device_memory": budget})[1].code == 0
 
     def smallest_budget(self, flags, granularity=4096):
-        """The fewest bytes of device memory, to a multiple of the granularity, that a plan fits into. Found by asking
+        """The fewest bytes of device memory, in multiples of the granularity, with which a plan fits; found by asking
         the program.
         """
         low, high = 0, 64
@@ -292,7 +293,7 @@ class CommandTest(unittest.TestCase):
 
 
 def wait_for_steps(path, steps, process, timeout=60):
-    """Returns once log.jsonl has so many lines (or the process has ended)."""
+    """Returns once log.jsonl has `steps` lines (or the process has ended)."""
     log, deadline = pathlib.Path(path) / "log.jsonl", time.monotonic() + timeout * PATIENCE
     while time.monotonic() < deadline and not has_ended(process):
         if log.exists() and log.read_bytes().count(b"\n") >= steps:

@@ -1,5 +1,5 @@
-"""Beside transformers, where the interpreter has it (tools/test --python): the losses of eval, exported directories,
-conversations.
+"""Compares with transformers, if the interpreter has it (tools/test --python): the losses of eval, exported
+directories, conversations.
 """
 import json
 import os

@@ -1,4 +1,4 @@
-"""State that lies on NVMe after its run was killed: whose it is, who may take it, and what becomes of damage to it."""
+"""State that remains on NVMe after its run was killed: its owner, who may take it, and the effects of damage to it."""
 import os
 import random
 import shutil
@@ -10,7 +10,7 @@ from harness import Golden, Run, arguments, begin, finish, run, send_signal, wai
 
 
 class KeptStores(DurableTest):
-    # --- where nobody said what a kill may cost -----------------------------------------------------------------------
+    # --- without an explicit --durability -----------------------------------------------------------------------------
 
     def test_steps_are_durable_where_there_is_room(self):
         flags, directories = self.killed_with_state(PLANS[0], durability=None, durability_interval=1)
@@ -20,7 +20,7 @@ class KeptStores(DurableTest):
         self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
 
     def test_checkpoints_only_where_there_is_no_room(self):
-        """Of one slot, of two without records, and of both with them: never refused."""
+        """Room for one slot, for two without records, and for both with them: never refused."""
         directories = self.nvme()
         found = set()
         for size in ("2000KiB", "2400KiB", "2600KiB", "8MiB"):
@@ -30,7 +30,7 @@ class KeptStores(DurableTest):
         self.assertEqual(found, {"step", "checkpoint"})
 
     def test_another_run_makes_a_checkpoint_of_what_was_kept_unasked(self):
-        """Nothing is lost, and the next run is not refused: its directory yields."""
+        """Nothing is lost, and the next run is not refused: the store yields."""
         flags, directories = self.killed_with_state(PLANS[0], durability=None, durability_interval=1)
         logged = len((flags["save"] / "log.jsonl").read_bytes().splitlines())
         other = self.with_directories(self.flags(save=self.fresh(), **PLANS[1]), directories[:1])
@@ -54,10 +54,10 @@ class KeptStores(DurableTest):
         self.check_refusal(refused, 4, "damaged")
         self.assertIn(f"remove {flags['save']}", refused.err)
 
-    # --- whose store it is --------------------------------------------------------------------------------------------
+    # --- the owner of a store -----------------------------------------------------------------------------------------
 
     def test_a_run_directory_under_another_name(self):
-        """Found beside its old place by others, and known by its new one once it has gone on."""
+        """Others find it beside its old place, and it is known by its new name once it has gone on."""
         flags, directories = self.killed_with_state(PLANS[0])
         moved = self.fresh()
         os.rename(flags["save"], moved)
@@ -78,7 +78,7 @@ class KeptStores(DurableTest):
             refused = run("train", *arguments(other))
             self.check_refusal(refused, 2, f"in the store of the run in {flags['save']}, which can go on, too")
             self.assertIn(f"remove {flags['save']}/store.json", refused.err)
-        # Its state may become that of a run of its own; and the run itself goes on as if nothing had been.
+        # A new run may take its state, and the run itself goes on as if nothing had happened.
         own = self.fresh()
         outcome = run("train", *arguments({"load": copied, "save": own, "nvme": self.fresh_directory("own"),
                                            "train_iters": STEPS}))
@@ -86,7 +86,7 @@ class KeptStores(DurableTest):
         on = self.go_on(flags)
         self.assertEqual(on.code, 0, str(on))
         self.check_ended(flags["save"], self.whole(lr_decay_iters=STEPS), directories)
-        # Once that one is out of the way, the copy is known as the run.
+        # Once the original is out of the way, the copy counts as the run.
         flags, directories = self.killed_with_state(PLANS[0])
         copied = self.fresh()
         shutil.copytree(flags["save"], copied)
@@ -100,8 +100,8 @@ class KeptStores(DurableTest):
         other = self.with_directories(self.flags(save=self.fresh(), **PLANS[0]), directories)
         self.check_refusal(run("train", *arguments(other)), 2, f"holds the state of the run in {flags['save']}")
         self.assertFalse(other["save"].exists())
-        # Nor once its run directory is gone: it may have been moved. Told to keep the state, a run keeps it until
-        # somebody removes it.
+        # Its store also stays when its run directory is gone, which may have been moved. A run that was told to keep
+        # its state keeps it until somebody removes it.
         shutil.rmtree(flags["save"])
         refused = run("train", *arguments(other))
         self.check_refusal(refused, 2, f"the run in {flags['save']}, which is not there now")
@@ -121,8 +121,8 @@ class KeptStores(DurableTest):
         self.assertIn("removed", outcome.out)
 
     def test_directories_that_were_moved(self):
-        """The run's, those of its store, and both: verified and gone on with in place; where they must be named, it is
-        said.
+        """The run's directory, its store's directories, and both are moved: they are verified and go on in place; if
+        they must be named, a message says so.
         """
         for moves in (("run",), ("nvme",), ("run", "nvme")):
             with self.subTest(moves=moves):
@@ -146,7 +146,7 @@ class KeptStores(DurableTest):
                 else:
                     scrubbed = run("verify", "--store", path)
                 self.assertEqual(scrubbed.code, 0, str(scrubbed))
-                # Killed again, it is found without a word.
+                # After another kill, it is found without being named.
                 self.kill_after({**self.with_directories({"load": path, "save": path}, now), "train_iters": 100000,
                                  "lr_decay_iters": STEPS}, 16)
                 scrubbed = run("verify", "--store", path)
@@ -180,7 +180,7 @@ class KeptStores(DurableTest):
     # --- damage -------------------------------------------------------------------------------------------------------
 
     def test_a_bit_flipped_anywhere(self):
-        """Refused, or in bytes that nothing reads; with the bit back nothing is lost."""
+        """Refused, or in bytes that nothing reads; with the bit restored nothing is lost."""
         flags, directories = self.killed_with_state(PLANS[0])
         whole, chance, refused = self.whole(lr_decay_iters=STEPS), random.Random(11), 0
         kept = {path: self.fresh("kept") for path in (flags["save"], *directories)}
@@ -211,7 +211,7 @@ class KeptStores(DurableTest):
             scrubbed = run("verify", *[word for directory in words for word in ("--store", directory)])
             self.assertEqual(scrubbed.code, 0, str(scrubbed))
             self.assertIn("all as written", scrubbed.out)
-        # Somewhere in the slots that hold the state.
+        # At many places in the slots that hold the state.
         for number in range(400):
             self.flip(directories[number % 2], 0.001 + number / 410)
         damaged = run("verify", "--store", flags["save"])

@@ -1,4 +1,4 @@
-"""What the system asks of a run, by signals, and what it does not give it: limits of files, memory, threads, locks."""
+"""The system's requests to a run, by signals, and its limits: of files, memory, threads, locks."""
 import json
 import os
 import pathlib

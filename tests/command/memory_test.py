@@ -1,5 +1,5 @@
-"""What a run takes: planned peaks are the recorded ones, and the process stays within the plan and its stated overhead,
-also where the system enforces it."""
+"""The memory of a run: planned peaks equal the recorded ones, and the process stays within the plan and its stated
+overhead, even if the system enforces it."""
 import json
 import os
 import pathlib
@@ -42,7 +42,7 @@ class ControlGroup:
                 self.close()
 
     def close(self):
-        for _ in range(100):  # a moment may pass before the kernel has let go of the process that was inside
+        for _ in range(100):  # the kernel may take a moment to release the process that was inside
             try:
                 self.path.rmdir()
                 break
@@ -50,7 +50,7 @@ class ControlGroup:
                 time.sleep(0.02)
 
     def prefix(self):
-        """Words before the command that run it inside."""
+        """The words before the command that run it inside."""
         return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
 
 
@@ -75,7 +75,7 @@ class Memory(CommandTest):
                 "profile": pathlib.Path(__file__).parent.parent / "data" / "machine.json", **changes}
 
     def train_within(self, limit, flags):
-        """In a control group that has so many bytes of memory; skips the test where there are none."""
+        """Runs in a control group with this many bytes of memory; skips the test if there are no control groups."""
         group = ControlGroup(limit)
         if group.error:
             self.skipTest(group.error)
@@ -90,7 +90,7 @@ class Memory(CommandTest):
         for tier in set(run_.plan["tiers"]) - {"nvme"}:
             planned = run_.plan["tiers"][tier]["peak_bytes"]
             self.assertEqual({record[f"{tier}_peak_bytes"] for record in run_.log}, {planned}, tier)
-            # What lives at the moment of the peak, less what lies between lifetimes that could not be packed closer.
+            # The bytes alive at the peak, less the gaps between lifetimes that could not be packed more tightly.
             named = sum(run_.plan["tiers"][tier]["at_rest"].values())
             self.assertLessEqual(named, planned, tier)
             self.assertGreaterEqual(named, 0.75 * planned, tier)
@@ -144,7 +144,7 @@ class Memory(CommandTest):
 
     @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
     def test_what_is_free_is_what_the_group_leaves(self):
-        """Without --device-memory, a run inside a group takes what the group has, not what the machine has."""
+        """Without --device-memory, a run inside a group takes the memory of the group, not of the machine."""
         limit = 600 * MIB
         run_ = self.train_within(limit, self.flags())
         self.check(run_)

@@ -1,5 +1,5 @@
-"""The pages of a run and of a plan in a real browser: what is drawn, what pointing, dragging, the wheel and the buttons
-do, light and dark, and a narrow window. What the pages' data are: report_test.py and plan_test.py."""
+"""The pages of a run and of a plan in a real browser: the drawings, the effects of pointing, dragging, the wheel and
+the buttons, light and dark, and a narrow window. The pages' data: report_test.py and plan_test.py."""
 import json
 import re
 import shutil
@@ -61,7 +61,7 @@ class SlowPage(CommandTest):
         return file
 
     def open(self, file, change=None):
-        """Shows a page, or a copy whose data were changed; returns its data."""
+        """Shows a page, or a copy with changed data; returns its data."""
         text = file.read_text()
         data = json.loads(DATA_OF_A_PAGE.search(text).group(2))
         if change:
@@ -81,10 +81,10 @@ class SlowPage(CommandTest):
     def titles(self):
         return self.page.run("[...document.querySelectorAll('h2')].map((title) => title.textContent)")
 
-    # --- What a page has ----------------------------------------------------------------------------------------------
+    # --- Elements of a page -------------------------------------------------------------------------------------------
 
     def check_elements(self, data):
-        """All that the data have, in the order of the page."""
+        """The page has everything in the data, in the page's order."""
         tiers, lanes = ["Tiers over one step"] * ("tiers" in data), ["Lanes"] * ("timeline" in data)
         self.assertEqual(self.titles(), [curve["title"] for curve in data.get("curves", [])] + tiers + lanes +
                          [table["title"] for table in data["tables"]] + ["Command"] * ("command" in data))
@@ -126,7 +126,7 @@ class SlowPage(CommandTest):
                 said = canvas.tip(x, base - 20).split("\n")
                 self.assertRegex(said[0], r"^at [\d.]+ (us|ms|s)$")
                 self.assertEqual(said[1:], [f"{name}: {size(count)}" for name, count in reversed(used)])
-                # What lies at the bottom is the first category's, where it is thick and wide enough to see.
+                # The bottom is in the first category's colour, if it is thick and wide enough to see.
                 bottom = tiers["categories"].index(used[0][0]) if used else 0
                 least = min(tier["columns"][bottom][max(at - 1, 0):at + 2])
                 if least / (tier["peak_bytes"] * 1.06) * (base - 8) > 6 and 0 < at:
@@ -138,7 +138,7 @@ class SlowPage(CommandTest):
             self.assertFalse(self.page.run("tip.checkVisibility()"), "the tip stays though the pointer has left")
 
     def check_operations(self, lanes):
-        """Each row tells of its widest operations and draws them in their colours."""
+        """Each row tells about its widest operations and draws them in their colours."""
         canvas, timeline, ops = lanes.canvas, lanes.timeline, lanes.ops
         texts, told_of = canvas.texts(), 0
         for row, (lane, what) in enumerate(lanes.rows):
@@ -166,10 +166,10 @@ class SlowPage(CommandTest):
         kinds = self.page.run("[...document.querySelectorAll('.legend')].pop().textContent")
         self.assertEqual(kinds, "".join(kind for kind in timeline["kinds"] if kind in HUES) + "other")
 
-    # --- What a person does -------------------------------------------------------------------------------------------
+    # --- Actions of a person ------------------------------------------------------------------------------------------
 
     def widest(self, lanes, least=0.3, most=0.7):
-        """The row and the number of the widest operation whose middle is in this part of all that is shown."""
+        """The row and the number of the widest operation whose middle is in this part of the time shown."""
         def wide(row, id_):
             begin, end = lanes.span(id_, lanes.rows[row][1])
             central = least < (begin + end) / 2 / lanes.last < most
@@ -185,7 +185,7 @@ class SlowPage(CommandTest):
         self.page.click(left + width / 2, top + height / 2)
 
     def check_shows(self, lanes, row, id_):
-        """The operation is where the part of the step that is shown has it. Returns at which height."""
+        """The operation is at its place in the part of the step that is shown. Returns its height."""
         y, _ = lanes.place(id_, row)
         self.assertIsNotNone(y, f"operation {id_} is not where it should be, from {lanes.begin} to {lanes.end}")
         return y
@@ -230,7 +230,7 @@ class SlowPage(CommandTest):
         lanes.begin, lanes.end = 0, last / 2
         self.check_shows(lanes, *self.widest(lanes, 0.05, 0.45))
         before = canvas.image()
-        # A menu's button moves nothing, nor does what the browser takes over, as it does to scroll by touch.
+        # A menu's button moves nothing, nor does a pointer that the browser takes over, as it does to scroll by touch.
         self.page.run(f"{canvas.of}.setPointerCapture = () => {{}}")  # made-up pointers cannot be captured
         menu, taken = [("pointerdown", 2)], [("pointerdown", 0), ("pointercancel", -1)]
         for events in (menu, taken):
@@ -291,7 +291,7 @@ class SlowPage(CommandTest):
             for text, left, right in Canvas(self.page, index).placed_texts():
                 self.assertGreaterEqual(left, lanes.left if text in marks else 0, f"{text} is cut off")
                 self.assertLessEqual(right, lanes.canvas.width + 1, f"{text} is cut off")
-        # What is said far to the right is not squeezed by where the tip was before.
+        # A tip far to the right is not squeezed by the place where the tip was before.
         lanes, widths = self.lanes(data), []
         y = self.check_shows(lanes, row, id_)
         for last in (20, 380, 200):
@@ -323,7 +323,7 @@ class SlowPage(CommandTest):
         self.check_tiers(data)
         self.check_silent()
 
-        def as_slow_as_any_machine(data):  # how this one was busy just now decides nothing
+        def as_slow_as_any_machine(data):  # however busy this machine was just now
             ops = data["timeline"]["ops"]
             for at in ("_begin", "_end"):
                 ops["recorded" + at] = [round(1.25 * time) for time in ops["planned" + at]]

@@ -1,11 +1,11 @@
-"""The pictures of a page as a person sees them: where things are, what is said of a point, colours and words.
+"""The pictures of a page as a person sees them: places, the tip at a point, colours and words.
 
 Not here: the browser (browser.py), what is expected (page_test.py). Standard library only. Places are page.js's own.
 """
 import hashlib
 import re
 
-# Texts on a canvas are pixels: each canvas keeps those that it was drawn with, and from where to where they go.
+# Texts on a canvas are pixels, so each canvas keeps the texts drawn on it, with their left and right ends.
 KEEP_TEXTS = """
     const drawn = CanvasRenderingContext2D.prototype.fillText;
     CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
@@ -19,7 +19,7 @@ LANE_TOP, LANE_HEIGHT, LANE_GAP, LANE_RIGHT = 18, 30, 6, 8
 
 
 class Canvas:
-    """A picture of the page, by its place among all; points are relative to it."""
+    """A picture of the page, by its index among all; points are relative to it."""
 
     def __init__(self, page, index):
         self.page, self.index = page, index
@@ -33,7 +33,7 @@ class Canvas:
         return self.left + x, self.top + y
 
     def tip(self, x, y):
-        """What is said of a point; nothing: None."""
+        """The tip at a point; None if there is none."""
         self.page.point(*self.at(x, y))
         return self.page.run("tip.checkVisibility() ? tip.textContent : null")
 
@@ -42,7 +42,7 @@ class Canvas:
                              "(tip.getBoundingClientRect())")
 
     def image(self):
-        """One that is equal to another where all pixels are."""
+        """A digest that is equal for two images if all their pixels are."""
         return hashlib.sha256(self.page.run(f"{self.of}.toDataURL()").encode()).hexdigest()
 
     def placed_texts(self):
@@ -59,7 +59,7 @@ class Canvas:
             % (self.of, round(x), round(y)))
 
     def hue(self, name):
-        """A colour of the page's style, as a pixel has it."""
+        """A colour of the page's style, as pixels have it."""
         return [int(digits, 16) for digits in re.findall("[0-9a-fA-F]{2}", self.page.run(f"colour('{name}')"))] + [255]
 
 
@@ -91,11 +91,11 @@ class Lanes:
         return self.x(sum(self.span(id_, self.rows[row][1])) / 2)
 
     def heights(self, row):
-        """Of a row's tracks, of which there are at most four, each has at least one of these."""
+        """Four heights of a row, so that each of its tracks (at most four) contains at least one of them."""
         return [LANE_TOP + row * (LANE_HEIGHT + LANE_GAP) + LANE_HEIGHT * (2 * quarter + 1) / 8 for quarter in range(4)]
 
     def beside(self, id_, row):
-        """How many of the row's operations run while it does, itself among them. A row shows four at a time."""
+        """Number of the row's operations that run while this one does, including itself. A row shows four at a time."""
         begin, end = self.span(id_, self.rows[row][1])
         spans = [self.span(other, self.rows[row][1]) for other in self.ids(row)]
         return sum(of[0] < end and begin < of[1] for of in spans)
@@ -105,7 +105,7 @@ class Lanes:
         return self.x(end) - self.x(begin)
 
     def place(self, id_, row):
-        """Where, in the middle of an operation, the picture tells of it, and what it tells."""
+        """The height at which the picture tells about the operation, at its middle, and the text."""
         for y in self.heights(row):
             text = self.canvas.tip(self.middle(id_, row), y)
             if text and text.startswith(f"operation {id_}:"):

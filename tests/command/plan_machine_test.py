@@ -1,4 +1,4 @@
-"""spillway plan for what is not here or does not run yet: other machines, GPUs, ranks, experts."""
+"""spillway plan for absent machines and for features that do not run yet: GPUs, ranks, experts."""
 import json
 import pathlib
 import shlex
@@ -23,7 +23,7 @@ class PlanMachines(PlanTest):
         self.check_refusal(unknown, 2, "a machine known by name (")
 
     def test_machines_with_devices_of_their_own(self):
-        """Are planned for, by name and by file, and not run on."""
+        """They are planned for, by name and by file, and not run on."""
         profiles = pathlib.Path(__file__).parents[2] / "trainer/machine/profiles"
         shipped = sorted(file.stem for file in profiles.glob("*.json"))
         self.assertLess({"rtx-3090-desktop", "rtx-4090-desktop", "rtx-5060-ti-desktop", "a100-server"}, set(shipped))
@@ -109,9 +109,9 @@ class PlanMachines(PlanTest):
 
     def test_beside_what_others_publish(self):
         """LLMQ's tokens a second on a 4090 in bf16 (https://github.com/IST-DASLab/llmq). The profile takes matrix
-        products at 0.7 of the dense peak and attention at half of that, where LLMQ's whole steps reach more; and exact
-        state takes 16 bytes a parameter with its gradient in fp32, of which a part of 1.5 B does not fit the device:
-        LLMQ's takes less."""
+        products at 0.7 of the dense peak and attention at half of that, while LLMQ's whole steps reach more. Exact
+        state takes 16 bytes for each parameter with its gradient in fp32, so that a part of 1.5 B does not fit the
+        device; LLMQ's takes less."""
         for model, published in (("qwen2.5-0.5b", 40_000), ("qwen2.5-1.5b", 14_000)):
             for state in ("exact", "compact"):
                 plan, _ = self.plan(self.desktop(model=model, global_batch_size=64, state=state))
@@ -130,7 +130,7 @@ class PlanMachines(PlanTest):
         parameters = whole["model"]["parameters"]
         self.assertEqual(whole["as_others_store_it"]["state_bytes"], 16 * parameters)
         self.assertEqual(parts["as_others_store_it"]["state_bytes"], 2 * parameters)
-        # 2 + 2 + 12 bytes, of which the stages share the last, the second and the first.
+        # 2 + 2 + 12 bytes; stage 1 shares the last part, stage 2 also the second, stage 3 all.
         for plan in (whole, parts):
             self.assertEqual(plan["as_others_store_it"]["state_bytes_by_zero_stage"],
                              [parameters * each for each in (16, 2 + 2 + 12 / 8, 2 + 14 / 8, 16 / 8)])
@@ -142,7 +142,7 @@ class PlanMachines(PlanTest):
         # Ranks of a host share its memory, its directories and its rates.
         shared, _ = self.plan(self.flags(**{**flags, "device_memory": None}))
         self.assertEqual(shared["tiers"]["device"]["budget_bytes"], 3 << 30)
-        # So they do where the device is apart: its memory is each one's, the host's all of theirs.
+        # The same if the device is apart: each rank has its own device memory, and all share the host's.
         apart = {**flags, "device": "cpu-apart", "device_memory": "2GiB"}
         for given, budget in (("16GiB", 2), (None, 1)):
             tiers = self.plan(self.flags(**apart, host_memory=given))[0]["tiers"]

@@ -1,4 +1,4 @@
-"""spillway plan: the table, plan.json and the page. What bad input does to it: bad_input_test.py."""
+"""spillway plan: the table, plan.json and the page. Bad input: bad_input_test.py."""
 import json
 import shlex
 import shutil
@@ -115,8 +115,8 @@ class Plan(PlanTest):
         self.assertIn("does not fit", json.loads(Page(file.read_text()).scripts[0])["subtitle"])
 
     def test_a_plan_runs_as_it_was_made(self):
-        """Also where the profile does not say what the processor multiplies with, or has more threads than this
-        machine.
+        """Even if the profile does not say with what instructions the processor multiplies, or has more threads than
+        this machine.
         """
         machine = json.loads((DATA / "machine.json").read_text())
         profile, saved = self.fresh("profile"), self.fresh("plan")
@@ -138,7 +138,7 @@ class Plan(PlanTest):
         self.check_refusal(plan_with(instructions="unheard_of"), 2, "instructions")
 
     def test_its_flags_give_the_plan_again(self):
-        """Also where all is forced, and through train's own reading of them."""
+        """Even if everything is forced, and as train itself reads them."""
         for changes in ({}, {"device_memory": None, "nvme": None, "optimizer_tier": None},
                         {"clip_grad": 0, "durability": "checkpoint"},
                         {"activation_tier": "recompute", "order": "horizontal"},
@@ -184,7 +184,8 @@ class Plan(PlanTest):
                     self.assertLessEqual(chosen_s, 1.01 * plan["predicted"]["step_s"], (name, forced))
 
     def test_what_hardly_fits_reads_less_ahead(self):
-        """Weights of two units ahead leave no room for updates in the backward: all others move whole gradients."""
+        """Weights read two units ahead leave no room for updates in the backward; all other choices move whole
+        gradients."""
         flags = {"model": "qwen3-32b", "tokenizer": "bytes", "seq_length": 128, "micro_batch_size": 1,
                  "global_batch_size": 1, "clip_grad": 0, "dtype": "bf16", "optimizer_tier": None,
                  "durability": "checkpoint", "device_memory": "2GiB", "nvme": "/not/there=4TiB", "profile": "laptop"}
@@ -204,11 +205,11 @@ class Plan(PlanTest):
                 self.assertLessEqual(plan["tiers"]["nvme"]["peak_bytes"], size << 30)
             else:
                 self.assertGreater(plan["lacking_bytes"], 0)
-        self.assertEqual(fits, sorted(fits))  # what fits into less fits into more
+        self.assertEqual(fits, sorted(fits))  # a plan that fits into less fits into more
         self.assertEqual({False, True}, set(fits))
 
     def would_fit(self, flags):
-        """The offers for a command line that does not fit, each of which fits when it is pasted."""
+        """The offers for a command line that does not fit; each of them fits when it is pasted."""
         plan, outcome = self.plan(flags)
         self.assertEqual((plan["fits"], outcome.code), (False, 3), str(outcome))
         table = run("plan", *arguments(flags))
@@ -234,7 +235,7 @@ class Plan(PlanTest):
         self.assertEqual(names(offers)[:2], [{"--device-memory"}, {"--nvme"}])
         little_room = self.flags(device_memory="2900KiB", nvme=f"{self.nvme}=64KiB", optimizer_tier=None)
         self.assertEqual(names(self.would_fit(little_room))[:2], [{"--device-memory"}, {"--nvme"}])
-        # A directory that is there: what --save lies in, or the one that the user is in.
+        # An existing directory: the one that contains --save, or the current one.
         self.assertTrue(offers[1][0].startswith("--nvme .="), offers)
         offers = self.would_fit({**in_core, "save": self.directory / "not" / "there"})
         self.assertTrue(offers[1][0].startswith(f"--nvme {self.directory}="), offers)
@@ -287,7 +288,7 @@ class Plan(PlanTest):
         state = Run(save).state_file(2).stat().st_size
         self.assertLess(plan["disk"]["checkpoint_bytes"], state)
         self.assertGreater(plan["disk"]["checkpoint_bytes"], 0.9 * state - 64 * 1024)
-        # Wear is said where nothing is written, too.
+        # Wear is shown even if nothing is written.
         in_core = run("plan", *arguments(self.flags(nvme=None, optimizer_tier=None, device_memory="64MiB")))
         self.assertIn("wear     0 TB written to NVMe in 1,000 steps", in_core.out)
 
@@ -308,7 +309,7 @@ class Plan(PlanTest):
             for name in ("bound_s", "binding_lane"):
                 self.assertEqual(record[name], predicted[name])
         printed, _ = self.plan({**flags, "save": save, "train_iters": 5})
-        trained.plan["lifts"] = printed["lifts"]  # which `plan` alone looks for
+        trained.plan["lifts"] = printed["lifts"]  # only `plan` looks for these
         self.assertEqual(shape(printed), shape(trained.plan))
         self.assertEqual(printed["choices"], trained.plan["choices"])
 
@@ -322,7 +323,8 @@ class Plan(PlanTest):
             return run("plan", *arguments({**flags, "plan": file, "format": "json"}))
 
         self.assertEqual(json.loads(given(plan).out)["choices"], plan["choices"])
-        # What is only told of a plan may lack, as it does in files of older versions; what it is made of is named.
+        # Keys that only describe the plan may be missing, as in files of older versions; a missing key that it is made
+        # from is named.
         told = ("active_parameters", "as_others_store_it", "disk", "wear", "lanes", "predicted", "durability",
                 "resident", "buffers", "profile")
         self.assertEqual(given({key: value for key, value in plan.items() if key not in told}).code, 0)
@@ -355,7 +357,7 @@ class Plan(PlanTest):
         ranks = {"model": "llama-3.2-1b", "tokenizer": "bytes", "seq_length": 256, "micro_batch_size": 1,
                  "global_batch_size": None, "profile": "laptop", "device_memory": "8GiB",
                  "nvme": "/not/there=8TiB", "zero_stage": 3}
-        # The batch grows with the ranks where it is not given.
+        # The global batch grows with the ranks if it is not given.
         rows = self.sweep("ranks=1,2,8", **ranks)
         self.assertEqual([row["value"] for row in rows], [1, 2, 8])
         self.assertEqual([round(row["tokens_per_s"] * row["step_s"]) for row in rows], [256, 512, 2048])

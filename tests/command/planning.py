@@ -1,4 +1,4 @@
-"""What the tests of plans share: a case that is planned, the elements of a page, the shape of a JSON file."""
+"""Shared by the tests of plans: a case to plan, the elements of a page, the shape of a JSON file."""
 import html.parser
 
 from harness import CommandTest, Golden
@@ -27,7 +27,7 @@ class Page(html.parser.HTMLParser):
 
 
 def shape(value):
-    """The keys of an object, at every depth; of a list those of its first entry."""
+    """The keys of an object, at every depth; of a list, those of its first entry."""
     if isinstance(value, dict):
         return {key: shape(entry) for key, entry in value.items()}
     return [shape(entry) for entry in value[:1]] if isinstance(value, list) else None

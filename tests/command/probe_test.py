@@ -11,7 +11,7 @@ RATES = ("nvme_read_bytes", "nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_m
 
 
 def busy_share(trained):
-    """Of the last step, the share in which anything moved."""
+    """The share of the last step in which anything moved to or from the drive."""
     spans = json.loads((trained.path / "timeline.json").read_text())["spans"]
     busy, until = 0, 0
     for begin, end in sorted(span for op, span in zip(operations(trained.plan), spans)
@@ -29,7 +29,7 @@ class Probe(CommandTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(list(nvme.iterdir()), [])
         if not SANITIZED:
-            # 133 where the library is oneDNN 2.6, 158 where it is 3.6, both with AMX, whose products it compiles.
+            # 133 MiB if the library is oneDNN 2.6, 158 if it is 3.6, both with AMX, whose products it compiles.
             self.assertLess(outcome.resident_bytes, 180 * MIB)
         profile = json.loads(file.read_text())
         for name, value in json.loads((DATA / "machine.json").read_text()).items():
@@ -50,8 +50,9 @@ class Probe(CommandTest):
         plan, _ = self.plan(golden.flags(profile=file, nvme=nvme))
         self.assertTrue(plan["fits"])
 
-        # What was kept is what plan finds, for other directories on the drive, too, and nothing is said of it. Measured
-        # in another way, or older than the machine's start, it is measured anew: who waits for that is told, once.
+        # plan finds the kept profile, also for other directories on the drive, and says nothing about it. If it was
+        # measured in another way, or before the machine's last start, the machine is measured again, and the waiting
+        # user is told once.
         (kept,) = (pathlib.Path(os.environ["XDG_CACHE_HOME"]) / "spillway").glob("profile-*.json")
         marked = {**json.loads(kept.read_text()), "operation_s": 12345e-9}
         kept.write_text(json.dumps(marked))
@@ -102,7 +103,7 @@ class Probe(CommandTest):
         self.assertGreater(steps["seen"], 1.5 * steps["probed"])
 
     def test_a_saved_plan_is_run_without_measuring(self):
-        """What it predicts comes from the machine that it was made for, where no profile of this one is kept."""
+        """Its prediction comes from the machine that it was made for, if no profile of this one is kept."""
         file, cache, flags = self.fresh("plan"), self.fresh_directory("cache"), self.flags()
         self.assertEqual(run("plan", *arguments({**flags, "format": "json", "out": file})).code, 0)
         plan = json.loads(file.read_text())
@@ -124,7 +125,7 @@ class Probe(CommandTest):
             self.check_refusal(run("probe", *arguments(flags)), 2, fragment)
 
     def test_slow_runs_leave_what_they_saw_of_the_drive(self):
-        """A few gigabytes through the drive: the next plan goes by them."""
+        """A few gigabytes through the drive: the next plan uses the rates that were seen."""
         nvme = self.fresh_directory("nvme")
         self.assertEqual(run("probe", "--nvme", f"{nvme}=4GiB").code, 0)
         text = self.fresh("text").with_suffix(".txt")
@@ -138,7 +139,7 @@ class Probe(CommandTest):
         self.assertGreater(moved, 10e9)
         trained = self.train(flags, timeout=600)
         plan, _ = self.plan({**flags, "nvme": self.fresh_directory("nvme")})
-        if busy_share(trained) < 0.75:  # and it could not be said how fast the drive is
+        if busy_share(trained) < 0.75:  # and its rate could not be determined
             self.skipTest("other programs left this one too little of the processors to keep the drive busy")
         self.assertEqual(plan["machine"]["drive_rates"], "seen")
         seen = plan["machine"]["seen"]

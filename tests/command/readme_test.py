@@ -1,7 +1,6 @@
-"""What README.md says of the program: its commands, its flags, and the figures of its recipes.
+"""Checks README.md against the program: its commands, its flags, and the figures of its recipes.
 
-Not here: the two scripts that it begins with, but for the words that the first ends with; benchmarks
-(tools/bench/README.md).
+Not here: its first two scripts, except the last words of the first one; benchmarks (tools/bench/README.md).
 """
 import pathlib
 import re
@@ -14,14 +13,14 @@ from harness import CommandTest, Golden, run
 
 ROOT = pathlib.Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-# Figures are rounded there, and plans become a little better without README being the place to look.
+# Figures are rounded there, and a plan that becomes a little better need not change README.
 NEAR = 0.03
 MODELS = {"path/to/Qwen2.5-0.5B": "qwen2.5-0.5b", "path/to/Llama-3.1-8B": "llama-3.1-8b"}
 LAPTOP, DESKTOP = ["--profile", "laptop"], ["--profile", "rtx-4090-desktop"]
 
 
 def recipes():
-    """The words of each `spillway train` with a model, as README has them, behind the command."""
+    """The words of each `spillway train` with a model in README, after the command."""
     text = README.replace("\\\n", " ")
     commands = re.findall(r"(?m)^    build/release/spillway train .*$", text)
     return [shlex.split(line)[2:] for line in commands if "--model" in line]
@@ -35,7 +34,7 @@ def number(pattern, text):
 
 class Readme(CommandTest):
     def planned(self, machine, words, *more):
-        """A recipe where README has it run: step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps."""
+        """Plans a recipe on README's machine: step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps."""
         data = words.index("--data")
         words = [MODELS.get(word, word) for word in words[:data] + words[data + 2:]]
         words[words.index("--nvme") + 1] = "/not/there=4TiB"
@@ -67,7 +66,7 @@ class Readme(CommandTest):
 
     def test_the_summary_that_quickstart_ends_with(self):
         golden = Golden("llama3_rope", self.directory)
-        # Several turns of the program, and one; what rests on NVMe is seen to move.
+        # Several turns of the program, and one turn; the picture shows traffic to NVMe.
         for micro_batches in (4, 1):
             flags = golden.flags(train_iters=3, micro_batch_size=1, global_batch_size=micro_batches, order="horizontal",
                                  optimizer_tier="nvme", nvme=self.fresh_directory())

@@ -1,5 +1,5 @@
-"""What the tests of refused input share: a case to spoil, and that a refusal leaves nothing behind.
-Not here: what is refused (the tests that use it).
+"""Shared by the tests of refused input: a case to spoil, and a check that a refusal leaves nothing behind. Not here:
+what is refused (the tests that use it).
 """
 import json
 import pathlib
@@ -33,13 +33,13 @@ class RefusalTest(CommandTest):
         self.assertEqual(listing(self.nvme), before)
         if save == "fresh":
             self.assertFalse(where.exists(), "left behind: " + str(listing(where)))
-            # The same directory takes the next run.
+            # The next run can use the same directory.
             again = self.train(self.flags(save=where))
             self.assertEqual(again.steps(), [2])
         return outcome
 
     def expect_any(self, flags, codes, fragment):
-        # a run that was there stays as it was
+        # A run that was there stays unchanged.
         places = [self.nvme] + ([flags["save"].parent] if "save" in flags else [])
         before = listing(*places)
         outcome = run("train", *arguments(flags), timeout=60)
@@ -54,7 +54,7 @@ class RefusalTest(CommandTest):
         self.check_refusal(outcome, outcome.code, fragment)
 
     def model(self, config=None, weights=None, text=None):
-        """A copy of the case's model with a changed configuration (a value of None takes the key out) or other weights.
+        """A copy of the case's model with a changed configuration (a value of None removes the key) or other weights.
         """
         place = self.fresh_directory("model")
         settings = json.loads((self.golden.model / "config.json").read_text())

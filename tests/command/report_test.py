@@ -1,4 +1,4 @@
-"""spillway report: the page and the trace of a run, and what damaged run directories are told."""
+"""spillway report: the page and the trace of a run, and messages about damaged run directories."""
 import json
 import shutil
 import unittest
@@ -46,7 +46,7 @@ class Report(CommandTest):
         titles = [table["title"] for table in data["tables"]]
         self.assertEqual(titles, ["Lanes in figures", "Operations that cost most against plan", "Longest stalls",
                                   "Tiers in figures"])
-        # Each tier over the step, as planned and as it ran: never above the peak, and at it where buffers are packed
+        # Each tier over the step, as planned and as it ran: never above the peak, and at it if buffers are packed
         # without gaps.
         self.assertEqual([tier["name"] for tier in data["tiers"]["list"]],
                          ["device, planned", "device, recorded in step 4", "nvme, planned", "nvme, recorded in step 4"])
@@ -61,8 +61,7 @@ class Report(CommandTest):
         self.assertEqual(device[2], device[3])  # peak bytes: planned and recorded
 
     def test_a_step_of_many_turns(self):
-        """The first, the third and the last are shown, as they were planned and as they ran; the bits are those of one
-        turn.
+        """The first, the third and the last turn are shown, as planned and as they ran; the bits are those of one turn.
         """
         golden, losses = Golden("qwen3", self.directory), set()
         for order, turns, shown in (("horizontal", 8, [0, 2, 7]), ("2", 4, [0, 2, 3]), ("4", 2, [0, 1]),
@@ -119,7 +118,7 @@ class Report(CommandTest):
             id_ = event["args"]["operation"]
             op = rows[id_]
             self.assertEqual(event["cat"], op["kind"])
-            # a thread is named before it is used
+            # A thread is named before it is used.
             self.assertTrue(named[event["pid"], event["tid"]].startswith(op["lane"]))
             begin, end = spans[id_] if event["pid"] == 1 else (op["begin_s"], op["end_s"])
             self.assertAlmostEqual(event["ts"], begin * 1e6, delta=0.001)
@@ -131,7 +130,7 @@ class Report(CommandTest):
         self.assertEqual(seen[2], {op["id"] for op in rows if op["end_s"] > op["begin_s"]})
         self.assertEqual(seen[1], {id_ for id_, (begin, end) in enumerate(spans)
                                    if round(end * 1e9) > round(begin * 1e9)})
-        for events in threads.values():  # events of a thread lie one after the other
+        for events in threads.values():  # events of a thread follow one another
             for (_, end), (begin, _) in zip(events, events[1:]):
                 self.assertLessEqual(end, begin)
 
@@ -156,7 +155,8 @@ class Report(CommandTest):
                    "attention_fp32_flops": 1e16, "memory_bytes": 1e14}
         fast = self.fresh("profile")
         fast.write_text(json.dumps(profile))
-        # Steps so long that an update which waits for its processor, on a machine that does other work, is no match.
+        # Steps are so long that the wait of one update for a processor, on a machine that does other work, is short
+        # beside them.
         data = self.fresh("data").with_suffix(".jsonl")
         with open(data, "w") as out:
             for row in range(12 * 16):

@@ -1,4 +1,4 @@
-"""Stopped and gone on with: a run that was interrupted, saved or moved to another plan ends with the bits of one that
+"""Stopping and going on: a run that was interrupted, saved or moved to another plan ends with the bits of one that
 never stopped.
 """
 import json
@@ -54,7 +54,7 @@ class Resume(CommandTest):
             self.assertEqual([record[key] for record in run_.log], [record[key] for record in whole.log], key)
 
     def test_under_another_plan(self):
-        """Half a run under each plan, the other half under the next."""
+        """Half a run under each plan, the other half under the next one."""
         plans = [{}, {"nvme": self.nvme, "update": "in-next-forward", "order": "vertical", "activation_tier": "nvme",
                       **ON_NVME},
                  {"nvme": self.nvme, "update": "in-backward", "order": "horizontal", "activation_tier": "recompute",
@@ -73,8 +73,8 @@ class Resume(CommandTest):
                     self.assertNotEqual(on.choices(), half.choices())
 
     def test_what_changes_the_bits_is_said(self):
-        """Another micro-batch, dtype or form of state goes on, close to what it was, and says what is no longer the
-        same.
+        """With another micro-batch, dtype or form of state the run goes on, with nearly the same results, and says what
+        is no longer equal.
         """
         whole = self.whole()
         half = self.train(self.flags(train_iters=6, lr_decay_iters=STEPS))
@@ -126,7 +126,7 @@ class Resume(CommandTest):
                     self.assertIn(f"step {done}", outcome.out)
                     self.assertEqual(os.listdir(self.nvme), [])
                     on = self.train({"load": stopped.path, "save": stopped.path, "train_iters": done + 4})
-                    # The same as one that was never stopped, whatever its plan.
+                    # The same as a run that never stopped, whatever its plan.
                     whole = self.train(self.flags(train_iters=done + 4, lr_decay_iters=long))
                     self.check_same(on, whole)
                     self.assertEqual(on.steps(), [done, done + 4])
@@ -149,7 +149,7 @@ class Resume(CommandTest):
         self.assertIsNotNone(stopped)
 
     def test_killed(self):
-        """Goes on from the last checkpoint; what the log has beyond it goes, and so do the files left on NVMe."""
+        """Goes on from the last checkpoint; later steps in the log are removed, and so are the files left on NVMe."""
         nvme = self.fresh_directory("nvme")
         flags = self.flags(save=self.fresh(), train_iters=40, lr_decay_iters=40, save_interval=4, nvme=nvme,
                            durability="checkpoint", **ON_NVME)
@@ -166,7 +166,7 @@ class Resume(CommandTest):
         self.assertFalse([name for name in os.listdir(flags["save"] / "checkpoints") if "partial" in name])
 
     def test_killed_while_it_began(self):
-        """With what it has by then of run.json, plan.json and log.jsonl, which come in this order."""
+        """With the files that it has by then of run.json, plan.json and log.jsonl, which are written in this order."""
         for have in (1, 2, 3):
             with self.subTest(have=have):
                 begun = self.train(self.flags())
@@ -188,7 +188,7 @@ class Resume(CommandTest):
         self.assertEqual(run_.state(5), self.train(self.flags(train_iters=5, lr_decay_iters=STEPS)).state())
 
     def test_checkpoints_beside_training_in_core(self):
-        """Copied out of device memory while the next step computes: updates wait for the copy, and nothing else."""
+        """Copied out of device memory while the next step computes: only updates wait for the copy."""
         ends = {steps: self.train(self.flags(train_iters=steps, lr_decay_iters=STEPS, clip_grad=0)).state()
                 for steps in (4, 7)}
         for update in ("after", "in-backward", "in-next-forward"):
@@ -205,14 +205,14 @@ class Resume(CommandTest):
         again = self.train({"load": whole.path, "save": whole.path})
         self.assertEqual(again.result(), before)
         self.assertEqual(again.steps(), [STEPS])
-        # And one that went further than is asked for is left as it is.
+        # A run that is already beyond the requested last step stays as it is.
         self.check_refusal(run("train", *arguments({"load": whole.path, "save": whole.path, "train_iters": STEPS - 1})),
                            2, "--train-iters")
         self.assertEqual(Run(whole.path).steps(), [STEPS])
         self.assertEqual(Run(whole.path).result(), before)
 
     def test_moved(self):
-        """A run directory knows its files by absolute paths, and may itself be anywhere."""
+        """A run directory knows its files by absolute paths, and may itself be moved anywhere."""
         half = self.train(self.flags(train_iters=4, lr_decay_iters=STEPS))
         place = self.fresh("verschoben ünïcode ✓ ")
         shutil.move(half.path, place)
@@ -264,7 +264,7 @@ class Resume(CommandTest):
         self.check_same(on, self.whole())
 
     def test_state_file(self):
-        """Every parameter once, with its moments, all finite; moments are not zero after a step."""
+        """Every parameter occurs once, with its moments, all finite; moments are not zero after a step."""
         state = read_safetensors(self.whole().state_file())
         kinds = {}
         for name, (dtype, shape, _) in state.items():

@@ -1,4 +1,4 @@
-"""spillway tokenize: a real tokenizer's gold, token files, what is refused, and that nothing half-written is left."""
+"""spillway tokenize: a real tokenizer's gold, token files, refusals, and nothing half-written left behind."""
 import importlib.util
 import json
 import lzma

@@ -1,5 +1,5 @@
-"""What a run writes beside its log: TensorBoard's event files, a table, samples of text. None of it changes a bit of
-the training.
+"""The files that a run writes beside its log: TensorBoard's event files, a table, samples of text. None of them changes
+a bit of the training.
 """
 import csv
 import json
@@ -83,7 +83,7 @@ class Watching(CommandTest):
         self.check_refusal(run("train", *arguments(self.flags(tensorboard=events))), 2, "--tensorboard")
 
     def steps_of(self, events):
-        """From the framing alone: step is the second field of an event, a varint."""
+        """Reads only the framing: the step is the second field of an event, a varint."""
         (file,) = events.iterdir()
         raw, steps, at = file.read_bytes(), [], 0
         while at < len(raw):

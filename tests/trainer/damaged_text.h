@@ -1,5 +1,5 @@
-// A cheap fuzzer: valid text with a few bytes changed or taken out, the same ones every time.
-// Not here: what a parser must make of it.
+// A cheap fuzzer: changes or removes a few bytes of valid text, the same ones every time.
+// Not here: the parser's answer.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-// `random` is what was drawn last.
+// `random` is the state of the generator: the number drawn last.
 inline std::string damaged_text(std::string text, int changes, std::uint32_t& random) {
   for (int change = 0; change < changes; ++change) {
     random = random * 1664525U + 1013904223U;

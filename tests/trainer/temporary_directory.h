@@ -1,4 +1,4 @@
-// A directory of a test's own, removed when it ends, files in it, and a limit to how large they grow.
+// A directory for one test, removed at its end, with files in it, and a limit on the size of files.
 // Not here: data that is kept in the repository (tests/data).
 #pragma once
 
@@ -69,7 +69,7 @@ inline std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Checks that `statement` throws `type` with a message that has `part`; prints the message where it has not.
+// Checks that `statement` throws `type` with a message that contains `part`; otherwise prints the message.
 #define EXPECT_REFUSED(statement, type, part)                                           \
   try {                                                                                 \
     statement;                                                                          \

@@ -1,7 +1,7 @@
-// The host's AdamW against a plain loop over arrays of the same sizes, read and written alike, far beyond the last cache: bytes
+// Compares the host's AdamW with a plain loop that reads and writes arrays of the same sizes, far beyond the last cache: bytes
 // per second of both and their ratio. They run in turns because a machine's bandwidth drifts, and in short ones because other
-// programs take its cores for milliseconds at a time; the best turn of each counts, and the medians are there to tell whether the
-// two had the same luck. Small runs show what a call costs.
+// programs take its cores for milliseconds at a time. The best turn of each counts; the medians show whether both had the same
+// luck. Small runs show the cost of a call.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -19,13 +19,13 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kElements = std::int64_t{16} << 20;  // P, in arrays of 160 MiB and more altogether
+constexpr std::int64_t kElements = std::int64_t{16} << 20;  // P; the arrays have 160 MiB and more in all
 constexpr std::int64_t kTurn = std::int64_t{2} << 20;       // elements of a turn: about a millisecond
 constexpr std::int64_t kChunk = 1 << 16;
 constexpr int kTurns = 400;
 constexpr AdamWSettings kSettings{.step = 5, .lr = 1e-4, .weight_decay = 0.1, .gradient_scale = 0.5, .seed = 1};
 
-// Bytes an element of weight (or its high half), low half, m, v and gradient; all but the gradient are written too.
+// Bytes for each element of weight (or its high half), low half, m, v and gradient; all but the gradient are also written.
 struct Form {
   const char* name;
   int weight, low, moment, gradient;
@@ -44,7 +44,7 @@ struct Arrays {
 typedef std::uint32_t Words __attribute__((vector_size(32), aligned(32), may_alias));
 constexpr std::int64_t kWordsElements = 32;  // elements of a vector, at one byte each
 
-// One add for each array written: what the memory allows and no arithmetic hides.
+// One addition for each array written: the limit of the memory, with no arithmetic to hide.
 template <int kWeight, int kLow, int kMoment, int kGradient>
 __attribute__((target("avx2"))) void plain_loop(const Arrays& a, std::int64_t count) {
   const auto vectors = [](std::byte* p) { return reinterpret_cast<Words*>(p); };
@@ -103,7 +103,7 @@ const Case kCases[] = {
      plain_loop<4, 0, 4, 4>},
 };
 
-// Memory of one of the two loops: the plain one leaves no sensible numbers.
+// Memory of one of the two loops: the plain loop leaves no sensible numbers.
 class Memory {
  public:
   Memory(const ThreadPool& pool, const Form& form) : arena_(kElements * (form.at_rest() + form.gradient), "benchmark") {

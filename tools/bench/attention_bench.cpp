@@ -1,5 +1,5 @@
-// How many causal FLOP/s attention reaches, forward and backward, in bf16 and fp32, by CPU time on one thread and by wall time on
-// two. Causal FLOPs: a query meets (T+1)/2 keys on average; 2 products of 2 D FLOPs each forward, 5 backward.
+// Measures attention in causal FLOP/s, forward and backward, in bf16 and fp32, by CPU time on one thread and by wall time on two.
+// Causal FLOPs: a query meets (T+1)/2 keys on average; 2 products of 2 D FLOPs each in the forward, 5 in the backward.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -30,7 +30,7 @@ constexpr Size kSizes[] = {
 template <typename E>
 constexpr DType kType = sizeof(E) == 4 ? DType::float32 : DType::bfloat16;
 
-// Zeroed memory on huge pages where there are any, as the arenas of a run.
+// Zeroed memory, on huge pages if there are any, like the arenas of a run.
 template <typename T>
 class Memory {
  public:

@@ -1,8 +1,8 @@
-"""What the scripts that compare whole runs share: starting spillway and another program, steps and memory of a run,
-results.
+"""Shared by the scripts that compare whole runs: starts spillway and another program, measures steps and memory of a
+run, prints results.
 
-Not a benchmark by itself. Times come with the CPU seconds of the process: beside other programs on the same cores the
-clock is disturbed, CPU seconds hardly are.
+Not a benchmark by itself. Times come with the CPU seconds of the process: other programs on the same cores disturb the
+clock, but hardly disturb CPU seconds.
 """
 
 import argparse
@@ -28,9 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build/bench"
 MIB = 1 << 20
 GIB = 1 << 30
-# What a process may take beside the planned peaks (process_overhead_bytes of plan.json).
+# Bytes that a process may take besides the planned peaks (process_overhead_bytes of plan.json).
 OVERHEAD = 150 * MIB
-# A program that leaves less is stopped before the kernel stops others.
+# A program that leaves less free memory is stopped before the kernel stops others.
 LEAST_FREE_MEMORY = 1 * GIB
 
 
@@ -39,7 +39,7 @@ def fail(message):
 
 
 def parser_of(doc):
-    """A script's flags: those of every script, to which its own are added."""
+    """A parser with the flags that every script has; a script adds its own."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spillway", type=pathlib.Path, default=ROOT / "build/release/spillway",
                         help="the program (build/release/spillway)")
@@ -54,7 +54,7 @@ def add_nvme_flag(parser):
 
 
 def add_worker_flags(parser):
-    """Of a script that starts itself again, as the program that ours is compared with."""
+    """Adds the flags of a script that starts itself again as the program that ours is compared with."""
     parser.add_argument("--worker-shape", type=shape, help=argparse.SUPPRESS)
     parser.add_argument("--worker-data", help=argparse.SUPPRESS)
     parser.add_argument("--worker-log", help=argparse.SUPPRESS)
@@ -74,7 +74,7 @@ def shape(text):
 
 
 def model_config(name):
-    """config.json of a name of the catalogue, or of a file."""
+    """config.json of a catalogue name, or of a file."""
     if os.path.exists(name):
         return json.loads(pathlib.Path(name).read_text())
     for source in sorted((ROOT / "models/catalogue").glob("*.cpp")):
@@ -85,7 +85,7 @@ def model_config(name):
 
 
 def machine():
-    """What the figures were measured on, and how busy it was."""
+    """The machine of the figures, and its load at the time."""
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return {"cpu": cpu[1] if cpu else "unknown", "threads": len(os.sched_getaffinity(0)),
             "load_average": os.getloadavg()[0],
@@ -99,7 +99,7 @@ def available_memory():
 
 @contextlib.contextmanager
 def temporary_directory(base=None):
-    """Removed however the script ends."""
+    """A directory that is removed however the script ends."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     path = pathlib.Path(tempfile.mkdtemp(prefix="spillway_bench_", dir=base))
     try:
@@ -110,7 +110,7 @@ def temporary_directory(base=None):
 
 @contextlib.contextmanager
 def work_directories(arguments):
-    """One for runs, below --directory, and one for their state, below --nvme."""
+    """One directory for runs, below --directory, and one for their state, below --nvme."""
     with temporary_directory(arguments.directory) as directory:
         with temporary_directory(arguments.nvme or directory) as nvme:
             yield directory, nvme
@@ -138,21 +138,21 @@ def peak_resident(pid):
 
 @dataclasses.dataclass
 class Run:
-    """Measured steps, those to warm up left out."""
+    """Measured steps, without the warm-up steps."""
 
     step_s: list = dataclasses.field(default_factory=list)
-    cpu_s: list = dataclasses.field(default_factory=list)  # of the process, a step
+    cpu_s: list = dataclasses.field(default_factory=list)  # CPU seconds of the process, in each step
     peak_resident_bytes: int = 0
     loss: list = dataclasses.field(default_factory=list)   # of every step
     log: list = dataclasses.field(default_factory=list)    # spillway: log.jsonl
     plan: dict = dataclasses.field(default_factory=dict)   # spillway: plan.json without the operations
-    read_bytes: int = 0                                    # by the process from disks, a step
+    read_bytes: int = 0                                    # read by the process from disks, in each step
     written_bytes: int = 0
-    written_bytes_all: int = 0                             # by it in all measured steps
+    written_bytes_all: int = 0                             # written by it in all measured steps
     start_s: float = 0                                     # from the program's start to its first step
-    # spillway: plan.json's, of a run that was let to its end
+    # spillway: from plan.json, for a run that went to its end
     operations: list = dataclasses.field(default_factory=list)
-    spans: list = dataclasses.field(default_factory=list)       # recorded, one an operation
+    spans: list = dataclasses.field(default_factory=list)       # recorded, one for each operation
 
     def median_s(self):
         return statistics.median(self.step_s)
@@ -185,11 +185,11 @@ def stop_child(child):
 
 def follow(command, environment, directory, next_step, steps, warm_up, timeout_s, threads=None, to_its_end=False,
            least_s=0):
-    """Runs a program until it has done so many steps, and for so many seconds; next_step gives the record of a step, or
-    None where there is none yet.
+    """Runs a program until it has done `steps` steps over at least `least_s` seconds. next_step gives the record of a
+    step, or None if there is none yet.
 
-    The program is killed after its last measured step: what it would save is mostly of no interest and would disturb
-    what comes next. With fewer threads than the machine has, it is held on so many processors.
+    The program is killed after its last measured step, because its save is mostly of no interest and would disturb the
+    next run. With fewer threads than the machine has, it is pinned to that number of processors.
     """
     run = Run()
     processors = sorted(os.sched_getaffinity(0))[:threads]
@@ -256,7 +256,7 @@ def lines_of(path):
 
 
 def environment_with(directory, **variables):
-    """The cache of machine profiles is of this comparison alone."""
+    """Gives the comparison a cache of machine profiles of its own."""
     environment = dict(os.environ)
     environment["XDG_CACHE_HOME"] = str(directory / "cache")
     environment.update(variables)
@@ -269,18 +269,18 @@ def spillway_flags(model, data, micro_batch, global_batch, sequence, *more, devi
 
 
 def train_command(program, flags, iterations, saved):
-    # Peers lose all but their checkpoints, too; what durable steps cost is durability_cost.py's question.
+    # Peers lose everything but their checkpoints, too; durability_cost.py measures the cost of durable steps.
     durability = [] if "--durability" in flags else ["--durability", "checkpoint"]
     return [program.resolve(), "train", *flags, *durability, "--train-iters", iterations, "--lr-decay-style",
             "constant", "--save", saved]
 
 
 def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False, least_s=0):
-    """`spillway train` for warm_up + steps steps, and as many more as the measured ones take to fill least_s; with the
-    timeline of the last one, the run is let to its end, after warm_up + steps."""
+    """`spillway train` for warm_up + steps steps, and more until the measured ones fill least_s. With the timeline of
+    the last step, the run goes to its end after warm_up + steps."""
     with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
         saved = pathlib.Path(run_directory) / "saved"
-        # One step more than measured: the run is stopped in it, before it saves.
+        # One step more than measured: the run is killed in it, before it saves.
         least_s = 0 if with_timeline else least_s
         iterations = 1_000_000 if least_s else steps + warm_up + (0 if with_timeline else 2)
         command = train_command(program, flags, iterations, saved)
@@ -296,7 +296,7 @@ def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=N
 
 
 def run_to_its_end(command, directory, environment):
-    """What a program says; an error where it fails."""
+    """Returns the program's output; raises an error if it fails."""
     done = subprocess.run([str(word) for word in command], env=environment, cwd=directory, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
@@ -305,7 +305,7 @@ def run_to_its_end(command, directory, environment):
 
 
 def plan(program, flags, directory):
-    """`spillway plan`, as it prints it in JSON."""
+    """The output of `spillway plan` in JSON."""
     path = directory / "plan.json"
     run_to_its_end([program.resolve(), "plan", *flags, "--format", "json", "--out", path], directory,
                    environment_with(directory))
@@ -313,7 +313,7 @@ def plan(program, flags, directory):
 
 
 def require_room(planned, nvme):
-    """Of a plan's state on the disk, and a little more; returns the bytes that it takes."""
+    """Checks that the disk has room for a plan's state and a little more; returns the bytes that the state takes."""
     wanted, free = planned["tiers"]["nvme"]["peak_bytes"], shutil.disk_usage(nvme).free
     if wanted + GIB > free:
         fail(f"{nvme.parent} has {free / 1e9:.0f} GB free; the state takes {wanted / 1e9:.0f} GB and a little more")
@@ -321,8 +321,8 @@ def require_room(planned, nvme):
 
 
 def machine_profile(program, directory, nvme=None, thorough=True):
-    """The profile that spillway measures, in minutes or in seconds: a disk's rate over seconds is not that of its first
-    moment.
+    """The profile that spillway measures, in minutes or in seconds: a disk's rate over seconds differs from that of its
+    first moment.
     """
     path = directory / "profile.json"
     with tempfile.TemporaryDirectory(prefix="probe_", dir=directory) as cache:
@@ -332,7 +332,7 @@ def machine_profile(program, directory, nvme=None, thorough=True):
 
 
 def keep_machine_profile(program, directory, nvme=None, thorough=True):
-    """The same, kept where plan() and train() find it when no profile is named."""
+    """The same, kept where plan() and train() find it if no profile is named."""
     probe(program, directory, environment_with(directory), nvme, thorough)
 
 
@@ -343,8 +343,8 @@ def probe(program, directory, environment, nvme, thorough, *more):
 
 
 def fio(file, block, depth, *flags):
-    """fio's jobs on the file, direct by io_uring; its buffers are on huge pages, as ours are: on small pages a block
-    has more pieces than a request to the disk may have."""
+    """Runs fio's jobs on the file with direct I/O by io_uring. Its buffers are on huge pages, like ours: on small pages
+    a block has more pieces than a request to the disk may have."""
     command = ["fio", f"--filename={file}", "--ioengine=io_uring", "--direct=1", f"--bs={block}", f"--iodepth={depth}",
                "--thread", "--output-format=json", *flags]
     environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -354,7 +354,7 @@ def fio(file, block, depth, *flags):
 
 
 def print_table(rows):
-    """The first row is the head."""
+    """Prints a table; the first row is its head."""
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  " + "  ".join(str(cell).ljust(width) if i == 0 else str(cell).rjust(width)

@@ -1,4 +1,4 @@
-// Processor seconds of all threads of this process: what other programs on the machine disturb least.
+// CPU seconds of all threads of this process: the measure that other programs on the machine disturb least.
 #pragma once
 
 #include <ctime>

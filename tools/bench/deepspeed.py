@@ -4,11 +4,11 @@ NVMe.
 
     tools/bench/deepspeed.py [--shapes MODEL:BATCHxSEQUENCE ...] [--state exact compact] [--nvme DIR] [--python PYTHON]
 
-Ours runs with --device-memory 1GiB; DeepSpeed takes what memory it takes. Same shape, random weights and tokens, one
-process, no clipping on either side; the two take turns and medians are compared. DeepSpeed's step takes tens of seconds
-and, at 1.2 G parameters, 40 GB of disk.
-Needs torch, transformers and deepspeed in PYTHON (this interpreter by default), and for DeepSpeed's own extensions a
-compiler and libaio's header (Debian: libaio-dev); they are compiled in the first run, which takes minutes.
+Ours runs with --device-memory 1GiB; DeepSpeed takes as much memory as it likes. Same shape, random weights and tokens,
+one process, no clipping on either side; the two take turns and medians are compared. DeepSpeed's step takes tens of
+seconds and, at 1.2 G parameters, 40 GB of disk.
+Needs torch, transformers and deepspeed in PYTHON (this interpreter by default) and, for DeepSpeed's own extensions, a
+compiler and libaio's header (Debian: libaio-dev); the first run compiles them, which takes minutes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import time
 
 import common
 
-# Tokens a second over DeepSpeed's that are wanted, by state; of batches of 8 and more for any state.
+# Wanted ratio to DeepSpeed's tokens a second, by state; for batches of 8 and more, whatever the state.
 AIMS, LARGE_BATCH_AIM = {"exact": 2.5, "compact": 3.5}, 2.0
 MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.top_pad=67108864"
 
@@ -30,7 +30,8 @@ def deepspeed_configuration(arguments, config, directory):
     batch = arguments.worker_shape[1]
     micro_batch = min(batch, arguments.micro_batch)
     elements = max(config["vocab_size"], config.get("intermediate_size", 0)) * config["hidden_size"]
-    # Buffers hold the largest parameter in fp32. To read and write beside the update takes twelve of them, else five.
+    # Buffers hold the largest parameter in fp32. Reading and writing beside the update takes twelve of them, otherwise
+    # five.
     pipelines = 12 * 4 * elements < common.machine()["memory_bytes"] / 4
     return {
         "train_micro_batch_size_per_gpu": micro_batch,
@@ -41,8 +42,8 @@ def deepspeed_configuration(arguments, config, directory):
         "zero_optimization": {
             "stage": 3,
             "sub_group_size": 100_000_000,
-            # What is fetched ahead, and what stays because it is wanted again soon, takes a buffer a parameter: where
-            # buffers are large there are few of them.
+            # Parameters that are fetched ahead, or kept because they are needed again soon, take a buffer each: large
+            # buffers are few.
             "stage3_prefetch_bucket_size": 50_000_000 if pipelines else 10_000_000,
             **({} if pipelines else {"stage3_max_live_parameters": 300_000_000, "stage3_max_reuse_distance": 0}),
             "offload_param": {"device": "nvme", "nvme_path": str(directory), "buffer_count": 12,
@@ -58,8 +59,8 @@ def deepspeed_configuration(arguments, config, directory):
 
 
 def worker(arguments):
-    """Runs in PYTHON: trains and writes a line a step."""
-    # This file's own name would hide the library's.
+    """Runs in PYTHON: trains and writes one line for each step."""
+    # This file's own name would hide the library.
     sys.path = [path for path in sys.path
                 if pathlib.Path(path or ".").resolve() != pathlib.Path(__file__).resolve().parent]
     import deepspeed
@@ -115,8 +116,8 @@ def train_deepspeed(arguments, shape_text, data, directory, nvme):
                                               WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", "")
         if not environment["XDG_CACHE_HOME"]:
-            del environment["XDG_CACHE_HOME"]  # compiled extensions are kept for the next time
-        # An interpreter of a virtual environment has its compiler helper (ninja) beside it.
+            del environment["XDG_CACHE_HOME"]  # keeps the compiled extensions for the next time
+        # The interpreter of a virtual environment has its compiler helper (ninja) beside it.
         environment["PATH"] = f"{pathlib.Path(arguments.python).absolute().parent}:{environment['PATH']}"
         return common.follow(command, environment, directory, common.lines_of(log), arguments.deepspeed_steps, 1,
                              arguments.timeout, arguments.threads)
@@ -143,7 +144,7 @@ def compare(arguments, shape_text, directory):
             with common.temporary_directory(nvme) as store:
                 flags = common.spillway_flags(model, data, micro_batch, batch, sequence, "--clip-grad", 0,
                                               "--device-memory", arguments.device_memory, "--nvme",
-                                              store, "--state", state, "--durability", "checkpoint")  # as there
+                                              store, "--state", state, "--durability", "checkpoint")  # like DeepSpeed
                 ours[state].join(common.train(arguments.spillway, flags, directory, arguments.steps, arguments.warm_up,
                                               arguments.timeout, arguments.threads))
                 print(f"{shape_text} spillway {state}: {', '.join(f'{seconds:.1f}' for seconds in ours[state].step_s)} "

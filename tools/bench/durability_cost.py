@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What durable steps cost: the same run with --durability checkpoint and with step, in turns, beside what the plan says
-of each.
+"""The cost of durable steps: runs the same training with --durability checkpoint and with step, in turns, and compares
+both with the plan.
 
     tools/bench/durability_cost.py [--shapes MODEL:BATCHxSEQUENCE...] [--device-memory SIZE] [--steps N] [--rounds N]
     [-- FLAGS of train]
 
-Prints for each mode the step time and CPU seconds of a step (medians; the clock is disturbed by whatever else runs, CPU
-seconds hardly), and the bytes that the kernel counts as written in a step beside those of the plan: operations, records
-and copies. Every state and its copies are on a disk, in a directory that is removed at the end. Exit code 1 where the
-bytes differ by more than 1 %.
+Prints for each mode the step time and CPU seconds of a step (medians; other programs disturb the clock but hardly
+disturb CPU seconds), and the bytes that the kernel counts as written in a step beside those of the plan: operations,
+records and copies. Every state and its copies are on a disk, in a directory that is removed at the end. Exit code 1 if
+the bytes differ by more than 1 %.
 """
 
 import os
@@ -31,14 +31,14 @@ def measure(arguments, shape, directory, nvme, profile):
     flags = common.spillway_flags(model, data, batch, batch, sequence, "--device-memory", arguments.device_memory,
                                   "--nvme", nvme, "--profile", profile, "--data-order", "sequential", *arguments.flags)
     runs = {mode: common.Run() for mode in MODES}
-    # Whole intervals, so that as many records and copies are counted as are planned.
+    # Whole intervals, so that the counted records and copies are as many as planned.
     interval = common.plan(arguments.spillway, [*flags, "--durability", "step"], directory)["durability"]["interval"]
     steps = -(-arguments.steps // interval) * interval
     for _ in range(arguments.rounds):
         for mode in MODES:
             run = common.train(arguments.spillway, [*flags, "--durability", mode], directory, steps, arguments.warm_up)
             runs[mode].join(run)
-            # Killed, it has kept what it was told to keep.
+            # The killed run leaves its store behind, as it was told to.
             for left in nvme.glob("spillway-store.*"):
                 left.unlink()
             print(f"{model} {mode}: {', '.join(f'{seconds:.3f}' for seconds in run.step_s)} s; load "

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The planner's choice against every combination that one could force instead: all of them run.
+"""Compares the planner's choice with every combination that one could force instead, by running all of them.
 
     tools/bench/forced_combinations.py [--nvme DIR] [--profile FILE] [--shapes NAME ...] [--first-steps N] [--steps N]
     [--each-tier]
 
-For each shape the planner chooses freely, and then order, update, activations and the tiers of parameters and optimizer
-state (both at once; --each-tier: each by itself, too) are forced in every way that fits; the choice is to take at most
-1.05 of the fastest of them. Combinations that make the same plan run once, for a step or two. The fastest of many runs
-is also the luckiest, and disks change their rate from minute to minute: the few fastest run again, in turns with the
-planner's choice, and only these turns are compared.
+For each shape the planner chooses freely; then order, update, activations and the tiers of parameters and optimizer
+state (both together; with --each-tier also each alone) are forced in every way that fits. The free choice may take at
+most 1.05 of the time of the fastest. Combinations that give the same plan run once, for a step or two. The fastest of
+many runs is also the luckiest, and disks change their rate from minute to minute: the few fastest run again, in turns
+with the planner's choice, and only these turns are compared.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ class Shape:
     name: str
     model: str
     micro_batches: int
-    sequences: int  # of a micro-batch
+    sequences: int  # in a micro-batch
     tokens: int
     device_memory: str
     flags: tuple = ()
 
 
-# Small enough that all combinations are run in minutes, and bound by different lanes.
+# Small enough to run all combinations in minutes, and bound by different lanes.
 SHAPES = [
     Shape("disk", "smollm2-135m", 2, 1, 64, "256MiB", ("--clip-grad", 0)),
     Shape("balanced", "gpt2", 2, 1, 256, "384MiB", ("--clip-grad", 0, "--state", "compact")),
@@ -47,7 +47,7 @@ PARAMETERS, OPTIMIZER = ("--parameter-tier", "nvme"), ("--optimizer-tier", "nvme
 
 
 def combinations(each_tier):
-    """As flags; what is not forced is left to the planner."""
+    """The combinations as flags; choices that are not forced are left to the planner."""
     tiers = ((), PARAMETERS + OPTIMIZER) + ((PARAMETERS, OPTIMIZER) if each_tier else ())
     return [("--order", order, "--update", update, "--activation-tier", activations, *tier)
             for order, update, activations, tier in itertools.product(ORDERS, UPDATES, ACTIVATIONS, tiers)]
@@ -67,11 +67,11 @@ class Comparison:
                                      "--nvme", self.nvme, "--durability", "checkpoint", *shape.flags, *forced)
 
     def plan(self, shape, forced):
-        """The plan, or None where there is none that fits or is exact."""
+        """The plan, or None if no plan fits or is exact."""
         try:
             plan = common.plan(self.arguments.spillway, self.flags(shape, forced), self.directory)
         except RuntimeError as error:
-            # 2: refused, as speculation without a second slot is; 3: does not fit.
+            # 2: refused, like speculation without a second slot; 3: does not fit.
             if "exit code 2:" in str(error) or "exit code 3:" in str(error):
                 return None
             raise
@@ -92,7 +92,7 @@ def compare(comparison, shape):
         plan = comparison.plan(shape, forced)
         if plan is None:
             refused += 1
-        else:  # the same operations are the same plan, whatever flags led to it
+        else:  # the same operations are the same plan, whatever the flags
             plans.setdefault(plan["ops"]["digest"], (forced, plan["predicted"]["step_s"]))
     others = []
     for forced, predicted_s in plans.values():

@@ -1,6 +1,6 @@
-// Matrix products of training: our slices on our threads, beside the library alone on the whole product with one thread.
-// `GFLOP/s` is the total; divide by the threads for the share of `peak`. Repetitions are reduced to the best one, because a
-// shared machine only ever makes a product slower.
+// Measures the matrix products of training: our slices on our threads, beside the library alone on the whole product with one
+// thread. `GFLOP/s` is the total; divide it by the threads for the share of `peak`. Only the best repetition counts, because
+// other programs on a shared machine only ever make a product slower.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ void add(const std::string& name, const GemmSpec& spec) {
     auto* bench = benchmark::RegisterBenchmark((name + "/threads:" + std::to_string(threads)).c_str(),
                                                [spec, threads](benchmark::State& state) { run_sliced(state, spec, threads); });
     best_of_five(bench)->MinTime(0.1);
-    // CPU time of one thread is undisturbed by other programs; two threads can only be seen on the clock.
+    // Other programs do not disturb one thread's CPU time; two threads can only be measured by the clock.
     if (threads > 1) bench->UseRealTime();
   }
   best_of_five(benchmark::RegisterBenchmark((name + "/library_alone").c_str(), [spec](benchmark::State& state) {

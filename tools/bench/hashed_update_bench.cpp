@@ -1,6 +1,6 @@
-// What it costs to hash the state that an update reads and leaves: CPU nanoseconds an element of AdamW alone, with the hashes
-// taken piece by piece around it as durable state's are, and with passes of their own over the same memory. In turns, because a
-// machine's bandwidth drifts; the medians of all turns count. CPU time, because other programs disturb it least.
+// Measures the cost of hashing the state that an update reads and leaves: CPU nanoseconds for each element of AdamW alone, with
+// hashes taken piece by piece around it as for durable state, and with separate hash passes over the same memory. They run in
+// turns because a machine's bandwidth drifts; the medians of all turns count. CPU time, because other programs disturb it least.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -47,7 +47,7 @@ class HashedUpdate {
   }
 
  private:
-  // The array that begins so many bytes an element into the arena.
+  // The array that begins `place` bytes for each element into the arena.
   template <typename T>
   T* array(std::int64_t place, std::int64_t element) {
     return reinterpret_cast<T*>(arena_.at(place * kElements)) + element;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Kills runs at random instants until each is through, and compares what they end with: the bits of a run that nothing
-happened to.
+"""Kills runs at random instants until each has finished, and compares their final bits with those of a run that was
+never killed.
 
     tools/bench/kills.py [--kills 1000] [--seed N] [--directory DIR] [-- FLAGS of train]
 
 The model is small, the program and the disk are real. Each start of a run is killed (SIGKILL) after a random time
-between its first instant and the end of what is left of it, or now and then not at all; the next goes on by --load.
-Prints how many kills there were, at which share of the run, how many steps were done twice, and every difference found.
-Exit code 1 if there was one.
+between its first instant and the end of its remaining steps, or now and then not at all; the next start goes on by
+--load. Prints the number of kills, the shares of the run at which they came, the number of steps done twice, and every
+difference found. Exit code 1 if there was one.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ MODEL = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 1
 
 
 def outcome_of(run):
-    """All that a kill may not change: loss and gradient norm of each step, and the state."""
+    """Everything that a kill must not change: loss and gradient norm of each step, and the state."""
     curve = [(record["step"], record["loss"], record["grad_norm"])
              for record in map(json.loads, (run / "log.jsonl").read_text().splitlines())]
     return curve, hashlib.sha256((run / "checkpoints" / str(STEPS) / "state.safetensors").read_bytes()).hexdigest()

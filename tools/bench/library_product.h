@@ -1,4 +1,4 @@
-// A matrix product by oneDNN's own matmul, to stand beside ours in benchmarks. Not here: ours (models/cpu/ops.h).
+// A matrix product by oneDNN's own matmul, for benchmarks to compare with ours. Not here: ours (models/cpu/ops.h).
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -17,7 +17,8 @@ struct ProductMemory {
   std::byte *a, *b, *c;
 };
 
-// Times the product until the benchmark has enough. False where oneDNN has none such: the benchmark then says why.
+// Times the product until the benchmark has enough samples. Returns false if oneDNN has no such product; the benchmark then says
+// why.
 inline bool time_library_product(benchmark::State& state, const ops::GemmSpec& spec, int threads, const ProductMemory& at) {
   omp_set_num_threads(threads);
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

@@ -1,6 +1,7 @@
-// What the link between a device and its host moves, each way alone and both at once, and what the host's updates and it leave
-// each other: what plans for machines with devices of their own go by (upload_bytes, mixed_upload_bytes, ... of memory/machine.h;
-// pairs_of in memory/search/lane_speeds.cpp). With a GPU where there is one, and with cpu-apart.
+// Measures the link between a device and its host: bytes a second in each direction alone and in both at once, and the slow-down
+// of the link and the host's updates by each other. Plans for machines with devices of their own use these figures (upload_bytes,
+// mixed_upload_bytes, ... of memory/machine.h; pairs_of in memory/search/lane_speeds.cpp). Runs with a GPU if there is one, and
+// with cpu-apart.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -24,8 +25,8 @@
 namespace spillway {
 namespace {
 
-constexpr Bytes kCopied = 128 * kMiB;                       // by one copy
-constexpr std::int64_t kElements = std::int64_t{32} << 20;  // of the state that is updated: far beyond the last cache
+constexpr Bytes kCopied = 128 * kMiB;                       // bytes of one copy
+constexpr std::int64_t kElements = std::int64_t{32} << 20;  // elements of the updated state: far beyond the last cache
 constexpr std::chrono::milliseconds kLong(700);
 
 enum Load : unsigned { kUpload = 1, kDownload = 2, kUpdate = 4 };
@@ -51,7 +52,7 @@ class Machine {
     }
   }
 
-  // Bytes a second of each of the loads while all of them run; updates as they are counted, read and written.
+  // Bytes a second of each load while all of them run; updates count the bytes that they read and write.
   std::array<double, 3> rates(unsigned loads) {
     std::array<double, 3> bytes{};
     std::atomic<bool> over{false};
@@ -116,7 +117,7 @@ void link(benchmark::State& state) {
     std::array<double, 3> rates{};
     for (auto _ : state) rates = machine.rates(loads);
     std::string label = machine.name() + ":";
-    double by_bytes = 1;  // of updates beside these copies, where a profile does not say
+    double by_bytes = 1;  // share left to updates beside these copies, if a profile does not say
     for (std::size_t i = 0; i < kLoads.size(); ++i) {
       if ((loads & kLoads[i].first) == 0) continue;
       label += fmt::format(" {} {:.1f} GB/s, {:.2f} of alone;", kLoads[i].second, rates[i] / 1e9, rates[i] / whole[i]);

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Out of core against in core, and what the plan promised against what the run did.
+"""Compares runs out of core with runs in core, and the plan with the run.
 
     tools/bench/out_of_core.py [--cases small|large|all] [--nvme DIR] [--steps N] [--rounds N]
 
-For each case (a model, a budget, choices): the step over the in-core step of the same model (at most 1.10 where compute
-binds); the bound over the step (at least 0.90 elsewhere); the peak on each tier and the bytes moved, predicted and
-recorded; resident memory beside the planned peak (at most 150 MiB); and whether the losses are those of the in-core
+For each case (a model, a budget, choices) it shows: the step over the in-core step of the same model (at most 1.10 if
+compute binds); the bound over the step (at least 0.90 otherwise); the peak on each tier and the bytes moved, predicted
+and recorded; resident memory beside the planned peak (at most 150 MiB); and whether the losses are those of the in-core
 run, bit for bit.
 
 The bound is the longer of two: the compute lane's work as planned, and the time that fio takes to move as many bytes in
 the same proportion of reads and writes (direct, same block and depth). Many disks change their rate from minute to
-minute, so fio runs right before and right after the training that it is compared with, alone and beside processors that
-are all busy: a virtual disk, whose host copies what it moves, is slower then, and no step can have both its whole rate
-and all of the processors. The aim is that of fio alone. Without fio the bound is the plan's. Runs take turns; medians
-are compared.
+minute, so fio runs right before and right after the training that it is compared with, alone and beside busy
+processors: a virtual disk, whose host copies the data, is slower then, and no step can have both its full rate and all
+of the processors. The aim counts against fio alone. Without fio the bound is the plan's. Runs take turns; medians are
+compared.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class Case:
         return f"{self.model} {batch}x512 {self.device_memory} {self.state} {extra}".strip()
 
     def in_core(self):
-        """What the case is compared with."""
+        """The in-core case that this one is compared with."""
         return dataclasses.replace(self, device_memory="in core", flags=())
 
 
@@ -67,7 +67,7 @@ LARGE = [
 
 
 class DiskAlone:
-    """What fio reaches on the disk under a mix of reads and writes, for as long as a file of its own lies there."""
+    """fio's rates on the disk under a mix of reads and writes, while a file of its own exists there."""
 
     FILE_BYTES, BLOCK, DEPTH, SECONDS = 8 << 30, 2 << 20, 32, 5
 
@@ -103,8 +103,8 @@ class Comparison:
         self.profile = common.machine_profile(arguments.spillway, directory, nvme)
         self.data = {}
         self.disk = DiskAlone(nvme) if shutil.which("fio") else None
-        self.mix = {}         # a case: bytes that a step reads and writes
-        self.disk_rates = {}  # a case: bytes a second of fio before and after its runs
+        self.mix = {}         # by case: bytes that a step reads and writes
+        self.disk_rates = {}  # by case: fio's bytes a second before and after its runs
         self.busy_rates = {}  # the same beside busy processors
 
     def flags(self, case):
@@ -197,7 +197,7 @@ def print_results(results):
 
 
 def take_turns(comparison, cases, runs, failures):
-    """Each case once, and once what it is compared with, before it."""
+    """Runs each case once and, before it, its in-core case once."""
     done = set()
     for case in cases:
         for wanted in (case.in_core(), case):
@@ -245,7 +245,7 @@ def main():
         try:
             for _ in range(arguments.rounds):
                 take_turns(comparison, cases, runs, failures)
-        finally:  # what was measured is shown even if the rest is not waited for
+        finally:  # shows what was measured even if the rest is interrupted
             show(comparison, cases, runs, failures)
     return 1 if failures else 0
 

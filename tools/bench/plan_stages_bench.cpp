@@ -1,6 +1,6 @@
-// What a plan costs to make, stage by stage, for models of 10 to 1,000 layers: `ns_an_operation` stays about the same where a
-// stage takes time in proportion to the operations of the plan; `times_least` compares it with that of the smallest model.
-// Everything rests on NVMe, which makes the most operations. The whole search, which builds many plans, is planning_bench.cpp.
+// Measures the cost of making a plan, stage by stage, for models of 10 to 1,000 layers: `ns_an_operation` stays about the same if
+// a stage takes time in proportion to the plan's operations; `times_least` compares it with the smallest model's. Everything
+// rests on NVMe, which makes the most operations. The whole search, which builds many plans, is in planning_bench.cpp.
 // Usage: plan_stages_bench [--benchmark_...]
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
@@ -69,7 +69,7 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Of the smallest model, by stage.
+// Figures of the smallest model, by stage.
 using Least = std::map<std::string, double>;
 
 void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline, const std::shared_ptr<Least>& least) {
@@ -88,7 +88,7 @@ void add(const std::shared_ptr<Model>& model, int layers, const Outline& outline
   for (const auto& [stage, work] : stages) {
     const std::string name = fmt::format("{}/{}", outline.name, stage);
     const auto measure = [=, run = work](benchmark::State& state) {
-      // CPU seconds, and the best of all repetitions: others on the machine only ever make a stage slower.
+      // CPU seconds, and the best of all repetitions: other programs on the machine only ever make a stage slower.
       double best_s = 1e9;
       for ([[maybe_unused]] auto _ : state) {
         const double begin_s = cpu_seconds();

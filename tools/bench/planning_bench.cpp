@@ -1,7 +1,7 @@
-// What the search for a plan costs, model and all, for shapes of the catalogue under budgets that people have: processor seconds
-// of all threads, `two_cores_s`, what it takes where its two threads have a core each, and the step that the plan is predicted to
-// take, so that a cheaper search can be held against the one before. Rows named /exact and /compact are of few tokens, which the
-// drive binds.
+// Measures the cost of the search for a plan, including the model, for shapes of the catalogue under realistic budgets: CPU
+// seconds of all threads; `two_cores_s`, its duration if each of its two threads has a core; and the step that the plan predicts,
+// so that a cheaper search can be compared with the one before. Rows named /exact and /compact have few tokens, so that the drive
+// binds.
 // Usage: planning_bench [--benchmark_filter=SHAPE]
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
@@ -24,7 +24,7 @@
 namespace spillway {
 namespace {
 
-// Runs both one after the other, and counts what two cores would save: others on the machine disturb processor seconds the least.
+// Runs both parts one after the other and counts the time that two cores would save: other programs disturb CPU seconds least.
 struct TwoCores {
   double saved_s = 0;
   void operator()(const std::function<void()>& first, const std::function<void()>& second) {
@@ -39,7 +39,7 @@ struct TwoCores {
 struct Case {
   std::string_view shape, profile;
   int gib = 1, micro_batches = 1, ranks = 1;
-  std::string_view drive_bound_state = "";  // given: few tokens, no clipping and one slot, so that updates come in the backward
+  std::string_view drive_bound_state = "";  // if set: few tokens, no clipping, one slot: updates in the backward
 };
 
 void plan(benchmark::State& state, const Case& of) {

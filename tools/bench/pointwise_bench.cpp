@@ -1,5 +1,6 @@
-// Element-wise kernels of training at SmolLM2-135M's shape (4 x 512 tokens), in bytes read and written a second, beside a plain
-// copy of as many bytes in the same run. One thread, its CPU time, best of the repetitions: other programs disturb least so.
+// Measures element-wise kernels of training at SmolLM2-135M's shape (4 x 512 tokens), in bytes read and written a second, beside
+// a plain copy of as many bytes in the same run. One thread, its CPU time, the best repetition: other programs disturb this
+// least.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ std::vector<T> filled(std::int64_t count, float step = 0.001f) {
   return values;
 }
 
-// `bytes`: what the kernel must read and write, each operand once.
+// `bytes`: bytes that the kernel must read and write, each operand once.
 void add(const std::string& name, Bytes bytes, const std::function<void()>& body) {
   const auto most = [](const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); };
   const auto finish = [&](benchmark::internal::Benchmark* bench) {
@@ -109,7 +110,7 @@ void add_of_layers(const ThreadPool& pool, Operands& o) {
       [&] { ops::column_sums<E>(pool, n, H, o.y.data(), o.dbias.data(), Store::add, o.scratch.data()); });
 }
 
-// Sums of squares by tasks, each with sums of its own; the embedding; the loss.
+// Sums of squares, where each task has its own sums; the embedding; the loss.
 void add_of_vocabulary(const ThreadPool& pool, Operands& o) {
   for (std::int64_t i = 0; i < n; ++i) o.tokens.push_back(static_cast<std::int32_t>(i * 7919 % kTile));
   const auto square = [&pool, &o](const auto& kernel) {

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Step time predicted against step time recorded, over many kinds of runs: one simulator, fresh probes.
+"""Compares predicted step times with recorded ones, over many kinds of runs: one simulator, fresh probes.
 
     tools/bench/prediction_matrix.py [--sweeps N] [--nvme DIR] [--thorough] [--only TEXT] [--lanes]
 
-The machine is probed at the beginning of a sweep, and before each run that uses the drive, as drives that have just
-been busy, or at rest, are others than they were; every run is planned from the last profile, trained, and the median of
-its steps compared with what its plan predicted (within 10 % is asked). A machine shared with others is another one from
-minute to minute, too: of several sweeps the median of predicted by recorded counts, and the least and most are shown.
-Runs are small and large batches; bound by compute, by memory bandwidth (the update), by NVMe; each time of the update;
-several shapes and forms of state; and cpu-apart, which has copies in both directions besides (within 15 % is asked).
---lanes also says how long each lane was busy, planned and recorded: where the prediction comes from.
+The machine is probed at the beginning of a sweep, and before each run that uses the drive, because a drive that was
+just busy or at rest has other rates than before. Every run is planned from the last profile and trained, and the median
+of its steps is compared with its plan's prediction (aim: within 10 %). A machine shared with others changes from minute
+to minute, too: over several sweeps the median of predicted by recorded counts, and the least and most are shown. Runs
+cover small and large batches; bounds by compute, by memory bandwidth (the update) and by NVMe; each time of the update;
+several shapes and forms of state; and cpu-apart, which also has copies in both directions (aim: within 15 %). --lanes
+also shows how long each lane was busy, planned and recorded: the parts of the prediction.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ import common
 class Case:
     model: str
     batch: str                 # micro-batches x sequences of each x tokens
-    device_memory: str = ""    # none: in core
+    device_memory: str = ""    # empty: in core
     flags: tuple = ()
     device: str = "cpu"
 
@@ -107,9 +107,7 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case over all sweeps; every figure but the extremes is that of the sweep, or the mean of the two, in the
-    middle.
-    """
+    """One case over all sweeps; each figure but the extremes is the median over sweeps."""
     results: list
 
     def middle(self, key):
@@ -150,8 +148,8 @@ def print_results(results):
 
 
 def lane_seconds(run):
-    """By lane and kind of operation: seconds planned and recorded of the lane's time; requests that overlap count from
-    the end of the one before.
+    """Planned and recorded seconds of a lane's time, by lane and kind of operation; if requests overlap, a request's
+    time begins at the end of the one before.
     """
     seconds, planned_end, recorded_end = {}, {}, {}
     for operation, span in zip(run.operations, run.spans):
@@ -194,7 +192,7 @@ def main():
                     except RuntimeError as error:
                         failures.append(f"{case.name()}: {error}")
                         print(f"{case.name()}: failed", flush=True)
-        finally:  # what was measured is shown even if the rest is not waited for
+        finally:  # shows what was measured even if the rest is interrupted
             if results:
                 print_results(results)
             for failure in failures:

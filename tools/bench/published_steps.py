@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Plans of GPUs beside what another trainer publishes of the same ones.
+"""Compares plans for GPUs with the figures that another trainer publishes for them.
 
     published_steps.py [--only TEXT] [--state exact|compact]
 
-Tokens a second of LLMQ (https://github.com/IST-DASLab/llmq, b77d969) in bf16, on a 4090 and on an H100, beside those
-that `spillway plan` says of the shipped profiles: sequences of 1,024 tokens, 524,288 tokens a step, and of several
-sizes of micro-batch the one that is planned to be the fastest. Nothing is run: no GPU is needed. Rows that differ by
-more than a quarter are marked, and README.md says why they do.
+Shows the tokens a second of LLMQ (https://github.com/IST-DASLab/llmq, b77d969) in bf16, on a 4090 and on an H100,
+beside those that `spillway plan` predicts from the shipped profiles: sequences of 1,024 tokens, 524,288 tokens in a
+step, and the micro-batch size that is planned to be the fastest of several. Nothing is run: no GPU is needed. Rows that
+differ by more than a quarter are marked, and README.md says why they do.
 """
 
 import json
@@ -28,7 +28,7 @@ PUBLISHED = [  # model, profile, LLMQ's tokens/s, its share of its own speed of 
 
 
 def planned(program, model, profile, micro_batch, state):
-    """plan.json of it; None where it does not fit."""
+    """Its plan.json; None if it does not fit."""
     command = [program, "plan", "--model", model, "--profile", profile, "--nvme", "/not/there=2TiB", "--state", state,
                "--seq-length", SEQUENCE, "--micro-batch-size", micro_batch, "--global-batch-size", SEQUENCES,
                "--durability", "checkpoint", "--format", "json"]

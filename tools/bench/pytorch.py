@@ -4,10 +4,10 @@
     tools/bench/pytorch.py [--shapes smollm2-135m:4x512 ...] [--steps N] [--rounds N] [--python PYTHON]
 
 PyTorch is at its best here: transformers in eager mode with SDPA, weights and moments in bf16 (no fp32 master), fused
-AdamW, huge pages and memory that malloc keeps from step to step. Ours is the exact state (fp32 masters and moments),
-planned without a budget. No clipping on either side. The two take turns; medians of all measured steps are compared.
-On a busy machine compare with --threads 1, by the CPU seconds: OpenMP's threads wait for each other by spinning, and
-lose far more than ours where they have to share processors.
+AdamW, huge pages, and memory that malloc keeps from step to step. Ours has the exact state (fp32 masters and moments),
+planned without a budget. No clipping on either side. The two take turns; medians of all measured steps are compared. On
+a busy machine compare with --threads 1, by the CPU seconds: OpenMP's threads wait for each other by spinning, and lose
+far more than ours when they share processors.
 Needs torch and transformers in PYTHON (this interpreter by default).
 """
 
@@ -20,13 +20,13 @@ import time
 import common
 
 AIMS = {"smollm2-135m": 1.5, "llama-3.2-1b": 1.2, "tinyllama-1.1b": 1.2}
-# malloc keeps what is freed and backs it with huge pages; without these PyTorch loses up to 1.7 times.
+# Makes malloc keep freed memory and back it with huge pages; without this PyTorch is up to 1.7 times slower.
 MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"
           ":glibc.malloc.top_pad=67108864")
 
 
 def worker(arguments):
-    """Runs in PYTHON: trains and writes a line a step."""
+    """Runs in PYTHON: trains and writes one line for each step."""
     import torch
     import transformers
 

@@ -4,8 +4,8 @@ trained.
 
     tools/bench/seven_billion.py --nvme DIR [--steps N] [--model NAME] [--device-memory SIZE]
 
-Needs about 60 GB of free disk in DIR (the plan says how much exactly; it is checked first), all of it freed at the end.
-Prints step times, the plan's bound, what was read and written, and resident memory beside the planned peak.
+Needs about 60 GB of free disk in DIR (the plan says how much exactly; this is checked first), all of it freed at the
+end. Prints step times, the plan's bound, the bytes read and written, and resident memory beside the planned peak.
 """
 
 import sys

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How near a step in core comes to the speed of light: its own matrix products alone, at oneDNN's rate, over the whole
-step.
+"""Shows how near a step in core comes to the speed of light: the time of its matrix products alone, at oneDNN's rate,
+divided by the time of the whole step.
 
     tools/bench/speed_of_light.py [--shapes MODEL:BATCHxSEQUENCE ...] [--steps N] [--rounds N]
 
-The products are those of step_gemms_bench (tools/bench/run step_gemms builds it): each alone, best of several samples,
-with warm caches; in fp32 on processors that multiply no bf16. The step is the whole of training: attention, norms,
-loss, gradients and the optimizer, without clipping. The share of the clock counts (at least 0.70); the share of CPU
-seconds, products with one thread, says the same on a machine that others use.
+The products are those of step_gemms_bench (tools/bench/run step_gemms builds it): each alone, the best of several
+samples, with warm caches; in fp32 on processors that do not multiply bf16. The step is all of training: attention,
+norms, loss, gradients and the optimizer, without clipping. The share of the clock counts (at least 0.70); the share of
+CPU seconds, with products on one thread, says the same on a machine that others use.
 """
 
 import json
@@ -23,7 +23,8 @@ AIM = 0.70
 
 
 def products_alone(arguments, model, batch, sequence, directory):
-    """Seconds a step by whose products and number of threads: on the clock, but CPU seconds with one thread."""
+    """Seconds of a step's products, ours and the library's, by number of threads: clock time, but CPU seconds for one
+    thread."""
     out = directory / "products.json"
     command = [arguments.program.resolve(), model, batch, sequence, arguments.threads, f"--benchmark_out={out}",
                "--benchmark_out_format=json"]
@@ -43,7 +44,7 @@ def products_alone(arguments, model, batch, sequence, directory):
 
 
 def least(one, other):
-    """Best times of two rounds."""
+    """The best times of two rounds."""
     return {name: {key: min(value, other[name][key]) for key, value in product.items()}
             for name, product in one.items()}
 

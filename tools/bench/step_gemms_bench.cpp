@@ -1,7 +1,7 @@
-// The matrix products of one training step of a model, each alone: what the step would take if it did nothing else. `calls` is
-// how often a step runs the product; `GFLOP` is of one call. Beside our products stands oneDNN's own, one call on all threads.
-// Products are cut where the model itself is (MLP columns, vocabulary tiles, strips of logits); gradients of weights are written,
-// as in a step of one micro-batch. tools/bench/speed_of_light.py sums them up.
+// Measures the matrix products of one training step of a model, each alone: the time that the step would take if it did nothing
+// else. `calls` is how often a step runs the product; `GFLOP` is the work of one call. oneDNN's own product stands beside ours,
+// in one call on all threads. Products are cut where the model itself is cut (MLP columns, vocabulary tiles, strips of logits);
+// gradients of weights are written, as in a step of one micro-batch. tools/bench/speed_of_light.py adds them up.
 // Usage: step_gemms_bench [MODEL BATCH SEQUENCE [THREADS]] [--benchmark_...]
 #include <benchmark/benchmark.h>
 
@@ -28,10 +28,10 @@ using ops::Transpose;
 struct StepProduct {
   std::string name;
   GemmSpec spec;
-  double calls = 0;  // a step
+  double calls = 0;  // in a step
 };
 
-// The pieces into which a length is cut: those of full size, and a last one.
+// The pieces into which a length is cut: pieces of full size, and a last one.
 struct Piece {
   std::int64_t length = 0;
   double count = 0;
@@ -129,7 +129,7 @@ void run_ours(benchmark::State& state, const StepProduct& product, int threads) 
   report(state, product);
 }
 
-// Where the processor multiplies no bf16, the library has only fp32's products: those are then what there is to reach.
+// On a processor that does not multiply bf16, the library has only fp32 products, which are then the limit.
 GemmSpec of_library(GemmSpec spec) {
   if (ops::instructions_here() == Instructions::widened) spec.input = spec.output = DType::float32;
   return spec;
@@ -147,7 +147,7 @@ void add(const StepProduct& product, const char* whose, void (*run)(benchmark::S
   const std::string name = product.name + "/" + whose + "/threads:" + std::to_string(threads);
   auto* bench = benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { run(state, product, threads); });
   bench->Repetitions(7)->ComputeStatistics("best", best)->ReportAggregatesOnly()->Unit(benchmark::kMillisecond)->MinTime(0.02);
-  // CPU time of one thread is undisturbed by other programs; several threads can only be seen on the clock.
+  // Other programs do not disturb one thread's CPU time; several threads can only be measured by the clock.
   if (threads > 1) bench->UseRealTime();
 }
 

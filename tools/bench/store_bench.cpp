@@ -1,7 +1,7 @@
-// How fast the NVMe store reads, writes, and does both at once, by each queue. tools/bench/store_vs_fio.py compares it with fio.
-// Flags beside Google Benchmark's: --nvme=DIR (repeatable), --bytes=N, --block-bytes=N, --stripe-bytes=N, --depth=N,
-// --memory-bytes=N,
-// --seconds=S, and --keep=1: the files stay, for the next run to use.
+// Measures how fast the NVMe store reads, writes, and does both at once, with each queue. tools/bench/store_vs_fio.py compares it
+// with fio.
+// Flags besides Google Benchmark's: --nvme=DIR (repeatable), --bytes=N, --block-bytes=N, --stripe-bytes=N, --depth=N,
+// --memory-bytes=N, --seconds=S, and --keep=1: the files stay, for the next run to use.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -30,7 +30,7 @@ struct BenchOptions {
   Bytes block_bytes = StoreOptions{}.block_bytes;
   Bytes stripe_bytes = StoreOptions{}.stripe_bytes;
   int depth = StoreOptions{}.depth;
-  Bytes memory_bytes = 128 * kMiB;  // that a lane reads into or writes from, in turn; a multiple of 4 MiB
+  Bytes memory_bytes = 128 * kMiB;  // memory that a lane reads into or writes from, in turn; a multiple of 4 MiB
   double seconds = 0.5;
   bool keep = false;
 };
@@ -45,7 +45,7 @@ class Lane {
   Lane(Store& store, Bytes memory_bytes)
       : memory_bytes_(memory_bytes),
         memory_(static_cast<std::byte*>(std::aligned_alloc(2 * kMiB, static_cast<std::size_t>(memory_bytes))), std::free) {
-    // As the arenas of a run: on huge pages where there are any.
+    // On huge pages if there are any, like the arenas of a run.
     madvise(memory_.get(), static_cast<std::size_t>(memory_bytes), MADV_HUGEPAGE);
     std::fill_n(memory_.get(), memory_bytes, std::byte{0x5A});
     const std::span<std::byte> arena(memory_.get(), static_cast<std::size_t>(memory_bytes));
@@ -102,7 +102,7 @@ Store open_store(const BenchOptions& options, IoQueueKind queue) {
   store_options.log = [](std::string_view message) { std::cerr << message << '\n'; };
   Store store(store_options);
   if (store_options.content == StoreContent::fresh) {
-    // Blocks never written are not read from the disk at all, and cost more when written first.
+    // Blocks that were never written are not read from the disk at all, and their first write costs more.
     Lane lane(store, options.memory_bytes);
     for (Bytes at = 0; at < options.bytes; at += Lane::kOperationBytes) {
       lane.run(IoDirection::write, at, std::min(options.bytes, at + Lane::kOperationBytes), Clock::now());
@@ -125,7 +125,7 @@ void run_load(benchmark::State& state, const BenchOptions& options, IoQueueKind 
     const auto begin = Clock::now();
     const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
     if (load == Load::mix) {
-      // Reads from one half, writes to the other, each a lane with a depth of its own.
+      // Reads one half and writes the other; each lane has a depth of its own.
       const Bytes half = round_up(options.bytes / 2, kExtentAlignment);
       Bytes written = 0;
       std::thread writer([&] { written = second->run(IoDirection::write, half, options.bytes, deadline); });
@@ -142,7 +142,7 @@ void run_load(benchmark::State& state, const BenchOptions& options, IoQueueKind 
       (process_cpu_seconds() - cpu_before) * 1e6 / (static_cast<double>(moved) / static_cast<double>(kMiB));
 }
 
-// Takes our flags out of argv.
+// Removes our flags from argv.
 BenchOptions parse(int& argc, char** argv) {
   BenchOptions options;
   const auto ours = [&](const std::string& argument) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The NVMe store against fio: reads, writes, and both at once; the same file, direct I/O by io_uring, block and depth.
+"""Compares the NVMe store with fio: reads, writes, and both at once; the same file, direct I/O by io_uring, block and
+depth.
 
     tools/bench/store_vs_fio.py --nvme DIR [--bytes N] [--rounds N]
 
@@ -34,7 +35,7 @@ def ours(arguments, directory, load, queue):
 
 def fio(arguments, directory, load):
     half = arguments.bytes // 2 // arguments.block * arguments.block
-    # The mix is two jobs, as it is two lanes in the store: each has the whole depth and half of the file.
+    # The mix is two jobs, as it is two lanes in the store: each has the full depth and half of the file.
     jobs = {
         "read": ["--name=read", "--rw=read", f"--size={arguments.bytes}"],
         "write": ["--name=write", "--rw=write", f"--size={arguments.bytes}"],

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Steps of 20 s and more that the drive binds: predicted by the probe, by what a first run saw of it, and recorded.
+"""Runs steps of 20 s and more that the drive binds, and compares three times: predicted by the probe, predicted with
+the rates that a first run saw, and recorded.
 
     tools/bench/tired_drive.py [--nvme DIR] [--model NAME] [--device-memory SIZE] [--first-steps N] [--steps N]
 
-The machine is probed, and a first run of a few steps leaves what it saw in the profile that is kept. A second run is
-planned with that: its prediction is what counts (within 10 % is asked). Needs about 40 GB of free disk with the model
-that is taken where none is named (the plan says how much exactly; it is checked first), all of it freed at the end.
+The machine is probed, and a first run of a few steps adds the rates that it saw to the kept profile. A second run is
+planned with these: its prediction counts (aim: within 10 %). Needs about 40 GB of free disk with the default model (the
+plan says how much exactly; this is checked first), all of it freed at the end.
 """
 
 import sys
@@ -43,7 +44,7 @@ def measure(arguments, directory, nvme):
     flags = common.spillway_flags(arguments.model, data, arguments.batch, arguments.batch, arguments.sequence,
                                   "--device-memory", arguments.device_memory, "--nvme", nvme,
                                   "--durability", "checkpoint")
-    # Kept where the runs look for it: none of them is given a profile.
+    # Kept where the runs look for it, because none of them is given a profile.
     common.keep_machine_profile(arguments.spillway, directory, nvme, arguments.thorough)
     first_plan = common.plan(arguments.spillway, flags, directory)
     wanted = common.require_room(first_plan, nvme)

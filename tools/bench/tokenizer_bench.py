@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Text to tokens, one thread: spillway tokenize beside the `tokenizers` package, where that is installed.
+"""Text to tokens on one thread: compares spillway tokenize with the `tokenizers` package, if it is installed.
 
 usage: tokenizer_bench.py SPILLWAY TOKENIZER.json TEXT     (processor time, the best of three; loading is taken off
                                                            both)

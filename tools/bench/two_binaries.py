@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Two builds of spillway beside each other: is the new one as fast, in and out of core, reading and writing text?
+"""Compares two builds of spillway: is the new one as fast, in and out of core, reading and writing text?
 
     tools/bench/two_binaries.py OLD NEW [--cases in-core|out-of-core|generate|scripts|all] [--only TEXT] [--nvme DIR]
                                 [--rounds N] [--steps N] [--sequence N] [--aim R]
 
-Both run each case in turns (old, new, new, old), with one profile, so that what the machine does meanwhile falls on
-both alike; medians of steps are compared, and CPU seconds, which neighbours hardly disturb. Where both have room in
-memory they train at once, and each is stopped while the other does a few steps: a machine's speed may differ by a
-tenth from one minute to the next, and hardly does from one step to the next. What was on its way to or from the drive
-when a program was stopped arrives meanwhile and costs it nothing, so that the first step of a turn is not counted.
-One program's speed differs by some percent from one start to the next and stays so until it ends, and which plans two
-programs choose depends on what a probe saw, so a case's ratio is the geometric mean of its rounds', each with a probe
-and a start of both of its own, and how far they lie apart is printed beside it. A ratio above one says that the new
-one is faster.
-The losses' bits are compared too: a change that promises to leave them alone is held to it. Exit code 1 where a ratio
+Both run each case in turns (old, new, new, old), with one profile, so that other load on the machine falls on both
+alike. Medians of steps are compared, and CPU seconds, which neighbours hardly disturb. If both have room in memory they
+train at the same time, and each is stopped while the other does a few steps: a machine's speed may differ by a tenth
+from one minute to the next, and hardly does from one step to the next. Data on its way to or from the drive when a
+program is stopped arrives meanwhile and costs it nothing, so the first step of a turn is not counted. One program's
+speed differs by some percent from one start to the next and stays so until it ends, and the plans that two programs
+choose depend on what a probe saw. So a case's ratio is the geometric mean of its rounds' ratios, each with a probe and
+a start of both of its own, and their spread is printed beside it. A ratio above one means that the new build is faster.
+The losses' bits are compared, too: a change that promises to leave them alone is held to it. Exit code 1 if a ratio
 misses --aim.
 """
 
@@ -51,7 +50,8 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Speaking:
-    """A run's model reads a prompt and goes on. One new token is almost all prefill, many are almost all decoding."""
+    """A run's model reads a prompt and continues it. With one new token almost all is prefill, with many almost all is
+    decoding."""
 
     group: str
     what: str
@@ -75,7 +75,7 @@ CASES = [
     Speaking("generate", "prefill", 960, 1),
     Speaking("generate", "decode", 16, 200),
 ]
-# Those of out_of_core.py and deepspeed.py, in core those of speed_of_light.py, too. They take hours.
+# The cases of out_of_core.py and deepspeed.py and, in core, of speed_of_light.py, too. They take hours.
 CASES += [
     Training("scripts", case.model, case.micro_batch, case.global_batch,
              (*NO_CLIP, "--state", case.state, "--durability", "checkpoint", *case.flags), case.device_memory)
@@ -103,7 +103,7 @@ class Stepwise:
         self.output.close()
 
     def advance(self, steps):
-        """The run of so many steps."""
+        """Lets the run do `steps` steps and returns them."""
         run = common.Run()
         self.child.send_signal(signal.SIGCONT)
         for _ in range(steps):
@@ -127,11 +127,11 @@ class Comparison:
     def __init__(self, arguments, directory, nvme):
         self.arguments, self.directory, self.nvme = arguments, directory, nvme
         self.programs = (arguments.old, arguments.new)
-        self.profile = None  # of each round
+        self.profile = None  # one for each round
         self.spoken_run = None
 
     def probe(self):
-        # The old program's: what it can read, the new one can.
+        # Uses the old program, because the new one can read its profile.
         return common.machine_profile(self.arguments.old, self.directory, self.nvme, thorough=False)
 
     def flags_of(self, case, nvme):
@@ -145,12 +145,12 @@ class Comparison:
         return flags
 
     def train(self, program, case):
-        # Runs are stopped, and what one keeps on NVMe is nobody's to go on with.
+        # Runs are killed, and nobody goes on with what one keeps on NVMe.
         with common.temporary_directory(self.nvme) as nvme:
             return common.train(program, self.flags_of(case, nvme), self.directory, self.arguments.steps, warm_up=2)
 
     def have_room(self, case):
-        """Whether both programs' runs have, at once."""
+        """Returns true if there is memory for the runs of both programs at the same time."""
         planned = common.plan(self.programs[1], self.flags_of(case, self.nvme), self.directory)
         return 2 * (planned["tiers"]["device"]["peak_bytes"] + common.GIB) < common.available_memory()
 
@@ -162,10 +162,10 @@ class Comparison:
             for run, program in zip((old, new), self.programs):
                 directory = stack.enter_context(common.temporary_directory(self.directory))
                 nvme = stack.enter_context(common.temporary_directory(self.nvme))
-                # They are stopped before they would save.
+                # They are killed before they would save.
                 both.append((run, stack.enter_context(
                     Stepwise(program, self.flags_of(case, nvme), directory, steps + 2))))
-                run.loss += both[-1][1].advance(1).loss  # starts, and is stopped, before the other starts
+                run.loss += both[-1][1].advance(1).loss  # starts, and is stopped, before the other one starts
             for turn in range(turns):
                 for run, stepwise in both[::-1 if turn % 2 else 1]:
                     advanced = stepwise.advance(1 + self.arguments.steps)

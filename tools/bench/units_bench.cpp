@@ -1,6 +1,7 @@
-// Units of a model on the CPU, a pass each: what a step is made of. `gemm` is the rate of the matrix products if the pass did
-// nothing else: beside gemm_bench it shows what norms, attention and passes over memory cost. One layer is enough, as all
-// layers are alike; repetitions are reduced to the best one, because a shared machine only ever makes a pass slower.
+// Measures units of a model on the CPU, each pass alone: the parts of a step. `gemm` is the rate of the matrix products if the
+// pass did nothing else: beside gemm_bench it shows the cost of norms, attention and passes over memory. One layer is enough,
+// because all layers are alike. Only the best repetition counts, because other programs on a shared machine only ever make a pass
+// slower.
 // Usage: units_bench [MODEL BATCH SEQUENCE] [--benchmark_...]
 #include <benchmark/benchmark.h>
 

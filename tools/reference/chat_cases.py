@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Conversations, and what transformers makes of them: writes tests/data/chat/gold.json, or compares a program with it.
+"""Renders conversations with transformers: writes tests/data/chat/gold.json, or compares a program with it.
 
-usage: chat_cases.py                        writes gold.json (transformers and jinja2 installed)
-       chat_cases.py --against SPILLWAY     renders by `spillway tokenize` too; exit code 1 where a text differs
-       chat_cases.py --against SPILLWAY --random N [--seed S]      N random templates besides
+usage: chat_cases.py                        writes gold.json (needs transformers and jinja2)
+       chat_cases.py --against SPILLWAY     also renders by `spillway tokenize`; exit code 1 if a text differs
+       chat_cases.py --against SPILLWAY --random N [--seed S]      also N random templates
 
-A case is a template and a row. Where transformers refuses, the text is null. A program may refuse what transformers
-renders (those are counted and shown with --verbose); it may not render anything else.
+A case is a template and a row. If transformers refuses, the text is null. A program may refuse cases that transformers
+renders (these are counted, and shown with --verbose); it may not render anything else.
 """
 import argparse
 import collections
@@ -26,7 +26,7 @@ place = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "chat"
 
 
 def tokenizer_of_bytes():
-    """A token for each byte, so that ids are text."""
+    """A tokenizer with one token for each byte, so that ids are text."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in visible]
     names = {byte: chr(byte) for byte in visible} | {byte: chr(256 + n) for n, byte in enumerate(hidden)}
@@ -46,7 +46,7 @@ def text_of_reference(template, row):
         text = reference.apply_chat_template(row["messages"], tools=tools, chat_template=template, tokenize=False)
         text.encode()  # half a surrogate pair is no text
         return text
-    except Exception:  # whatever a template raises is a refusal
+    except Exception:  # any exception of a template is a refusal
         return None
 
 
@@ -56,7 +56,7 @@ class Program:
         bytes_tokenizer.save(str(self.folder / "tokenizer.json"))
 
     def text_of(self, template, row):
-        """The text, or None and why."""
+        """The text, or None and the reason."""
         (self.folder / "tokenizer_config.json").write_text(json.dumps({**SPECIAL, "chat_template": template}))
         (self.folder / "row.jsonl").write_text(json.dumps(row) + "\n")
         command = [self.command, "tokenize", "--format", "ids", "--threads", "1", "--tokenizer", str(self.folder)]
@@ -105,7 +105,7 @@ def main():
     texts = {name: [text_of_reference(text, row) for row in ROWS] for name, text in files.items()}
     small = [{"template": template, "row": row, "text": text_of_reference(template, ROWS[row])}
              for template, row in CASES]
-    rows = [json.dumps(row, ensure_ascii=False) for row in ROWS]  # as text: some numbers are beyond what readers keep
+    rows = [json.dumps(row, ensure_ascii=False) for row in ROWS]  # as text: some numbers exceed what readers keep
     gold = {"rows": rows, "special": SPECIAL, "texts": texts, "cases": small}
     (place / "gold.json").write_text(json.dumps(gold, ensure_ascii=False, indent=1) + "\n")
 

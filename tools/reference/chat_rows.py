@@ -1,11 +1,11 @@
-"""The conversations of chat_cases.py. Not here: the templates that they go through (chat_templates.py)."""
+"""The conversations of chat_cases.py. Not here: the templates that render them (chat_templates.py)."""
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Weather – now", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
 CALL = {"type": "function", "function": {
     "name": "weather", "arguments": {"city": "Łódź", "n": 3, "f": 1.5, "b": True, "z": None}}}
 SPECIAL = {"bos_token": "<s>", "eos_token": "<|im_end|>"}
-# All of Python's white space, and three that look like it and are none.
+# All of Python's white space, and three characters that look like white space and are not.
 SPACES = ("\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
           "\u2028\u2029\u202f\u205f\u3000")
 ALMOST = "\u180e\u200b\ufeff"
@@ -42,7 +42,7 @@ ROWS = [
                   assistant(None, tool_calls=[{**CALL, "id": None, "inner": {"deep": None}}]),
                   tool([{"type": "text", "text": None}, None]), assistant(None)],
      "tools": [{"type": "function", "function": {"name": "f", "description": None}}]},
-    # 6 to 10: what was thought, by its three names
+    # 6 to 10: an assistant's reasoning, under its three names
     {"messages": [user("q"), {"role": "assistant", "reasoning_content": "r", "content": "a"}]},
     {"messages": [user("q"), {"role": "assistant", "thinking": "t", "content": "a"}]},
     {"messages": [user("q"), assistant("a", reasoning="g")]},

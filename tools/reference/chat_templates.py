@@ -1,4 +1,4 @@
-"""The templates of chat_cases.py that are kept, each with its row (chat_rows.py). Not here: random ones."""
+"""The fixed templates of chat_cases.py, each with its row (chat_rows.py). Not here: random ones."""
 
 def of_each(expression):
     return "{% for m in messages %}[{{ " + expression + " }}]{% endfor %}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes golden cases with Hugging Face transformers and PyTorch, as tests/data/golden/README.md describes them.
 
-usage: golden_case.py CASE DIRECTORY          a case of those below, from its seed
-       golden_case.py --again DIRECTORY...    any case, whoever made it, from the weights, tokens and settings that it
-                                              has: says how far what is computed now is from what is written there
-       golden_case.py --rewrite DIRECTORY...  the same, and writes what is computed now
+usage: golden_case.py CASE DIRECTORY          makes one of the cases listed below, from its seed
+       golden_case.py --again DIRECTORY...    computes any existing case again, from its weights, tokens and settings,
+                                              and says how far the results are from those in its files
+       golden_case.py --rewrite DIRECTORY...  the same, and writes the new results
 
-fp32 on one thread; needs torch, transformers and safetensors. Exit code 1 where --again finds more than TOLERANCES.
+fp32 on one thread; needs torch, transformers and safetensors. Exit code 1 if --again finds more than TOLERANCES.
 """
 import json
 import pathlib
@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 SHAPE = dict(hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=128, vocab_size=192, bos_token_id=1, eos_token_id=2, attn_implementation="eager")
 CASES = {
-    # A window that is shorter than a sequence.
+    # A window shorter than a sequence.
     "mistral_window": lambda: transformers.MistralConfig(**SHAPE, head_dim=16, sliding_window=7,
                                                          tie_word_embeddings=False),
-    # Waves on all three sides of Llama 3's rule; every bias that a Llama may have.
+    # Frequencies in all three ranges of Llama 3's rule; every bias that a Llama may have.
     "llama3_rope": lambda: transformers.LlamaConfig(
         **SHAPE, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
         rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
@@ -31,7 +31,7 @@ CASES = {
     "qwen2_window": lambda: transformers.Qwen2Config(
         **SHAPE, use_sliding_window=True, sliding_window=5, max_window_layers=1, tie_word_embeddings=True,
         rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
-    # Norms of heads that are stored around 0, and a rotation of its own for layers with a window.
+    # Norms of heads, stored around 0, and a separate rotation for layers with a window.
     "gemma3": lambda: transformers.Gemma3TextConfig(
         **SHAPE, head_dim=20, query_pre_attn_scalar=24, sliding_window=7,
         layer_types=["sliding_attention", "full_attention"],
@@ -41,12 +41,13 @@ CASES = {
 STEPS, BATCH, SEQUENCE, SEED = 12, 2, 32, 17
 SETTINGS = {"optimizer": {"name": "AdamW", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1},
             "clip_norm": 2.6, "schedule": {"type": "constant", "lrs": [3e-3] * STEPS}}
-# Between one version of the libraries and another, as shares; logits as they are.
+# Allowed differences between versions of the libraries, relative; for logits absolute.
 TOLERANCES = {"losses": 2e-4, "grad_norms": 1e-3, "logits": 1e-4, "gradients": 1e-4, "final_param_norms": 1e-3}
 
 
 def scatter(model):
-    """Norm weights around 1 (with Gemma's 1 besides, around 0), biases that are not 0, attention far from uniform."""
+    """Sets norm weights around 1 (around 0 for Gemma, which adds 1), biases other than 0, and attention far from
+    uniform."""
     ones = 0.0 if model.config.model_type.startswith("gemma") else 1.0
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -57,7 +58,7 @@ def scatter(model):
 
 
 def tokens_of(vocabulary):
-    """Walks of a random Markov chain with few ways on from each token, so that the loss can fall."""
+    """Walks of a random Markov chain in which each token has few successors, so that the loss can fall."""
     ways = torch.randint(0, vocabulary, (vocabulary, 4))
     tokens = torch.empty(STEPS, BATCH, SEQUENCE + 1, dtype=torch.long)
     tokens[..., 0] = torch.randint(0, vocabulary, (STEPS, BATCH))
@@ -68,7 +69,7 @@ def tokens_of(vocabulary):
 
 
 def trained(model, tokens, targets, settings):
-    """Trains the model: tensors of the first step (logits, gradients), and numbers of all of them."""
+    """Trains the model. Returns tensors of the first step (logits, gradients) and numbers of all steps."""
     adam, parameters = settings["optimizer"], list(model.parameters())
     groups = [dict(params=[p for p in parameters if p.ndim >= 2], weight_decay=adam["weight_decay"]),
               dict(params=[p for p in parameters if p.ndim < 2], weight_decay=0.0)]
@@ -124,7 +125,7 @@ def make(case, directory):
 
 
 def deviations(tensors, stored, found, known):
-    """How far what was found is from what is written there, by the names of TOLERANCES."""
+    """Distances of the new results from those in the files, by the names of TOLERANCES."""
     def most(name):
         return max(abs(a / b - 1) for a, b in zip(found[name], known[name], strict=True))
 
@@ -134,13 +135,13 @@ def deviations(tensors, stored, found, known):
             "logits": (tensors["logits"] - stored["logits"]).abs().max().item(),
             "gradients": max(((tensors[name] - stored[name]).norm() / stored[name].norm()).item()
                              for name in gradients if stored[name].norm() > 1e-6),
-            # Keys' biases have gradients that are rounding and little else, which Adam scales up.
+            # The gradients of keys' biases are little but rounding, which Adam scales up.
             "final_param_norms": max(abs(value / norms[name] - 1) for name, value in found["final_param_norms"].items()
                                      if not name.endswith(("c_attn.bias", "k_proj.bias")))}
 
 
 def make_again(directory, rewrite):
-    """Whether it comes out as it is written there."""
+    """Computes the case again; returns true if the results agree with those in its files."""
     known, stored = json.loads((directory / "golden.json").read_text()), load_file(directory / "golden.safetensors")
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32,
                                                               attn_implementation="eager")

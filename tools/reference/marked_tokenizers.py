@@ -1,4 +1,4 @@
-"""Small tokenizers of SentencePiece's kind, as Llama 2, Mistral and Gemma have them: characters and marked spaces."""
+"""Small tokenizers of SentencePiece's kind, like Llama 2's, Mistral's and Gemma's: characters and marked spaces."""
 import json
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -17,7 +17,7 @@ def add_tokens(tokenizer, tokens):
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
 
 
-# The normalizer and the pre-tokenizer of each.
+# The normalizer and the pre-tokenizer of each kind.
 KINDS = {
     "llama2": ({"type": "Sequence", "normalizers": [PREPEND, REPLACE]}, None),
     "gemma": (REPLACE, {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
@@ -30,7 +30,7 @@ KINDS = {
 
 
 def marked(corpus, kind, vocabulary, falls_back=True, fuses=True, ignores_merges=False, spaces_inside=False):
-    """A tokenizer.json as a dictionary. `spaces_inside`: tokens go on after a mark, as if words were not."""
+    """A tokenizer.json as a dictionary. `spaces_inside`: tokens may go on after a mark, across words."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuses))
     tokenizer.normalizer = normalizers.Replace(" ", MARK)
     tokenizer.pre_tokenizer = (pre_tokenizers.Split("\n", "isolated") if spaces_inside else

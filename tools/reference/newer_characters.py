@@ -1,7 +1,7 @@
 """Prints the tables of trainer/text/tokenizer_newer.cpp: the characters that the reference implementation (the
-`tokenizers` package) knows and Unicode 14 does not, by their category; and those that have a combining class or compose
-in Unicode 14, while the reference, whose normalisation is older, leaves them as they are. Usage: newer_characters.py
-(with a Python whose unicodedata is that of Unicode 14: 3.11)"""
+`tokenizers` package) knows and Unicode 14 does not, by category; and the characters that have a combining class or
+compose in Unicode 14, but that the reference, whose normalization is older, leaves as they are. Usage:
+newer_characters.py (with a Python whose unicodedata is that of Unicode 14: 3.11)"""
 import sys
 import unicodedata
 
@@ -13,7 +13,7 @@ everything = "".join(map(chr, codes))
 
 
 def ranges_of(value_of):
-    """[(first, last, value)] of the code points that have one."""
+    """[(first, last, value)]: ranges of the code points that have a value."""
     ranges = []
     for code, value in sorted(value_of.items()):
         if ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == value:

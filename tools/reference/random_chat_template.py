@@ -1,4 +1,4 @@
-"""Templates for chat_cases.py drawn from a seed: expressions, or white space and blocks. Not here: those that are kept.
+"""Draws templates for chat_cases.py from a seed: expressions, or white space and blocks. Not here: the fixed templates.
 """
 import random
 
@@ -85,7 +85,7 @@ def random_layout(rng, depth=2):
 
 
 def random_template(seed):
-    """A template of a few expressions, or of white space and blocks, and a row."""
+    """A template of a few expressions, or of white space and blocks, with a row."""
     rng = random.Random(seed)
     if seed % 4 == 0:
         return random_layout(rng), ROWS[0]

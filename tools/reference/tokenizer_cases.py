@@ -1,6 +1,5 @@
-"""Writes tests/data/tokenizers: small tokenizers of every kind that Spillway reads, and what the reference
-implementation (the `tokenizers` package) answers for texts that are hard to cut. Usage: tokenizer_cases.py
-OUT_DIRECTORY"""
+"""Writes tests/data/tokenizers: small tokenizers of every kind that Spillway reads, with the reference implementation's
+(the `tokenizers` package's) tokens for texts that are hard to cut. Usage: tokenizer_cases.py OUT_DIRECTORY"""
 import json
 import pathlib
 import random
@@ -55,7 +54,7 @@ def write(name, pre_tokenizer, normalizer=None, ignore_merges=False, tokens=(), 
     add_tokens(tokenizer, tokens)
     content = json.loads(tokenizer.to_str())
     content["model"]["ignore_merges"] = ignore_merges
-    if name == "gpt2":  # older files: a merge is a line
+    if name == "gpt2":  # in older files a merge is a line
         content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
     return save(name, content)
 
@@ -86,7 +85,7 @@ def write_marked(name, kind, tokens=(), **options):
     tokenizer = Tokenizer.from_str(json.dumps(marked(corpus, kind, **options)))
     add_tokens(tokenizer, tokens)
     content = json.loads(tokenizer.to_str())
-    content["pre_tokenizer"] = KINDS[kind][1]  # older spellings stay, which the reference writes anew
+    content["pre_tokenizer"] = KINDS[kind][1]  # keeps older spellings, which the reference would write in the new way
     return save(name, content)
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Random tokenizers and random text: `spillway tokenize` beside the reference implementation (the `tokenizers`
-package), token for token, until the time is over. Exit code 1 where they differ; the text, cut down, and both answers
-are shown.
+"""Compares `spillway tokenize` with the reference implementation (the `tokenizers` package), token for token, on random
+tokenizers and random text, until the time is over. Exit code 1 if they differ; the text, cut down, and both answers are
+shown.
 
 usage: tokenizer_fuzz.py SPILLWAY [--seconds 60] [--seed 0] [--keep DIR] [--characters] [TOKENIZER.json...]
 
-Without files: small ones are trained, with the pre-tokenizers, normalizers and flags of models that are known, and
-mixtures that no model has. Files that are given are tried as they are.
+Without files it trains small tokenizers, with the pre-tokenizers, normalizers and flags of known models, and mixtures
+that no model has. Given files are tried as they are.
 """
 import argparse
 import itertools
@@ -131,7 +131,7 @@ def make(rng, corpus):
                                                                                   tokenizer.token_to_id(
                                                                                       "<|begin_of_text|>"))])
     content = json.loads(tokenizer.to_str())
-    if rng.random() < 0.3:  # older files: a merge is a line
+    if rng.random() < 0.3:  # in older files a merge is a line
         content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
     return name, json.dumps(content, ensure_ascii=rng.random() < 0.5)
 
@@ -174,8 +174,8 @@ def random_text(rng, corpus):
 
 
 def texts_of_every_character(step):
-    """Each code point beside letters, digits, spaces, marks, itself and words that added tokens look for, `step` a
-    time. Of the planes where nothing is assigned there is a piece."""
+    """Texts with each code point beside letters, digits, spaces, marks, itself and words that added tokens look for,
+    `step` texts at a time. Of the planes without assigned characters only a part is covered."""
     codes = [code for code in (*range(0x34000), *range(0xE0000, 0xE1000), *range(0x10FF00, 0x110000))
              if not 0xD800 <= code < 0xE000]
     for first in range(0, len(codes), step):
@@ -204,8 +204,8 @@ class Pair:
         return [self.answer(text) for text in texts]
 
     def answer(self, text):
-        """None where the reference itself breaks: it does where white space that one added token takes has another in
-        it.
+        """The reference's ids; None if the reference itself breaks, as it does if white space that one added token
+        strips contains another one.
         """
         try:
             return self.reference.encode(text, add_special_tokens=False).ids
@@ -215,7 +215,7 @@ class Pair:
             return None
 
     def cut_down(self, text, directory):
-        """The shortest part of a differing text that is found by leaving halves, quarters, ... out."""
+        """The shortest part of a differing text that leaving out halves, quarters, ... finds."""
         size = len(text) // 2
         while size > 0:
             parts = [text[:at] + text[at + size:] for at in range(0, len(text), size)]

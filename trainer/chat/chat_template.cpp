@@ -37,7 +37,7 @@ json config_of(const fs::path& file) {
   return config;
 }
 
-// chat_template.jinja, and others by name in a folder beside it.
+// Finds chat_template.jinja, and templates with other names in a folder beside it.
 Sources templates_in_files(const fs::path& directory) {
   Sources found;
   std::error_code ignored;
@@ -49,7 +49,7 @@ Sources templates_in_files(const fs::path& directory) {
   return found;
 }
 
-// One template, or a list of them with names.
+// Reads one template, or a list of templates with names.
 Sources templates_in(const json& config, const std::string& origin) {
   Sources found;
   const auto given = config.find("chat_template");
@@ -63,14 +63,14 @@ Sources templates_in(const json& config, const std::string& origin) {
   return found;
 }
 
-// A token is text, or an object with "content".
+// A special token is text, or an object with "content".
 void add_special_token(const std::string& name, const json& token, Value::Entries& tokens) {
   const bool has_content = token.is_object() && token.contains("content") && token["content"].is_string();
   if (token.is_string() || has_content)
     tokens.emplace_back(Value(name), Value((has_content ? token["content"] : token).get<std::string>()));
 }
 
-// "bos_token" and its kind, and those of "extra_special_tokens" that have names.
+// Adds "bos_token" and its kind, and the entries of "extra_special_tokens" that have names.
 void add_special_tokens(const json& config, Value::Entries& tokens) {
   for (const auto& [name, value] : config.items()) {
     if (name.ends_with("_token")) add_special_token(name, value, tokens);
@@ -90,8 +90,8 @@ void check_message(const Value& message, std::size_t i) {
     throw InputError(fmt::format("message {} has no \"content\"", i));
 }
 
-// As the reference hands a message to templates, which know what was thought by one name of three: the first that is given fills
-// "reasoning_content", and "thinking" where that is missing.
+// Prepares a message for templates as the reference does. Templates know an assistant's reasoning by one of three names: the
+// first one present fills "reasoning_content", and "thinking" if that is missing.
 Value prepared(const Value& message) {
   Value::Entries entries;
   for (const Value::Entry& entry : entries_of(message)) {
@@ -101,7 +101,7 @@ Value prepared(const Value& message) {
   for (const char* const name : {"reasoning_content", "thinking", "reasoning"}) {
     const Value* const thought = entry_of(made, name);
     if (thought == nullptr) continue;
-    entries.insert(entries.begin(), {Value("thinking"), *thought});  // the message's own counts, in this place
+    entries.insert(entries.begin(), {Value("thinking"), *thought});  // the message's own value wins, but in this position
     entries.emplace_back(Value("reasoning_content"), *thought);
     return Value::dictionary(std::move(entries));
   }

@@ -1,6 +1,6 @@
-// The template language of chat templates: the part of Jinja that they are written in (expressions, if, for, set, filters, tests,
-// white space control as Hugging Face sets it). What is not in it is refused by name and line when the template is read.
-// Not here: where templates come from, and what is in a conversation (chat_template.h).
+// The template language of chat templates: the part of Jinja that they use (expressions, if, for, set, filters, tests, white
+// space control as Hugging Face sets it). A construct outside this part is refused, by name and line, when the template is read.
+// Not here: where templates come from, and the contents of a conversation (chat_template.h).
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace spillway {
 
 struct TemplateBody;
 
-// Immutable once read: may be rendered by several threads at once.
+// Immutable once read: several threads may render it at the same time.
 class Template {
  public:
   // `origin` (a file name) is for messages.
@@ -22,7 +22,8 @@ class Template {
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  // `variables` is a dictionary of names. An InputError where the template refuses them, or asks of a value what it cannot do.
+  // `variables` is a dictionary of names. Throws InputError if the template refuses them, or asks a value for something that it
+  // does not support.
   std::string render(const TemplateValue& variables) const;
 
  private:

@@ -57,7 +57,7 @@ TemplateCall::TemplateCall(const TemplateSignature& signature, const Value& self
                            TemplateWork& work)
     : signature_(signature), self_(self), arguments_(arguments), work_(work), bound_(signature.parameters.size()) {
   if (std::string problem = problem_of_call(signature, arguments.values.size(), arguments.names); !problem.empty())
-    throw TemplateProblem{std::move(problem), true};  // how it is called stands in the template
+    throw TemplateProblem{std::move(problem), true};  // a wrong call is the template's fault
   for (std::size_t i = 0; i < std::min(arguments.values.size(), bound_.size()); ++i) bound_[i] = &arguments.values[i];
   for (std::size_t i = 0; i < arguments.names.size(); ++i) {
     const std::size_t parameter = parameter_of(signature, arguments.names[i]);

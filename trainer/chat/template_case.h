@@ -1,5 +1,5 @@
-// Characters whose upper or title case is several characters, as Unicode's SpecialCasing has them (what holds in every language).
-// Not here: those that become one, which are utf8proc's.
+// Characters whose upper or title case is several characters, from the language-independent part of Unicode's SpecialCasing.
+// Not here: characters whose upper or title case is one character; utf8proc has these.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace spillway {
 
 struct LongCase {
   std::int32_t code_point;
-  std::array<std::int32_t, 3> upper;  // 0: no more
+  std::array<std::int32_t, 3> upper;  // 0: no further character
   std::array<std::int32_t, 3> title;
 };
 

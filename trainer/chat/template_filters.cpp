@@ -1,4 +1,5 @@
-// The filters, tests and functions of the template language, with the parameters that Jinja's (and the reference's tojson) have.
+// The filters, tests and functions of the template language, with the parameters that Jinja (for tojson, the reference) gives
+// them.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ using Kind = TemplateValue::Kind;
 using Is = TemplateParameter::Is;
 using Names = TemplateSignature::Names;
 
-// What filters that work on text make of other values: their printed form. Markup stays markup.
+// Filters on text see other values in their printed form. Markup stays markup.
 Value as_text(const Value& value) { return value.is_text() ? value : Value(printed(value)); }
 
 Value like(const Value& text, std::string made) {
@@ -95,7 +96,7 @@ Value replace(const TemplateCall& call) {
   return std::move(*made);
 }
 
-// A whole number as Python's int() reads it, of ASCII digits alone.
+// A whole number as Python's int() reads it, but of ASCII digits only.
 std::optional<Value> whole_of(std::string_view text) {
   std::string digits;
   const bool is_negative = text.starts_with('-');
@@ -120,7 +121,7 @@ Value whole_of_real(double real, const Value& otherwise) {
   return static_cast<std::int64_t>(real);
 }
 
-// "1e3" and "4.7", as Python's float() reads them.
+// Reads "1e3" and "4.7" as Python's float() does.
 Value whole_of_real_text(std::string_view text, const Value& otherwise) {
   std::string number(text.starts_with('+') ? text.substr(1) : text);
   const bool has_groups = std::erase(number, '_') > 0;
@@ -155,7 +156,7 @@ Value tojson(const TemplateCall& call) {
   TemplateJsonStyle style;
   if (call.is_true_at(0)) style.escapes = TemplateJsonStyle::Escapes::all_but_ascii;
   if (call.is_given_at(1)) {
-    constexpr std::int64_t kWidest = 1 << 20;  // spaces: deeper ones make more text than there may be
+    constexpr std::int64_t kWidest = 1 << 20;  // spaces: a wider indent makes more text than the limit
     const bool is_text = call.needed(1).is_text();
     style.indent = is_text ? call.text_at(1) : std::string(std::clamp<std::int64_t>(call.whole_at(1, 0), 0, kWidest), ' ');
     if (!is_text && call.whole_at(1, 0) > kWidest) throw TemplateProblem{"tojson with an indent of more than 1048576"};
@@ -174,7 +175,7 @@ Value tojson(const TemplateCall& call) {
   return write_template_json(call.self(), style, kLongestTemplateText);
 }
 
-// "a.0.b", as map, join and selectattr name a part of each item; a number is a position.
+// A path to a part of each item, "a.0.b", as map, join and selectattr take it; a number is a position.
 class AttributePath {
  public:
   explicit AttributePath(const Value& attribute) {
@@ -211,7 +212,7 @@ Value join(const TemplateCall& call) {
   return joined_text(items, call.given(0) != nullptr ? Value(printed(call.needed(0))) : Value(""), call.work());
 }
 
-// The arguments behind the first `taken`, for the filter or test that is named there.
+// The arguments after the first `taken`, for the filter or test that the call names.
 TemplateArguments arguments_behind(const TemplateCall& call, std::size_t taken) {
   TemplateArguments rest = call.all();
   rest.values.erase(rest.values.begin(), rest.values.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -308,7 +309,7 @@ Value range(const TemplateCall& call) {
   return Value::sequence(Kind::range, std::move(made));
 }
 
-// dict() and namespace(): of a mapping, and of arguments by name.
+// The entries for dict() and namespace(): those of a mapping, then the named arguments.
 Value::Entries given_entries(const TemplateCall& call, std::string_view what) {
   Value::Entries entries;
   if (call.all().values.size() > 1) throw TemplateProblem{fmt::format("{} of several values", what)};
@@ -325,7 +326,7 @@ Value::Entries given_entries(const TemplateCall& call, std::string_view what) {
 Value dictionary(const TemplateCall& call) { return Value::dictionary(given_entries(call, "dict()")); }
 
 Value space(const TemplateCall& call) {
-  constexpr std::int64_t kBytesOfSpace = 64 << 10;  // they stay until the conversation ends: this bounds how many there are
+  constexpr std::int64_t kBytesOfSpace = 64 << 10;  // namespaces live until the conversation ends: this cost bounds their number
   call.work().spend(kBytesOfSpace);
   Value::Entries entries = entries_of(Value::dictionary(given_entries(call, "namespace()")));
   for (const auto& [name, value] : entries) {
@@ -403,7 +404,7 @@ const TemplateSignature* find_template_function(std::string_view name) {
       {"range()", "range", {{"start", Is::needed}, {"stop"}, {"step"}}, Names::are_positions, range},
       {"dict()", "dict", {}, Names::go_on, dictionary},
       {"namespace()", "namespace", {}, Names::go_on, space},
-      // What it says is no problem of the template: the renderer throws it.
+      // Its message is no problem of the template: the renderer throws it.
       {"raise_exception()", "raise_exception", {{"message", Is::needed}}, Names::may_be_used, nullptr},
   };
   const auto found = std::ranges::find(kFunctions, name, &TemplateSignature::name);

@@ -17,9 +17,9 @@ using nlohmann::json;
 using Value = TemplateValue;
 using Kind = TemplateValue::Kind;
 
-constexpr std::size_t kMostDigits = 4300;  // of a whole number, as Python has it
+constexpr std::size_t kMostDigits = 4300;  // most digits of a whole number, as in Python
 
-// Builds the value as the parser meets it, so that whole numbers of any size stay what they are.
+// Builds the value as the parser meets it, so that whole numbers of any size stay exact.
 class JsonReader final : public nlohmann::json_sax<json> {
  public:
   Value result;
@@ -185,7 +185,7 @@ class JsonWriter {
     out_ += '"';
   }
   void add_character(std::int32_t c, std::string_view bytes) {
-    constexpr std::string_view kShort = "\"\"\\\\\nn\rr\tt\bb\ff";  // a character, and what stands for it
+    constexpr std::string_view kShort = "\"\"\\\\\nn\rr\tt\bb\ff";  // pairs of a character and its short form
     for (std::size_t i = 0; i < kShort.size(); i += 2) {
       if (c != kShort[i]) continue;
       out_ += '\\';

@@ -1,5 +1,5 @@
-// JSON of the template language: rows that are read, and what | tojson writes, both as Python's json module has them.
-// Not here: which arguments tojson takes (template_filters.cpp).
+// JSON of the template language: reads rows and writes for | tojson, both as Python's json module does.
+// Not here: the arguments of tojson (template_filters.cpp).
 #pragma once
 
 #include <optional>
@@ -10,11 +10,12 @@
 
 namespace spillway {
 
-// One JSON value, or a TemplateProblem: no JSON, or nested deeper than a template may look. Of a key given twice the last counts.
+// Reads one JSON value. Throws a TemplateProblem if it is not JSON or is nested deeper than a template may look. If a key is
+// given twice, the last one counts.
 TemplateValue read_template_json(std::string_view text);
 
 struct TemplateJsonStyle {
-  std::optional<std::string> indent;  // one step of it; without, all is on one line
+  std::optional<std::string> indent;  // one step of indentation; without it, all is on one line
   std::string between_items = ", ";
   std::string after_key = ": ";
   enum class Escapes : std::uint8_t { control_characters, all_but_ascii } escapes = Escapes::control_characters;

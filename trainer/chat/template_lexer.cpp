@@ -83,9 +83,9 @@ class Lexer {
     pass(end);
     trims_all_ = trims_newline_ = false;
   }
-  // Without the white space before a block, where nothing else stands before it on its line.
+  // Removes the white space before a block if nothing else stands before it on its line.
   std::string_view without_indentation(std::string_view text, std::size_t at) const {
-    const std::size_t line = text.rfind('\n') + 1;  // 0 where there is no newline
+    const std::size_t line = text.rfind('\n') + 1;  // 0 if there is no newline
     const bool is_line = line > 0 || at == 0 || source_[at - 1] == '\n';
     return is_line && strip_space(text.substr(line), TextSide::left).empty() ? text.substr(0, line) : text;
   }
@@ -107,7 +107,7 @@ class Lexer {
   void code(bool is_block) {
     add(is_block ? Token::Kind::begin_block : Token::Kind::begin_output, "");
     const std::string_view close = is_block ? "%}" : "}}";
-    int braces = 0;  // an object within {{ }} ends with the same sign
+    int braces = 0;  // an object within {{ }} ends with the same braces
     for (;;) {
       pass_space();
       if (at_ >= source_.size()) refuse(fmt::format("found no {} for a {}", close, is_block ? "{%" : "{{"));
@@ -164,7 +164,7 @@ class Lexer {
     add(Token::Kind::string, value);
     pass(at_ + i + 1);
   }
-  // What stands behind a backslash, as Python has it; where it goes on.
+  // Appends the character of a backslash escape, as Python has it; returns the offset after it.
   std::size_t escape(std::string_view rest, std::size_t at, std::string& value) const {
     constexpr std::string_view kShort = "n\nr\rt\ta\ab\bf\fv\v\\\\''\"\"";
     const char c = rest[at];
@@ -202,8 +202,8 @@ class Lexer {
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
   int line_ = 1;
-  bool trims_all_ = false;      // white space that follows
-  bool trims_newline_ = false;  // one newline that follows
+  bool trims_all_ = false;      // of all white space that follows
+  bool trims_newline_ = false;  // of one newline that follows
 };
 
 }  // namespace

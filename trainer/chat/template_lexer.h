@@ -1,6 +1,6 @@
-// A template's source cut into words, with white space as Jinja leaves it: trim_blocks and lstrip_blocks are on, as Hugging Face
-// sets them; a line ends with CR, LF or both, and is LF from here on; the newline at the end is not text.
-// Not here: what the words mean (template_parse.cpp).
+// Cuts a template's source into tokens, with white space as Jinja leaves it: trim_blocks and lstrip_blocks are on, as Hugging
+// Face sets them; a line ends with CR, LF or both and becomes LF; the newline at the end is not text.
+// Not here: the meaning of tokens (template_parse.cpp).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TemplateToken {
   int line = 1;
 };
 
-// The last is the end. An InputError names `origin` and the line.
+// The last token is the end. An InputError names `origin` and the line.
 std::vector<TemplateToken> cut_template(std::string_view source, const std::string& origin);
 
 }  // namespace spillway

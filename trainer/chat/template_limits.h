@@ -1,5 +1,6 @@
-// What one conversation may cost: a template that would take for ever, or all memory, is refused. Templates come from anywhere.
-// Not here: what templates do.
+// Limits on the cost of one conversation: a template that would run for ever, or take all memory, is refused, because templates
+// come from anywhere.
+// Not here: the work of templates.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,11 @@
 namespace spillway {
 
 inline constexpr std::size_t kLongestTemplateText = 256 << 20;            // bytes
-inline constexpr std::int64_t kMostTemplateItems = 1 << 20;               // of a list that is made
+inline constexpr std::int64_t kMostTemplateItems = 1 << 20;               // items of a list that is made
 inline constexpr std::int64_t kLongestTemplateRange = 100'000;            // as the reference's sandbox has it
-inline constexpr std::size_t kDeepestTemplateValue = 200;                 // containers within each other
+inline constexpr std::size_t kDeepestTemplateValue = 200;                 // containers nested in one another
 inline constexpr std::int64_t kMostTemplateSteps = 10'000'000;            // statements and rounds of loops
-inline constexpr std::int64_t kMostTemplateWork = std::int64_t{1} << 32;  // bytes that are made or looked at
+inline constexpr std::int64_t kMostTemplateWork = std::int64_t{1} << 32;  // bytes made or read
 
 class TemplateWork {
  public:

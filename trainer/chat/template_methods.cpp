@@ -1,4 +1,4 @@
-// What values have: their members, and the methods that templates call.
+// Members of values, and the methods that templates call.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -127,10 +127,10 @@ const std::vector<TemplateSignature>& loop_methods() {
   return kMethods;
 }
 
-// Names that Python gives a value of a kind. They come before keys, be they in this version or not; `hidden` are those that the
-// reference's sandbox keeps from templates: not defined.
+// Names that Python defines on a kind of value. They win over keys, whether this version has them or not. The reference's sandbox
+// keeps the `hidden` ones from templates, so they are not defined.
 struct PythonNames {
-  std::string_view known;  // each between spaces
+  std::string_view known;  // each name between spaces
   std::string_view hidden = " ";
 };
 

@@ -47,7 +47,7 @@ Value whole_result(std::string_view op, std::int64_t a, std::int64_t b) {
   if (op == "-") overflows = __builtin_sub_overflow(a, b, &result);
   if (op == "*") overflows = __builtin_mul_overflow(a, b, &result);
   if (overflows) throw TemplateProblem{fmt::format("{} of {} and {} is too large", op, a, b)};
-  // Python rounds down.
+  // Python rounds quotients down.
   const bool is_rounded = divides && a % b != 0 && (a % b < 0) != (b < 0);
   if (op == "//") return a / b - (is_rounded ? 1 : 0);
   if (op == "%") return a % b + (is_rounded ? b : 0);
@@ -55,7 +55,7 @@ Value whole_result(std::string_view op, std::int64_t a, std::int64_t b) {
 }
 
 Value arithmetic(std::string_view op, const Value& left, const Value& right) {
-  constexpr std::int64_t kExact = std::int64_t{1} << 53;  // whole numbers up to it are exact as reals
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;  // whole numbers up to this are exact as doubles
   const bool are_whole = left.is_whole() && right.is_whole();
   if ((op == "/" || op == "//" || op == "%") && !is_true(right)) throw TemplateProblem{fmt::format("{} by zero", op)};
   if (are_whole && op != "/") return whole_result(op, left.integer(), right.integer());
@@ -72,7 +72,7 @@ Value arithmetic(std::string_view op, const Value& left, const Value& right) {
   throw TemplateProblem{fmt::format("{} of numbers that are not whole", op)};
 }
 
-// Of equality and `in`: the smaller side of the first, all of the second.
+// Cost of comparing: the smaller side for equality, all of the right side for `in`.
 bool relation(std::string_view op, const Value& left, const Value& right, TemplateWork& work) {
   if (op == "in" || op == "not in") {
     work.spend(right.is(Kind::dictionary) ? 0 : right.weight());
@@ -115,7 +115,7 @@ Value slice_of(const Value& whole, const Value& first, const Value& last, const 
     if (value.is(Kind::none)) return missing;
     return std::clamp(value.integer() < 0 ? value.integer() + size : value.integer(), least, most);
   };
-  constexpr std::int64_t kFarthest = std::int64_t{1} << 40;  // beyond it no text and no list goes
+  constexpr std::int64_t kFarthest = std::int64_t{1} << 40;  // no text and no list is longer
   const std::int64_t by = step.is(Kind::none) ? 1 : std::clamp(step.integer(), -kFarthest, kFarthest);
   if (by == 0) throw TemplateProblem{"a slice in steps of 0"};
   const std::int64_t from = by > 0 ? bound(first, 0, 0, size) : bound(first, size - 1, -1, size - 1);

@@ -1,5 +1,5 @@
 // Operators and slices of the template language, as Python has them.
-// Not here: == and the order of values (template_value.h), and what decides whether its operands are looked at (and, or).
+// Not here: == and the order of values (template_value.h), operators that may skip an operand (and, or).
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ namespace spillway {
 
 TemplateValue operate(std::string_view op, const TemplateValue& left, const TemplateValue& right, TemplateWork& work);
 TemplateValue negative(const TemplateValue& value);
-// A bound that is none was not given.
+// A bound that is none counts as not given.
 TemplateValue slice_of(const TemplateValue& whole, const TemplateValue& first, const TemplateValue& last,
                        const TemplateValue& step, TemplateWork& work);
 

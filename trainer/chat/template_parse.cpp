@@ -18,8 +18,8 @@ using Expression = TemplateExpression;
 using Statement = TemplateStatement;
 using Token = TemplateToken;
 
-constexpr int kDeepest = 200;            // of expressions and statements within each other, as they are written
-constexpr int kDeepestExpression = 400;  // of operations on the results of others: 1 + 1 + 1 is two
+constexpr int kDeepest = 200;            // nesting of expressions and statements in the source
+constexpr int kDeepestExpression = 400;  // operations on the results of others: 1 + 1 + 1 is two
 
 class Parser {
  public:
@@ -68,7 +68,7 @@ class Parser {
     }
   }
 
-  // Up to a block that begins with one of these words, which is left there.
+  // Parses up to a block that begins with one of these words and leaves that block unread.
   TemplateBody statements(std::initializer_list<std::string_view> ends) {
     if (++depth_ > kDeepest) refuse("found blocks that are too deep within each other");
     TemplateBody body;
@@ -112,7 +112,7 @@ class Parser {
     }
     refuse_kind("{% " + now().text + " %}");
   }
-  // Marks what an assistant said. Nothing is made of that here, but that variables set within end with it.
+  // Marks the text of an assistant. Here the block has one effect: variables that are set in it end with it.
   Statement generation() {
     Statement statement{.kind = Statement::Kind::scope};
     need(Token::Kind::end_block);
@@ -197,7 +197,8 @@ class Parser {
   }
   Expression undefined() const { return {.line = now().line}; }
 
-  // Jinja's order, from the loosest: if, or, and, not, comparisons, + -, ~, * / // %, unary, then filters and tests.
+  // Parses by Jinja's precedence, from the loosest: if, or, and, not, comparisons, + -, ~, * / // %, unary, then filters and
+  // tests.
   Expression expression() {
     if (++depth_ > kDeepest) refuse("found an expression that is too deep");
     Expression value = either();
@@ -302,7 +303,7 @@ class Parser {
     check_call(*signature, made);
     return is_negated ? make(Expression::Kind::negation, "", {std::move(made)}) : made;
   }
-  // Of a test, without parentheses: `is equalto 1`.
+  // Returns true if a test's argument without parentheses begins here: `is equalto 1`.
   bool begins_argument() const {
     if (now().kind == Token::Kind::name) return !is_word("else") && !is_word("or") && !is_word("and");
     return now().kind == Token::Kind::string || now().kind == Token::Kind::number || is_symbol("[") || is_symbol("{");
@@ -354,7 +355,7 @@ class Parser {
     if (token.kind == Token::Kind::string) {
       Expression value = make(Expression::Kind::literal, "", {});
       std::string text;
-      while (now().kind == Token::Kind::string) text += tokens_[at_++].text;  // neighbours are one
+      while (now().kind == Token::Kind::string) text += tokens_[at_++].text;  // neighbouring strings are one
       value.value = text;
       return value;
     }

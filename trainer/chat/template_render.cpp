@@ -1,4 +1,4 @@
-// Statements of a template, and the values of its expressions.
+// Runs the statements of a template and evaluates its expressions.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Renderer {
   Renderer(const std::string& origin, const Value& variables) : origin_(origin), scopes_(1) {
     for (const auto& [name, value] : entries_of(variables)) scopes_[0][name.text()] = value;
   }
-  // Namespaces may hold each other, and themselves.
+  // Namespaces may hold each other and themselves, so their entries are cleared here.
   ~Renderer() {
     for (const Value& space : spaces_) space.space().entries.clear();
   }
@@ -36,7 +36,7 @@ class Renderer {
     std::string out;
     try {
       render(body, out);
-    } catch (const TemplateProblem& problem) {  // of a statement: those of expressions know their line
+    } catch (const TemplateProblem& problem) {  // from a statement: problems from expressions know their line
       refuse_problem(problem, fmt::format("{}: {}", origin_, problem.found));
     }
     return out;
@@ -93,7 +93,7 @@ class Renderer {
     else
       located(expression, [&] { out += printed(value); });
   }
-  // Variables that are set there end there.
+  // Renders in a scope of its own: variables that are set in it end with it.
   Flow render_within(const TemplateBody& body, std::string& out) {
     scopes_.emplace_back();
     const Flow flow = render(body, out);
@@ -151,7 +151,7 @@ class Renderer {
     scopes_.pop_back();
     return !has_items && statement.bodies.size() > 1 ? render(statement.bodies[1], out) : Flow::goes_on;
   }
-  // Of which items the loop's condition holds, before it begins: what comes last is known from the first on.
+  // Evaluates the loop's condition for every item before the loop begins, so that loop.last is known from the first item on.
   std::vector<bool> items_met(const Statement& statement, const Value::Items& all) {
     std::vector<bool> is_met(all.size(), true);
     if (statement.expressions.size() == 1) return is_met;
@@ -182,7 +182,7 @@ class Renderer {
     return nullptr;
   }
 
-  // Says where a problem is.
+  // Adds the place of an expression to a problem in it.
   template <typename Work>
   void located(const Expression& at, const Work& work) const {
     try {
@@ -267,7 +267,7 @@ class Renderer {
     if (callee.kind == Expression::Kind::name && find(callee.name) == nullptr && find_template_function(callee.name) == nullptr)
       throw TemplateProblem{fmt::format("a call of {}, which is not in this version", callee.name), true};
     const Value what = value_of(callee);
-    // Not a member of values of that kind: what is missing is told by its name.
+    // Such values have no member of that name: the message tells the missing name.
     if (callee.kind == Expression::Kind::member && !what.is_defined())
       throw TemplateProblem{fmt::format("a call of .{}(), which is not defined or not allowed", callee.name)};
     const TemplateArguments arguments = arguments_of(expression);
@@ -290,7 +290,7 @@ class Renderer {
 
   const std::string& origin_;
   std::vector<std::map<std::string, Value>> scopes_;  // the innermost last
-  std::vector<Value> spaces_;                         // all that were made
+  std::vector<Value> spaces_;                         // all namespaces that were made
   TemplateWork work_;
 };
 

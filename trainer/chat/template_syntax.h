@@ -1,4 +1,5 @@
-// A template as it was read: expressions and statements. Not here: reading (template_parse.cpp), rendering (template_render.cpp).
+// The parsed form of a template: expressions and statements. Not here: parsing (template_parse.cpp), rendering
+// (template_render.cpp).
 #pragma once
 
 #include <cstdint>
@@ -31,12 +32,11 @@ struct TemplateExpression {
   Kind kind = Kind::literal;
   int line = 0;
   int depth = 1;
-  std::string name;     // of a variable, member, filter, test; a binary operator
+  std::string name;     // of a variable, member, filter or test; or a binary operator
   TemplateValue value;  // literal
-  // What it works on, then arguments. slice: what, from, to, step (literal none where not given). conditional: then, if,
-  // else.
+  // The operand, then arguments. slice: operand, from, to, step (literal none if not given). conditional: then, if, else.
   std::vector<TemplateExpression> parts;
-  std::vector<std::string> names;  // of arguments by name
+  std::vector<std::string> names;  // names of arguments by name
   std::vector<TemplateExpression> named;
 };
 
@@ -50,11 +50,11 @@ struct TemplateStatement {
   enum class Kind : std::uint8_t { text, output, branches, loop, scope, set, set_body, break_loop, continue_loop };
   Kind kind = Kind::text;
   std::string text;
-  std::vector<std::string> names;  // targets of a loop; of set: the variable, and the member of it
-  // output, set: the value. branches: a condition for each body but a last one that has none (else). loop: over what, and a
+  std::vector<std::string> names;  // loop: the targets; set: the variable, and a member of it
+  // output, set: the value. branches: a condition for each body, except a last body without one (else). loop: the sequence, and a
   // condition.
   std::vector<TemplateExpression> expressions;
-  std::vector<TemplateBody> bodies;  // loop: the body, and what stands for no items
+  std::vector<TemplateBody> bodies;  // loop: the body, and the body for no items
 };
 
 TemplateBody parse_template(std::string_view source, const std::string& origin);

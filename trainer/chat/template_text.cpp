@@ -60,8 +60,8 @@ void append_cased(std::string& text, std::int32_t code_point, Case to) {
   append_utf8(text, to == Case::upper ? utf8proc_toupper(code_point) : utf8proc_totitle(code_point));
 }
 
-// A sigma is final behind a letter and with none after it; marks and apostrophes between them are looked past by a rule of
-// Unicode that we do not have, so next to such a character we do not guess.
+// A sigma is final after a letter and before none. Unicode has a rule that skips marks and apostrophes between them; we do not
+// have that rule, so beside such a character we do not guess.
 enum class Beside : std::uint8_t { nothing, letter, other };
 Beside beside(std::int32_t c) {
   const utf8proc_category_t category = utf8proc_category(c);
@@ -74,7 +74,7 @@ Beside beside(std::int32_t c) {
 }
 
 std::int32_t small_sigma(std::string_view text, std::size_t at) {
-  constexpr std::size_t kBytes = 2;  // of a sigma
+  constexpr std::size_t kBytes = 2;  // bytes of a sigma
   const Beside before = at == 0 ? Beside::nothing : beside(decode_last_utf8(text.substr(0, at)).value);
   const Beside after = at + kBytes == text.size() ? Beside::nothing : beside(decode_utf8(text.data() + at + kBytes).value);
   if (before == Beside::nothing || after == Beside::letter) return kSigma;
@@ -83,7 +83,7 @@ std::int32_t small_sigma(std::string_view text, std::size_t at) {
   return kFinalSigma;
 }
 
-// All characters of `text` from `at` on.
+// Appends the lower case of all characters of `text` from `at` on.
 void append_lower(std::string& made, std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const CodePoint c = decode_utf8(text.data() + at);
@@ -122,7 +122,7 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view b
 std::vector<std::string_view> split_at_space(std::string_view text, std::int64_t most) {
   std::vector<std::string_view> parts;
   for (text = strip_space(text, TextSide::left); !text.empty(); text = strip_space(text, TextSide::left)) {
-    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {  // what is left, with the space at its end
+    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {  // the rest, with the space at its end
       parts.push_back(text);
       break;
     }

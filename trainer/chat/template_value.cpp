@@ -20,9 +20,9 @@ using Kind = TemplateValue::Kind;
 namespace {
 
 constexpr std::int64_t kWeightOfOne = 16;  // bytes
-constexpr std::size_t kFewEntries = 16;    // that are looked through faster than hashed
+constexpr std::size_t kFewEntries = 16;    // up to here a linear search is faster than a hash
 
-// What is no data stays out of containers, so that they hold neither each other nor what changes.
+// Refuses values that are not data, so that containers hold neither each other nor values that change.
 void check_is_data(const Value& value) {
   if (value.kind() >= Kind::loop) throw TemplateProblem{fmt::format("a {} within a value", kind_name(value))};
 }
@@ -36,11 +36,11 @@ std::int64_t sum_of_weights(std::int64_t left, std::int64_t right) {
 
 struct TemplateDictionary {
   Value::Entries entries;
-  std::unordered_map<std::string_view, std::size_t> texts;  // of keys that are text, where there are many
+  std::unordered_map<std::string_view, std::size_t> texts;  // index of keys that are text, if there are many
   int depth = 1;
   std::int64_t weight = 0;
 
-  // entries.size() where there is none.
+  // entries.size() if the key is missing.
   std::size_t index_of(const Value& key) const {
     if (!texts.empty() && key.is_text()) {
       const auto found = texts.find(key.text());
@@ -155,7 +155,7 @@ bool is_true(const Value& value) {
 
 namespace {
 
-// Exact, as Python compares: a double is not rounded to a whole number, nor the other way round.
+// Compares exactly, as Python does: neither number is rounded to the other's type.
 int order_of_whole_and_real(std::int64_t whole, double real) {
   constexpr double kBeyond = 9223372036854775808.0;  // 2^63
   if (real >= kBeyond) return -1;
@@ -166,7 +166,7 @@ int order_of_whole_and_real(std::int64_t whole, double real) {
   return real > floor ? -1 : 0;
 }
 
-constexpr int kNoOrder = 2;  // of numbers, one of which is none
+constexpr int kNoOrder = 2;  // one of the numbers is NaN
 
 int order_of_numbers(const Value& left, const Value& right) {
   if (left.is_whole() && right.is_whole())
@@ -238,7 +238,7 @@ bool contains(const Value& whole, const Value& part) {
   if (!whole.is_sequence()) throw TemplateProblem{fmt::format("in of {} and {}", kind_name(part), kind_name(whole))};
   check_is_not_left(whole);
   TemplateSequence& sequence = whole.sequence();
-  const bool is_iterator = whole.is(Kind::iterator);  // takes what it looks at
+  const bool is_iterator = whole.is(Kind::iterator);  // consumes the items that it compares
   std::size_t at = is_iterator ? sequence.taken : 0;
   while (at < sequence.items.size() && !are_equal(sequence.items[at], part)) ++at;
   const bool is_found = at < sequence.items.size();
@@ -337,7 +337,7 @@ std::string printed(const Value& value) {
   }
 }
 
-// As Python's repr(): the fewest digits that give the same number, with an exponent below 1e-4 and from 1e16 on.
+// Prints as Python's repr(): the fewest digits that give the same number, with an exponent below 1e-4 and from 1e16 on.
 std::string printed_real(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";

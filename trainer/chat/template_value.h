@@ -1,5 +1,5 @@
-// Values of the template language. Templates are written for Python's, so these are Python's: a tuple is no list, what map and
-// select give is gone once it was read, 1 == True, a dictionary's order does not matter to ==.
+// Values of the template language. Templates are written for Python's values, so these behave like them: a tuple is no list, the
+// results of map and select can be read once, 1 == True, and == ignores the order of a dictionary.
 // Not here: JSON (template_json.h), text (template_text.h), filters and methods (template_call.h).
 #pragma once
 
@@ -22,7 +22,8 @@ struct TemplateSpace;
 struct TemplateLoop;
 struct TemplateMethod;
 
-// Cheap to copy: texts and containers are shared, and do not change but for namespaces, loops and iterators, which Python shares.
+// Cheap to copy: texts and containers are shared and do not change. Namespaces, loops and iterators do change; Python shares
+// them, too.
 class TemplateValue {
  public:
   enum class Kind : std::uint8_t {
@@ -30,22 +31,22 @@ class TemplateValue {
     none,
     boolean,
     integer,
-    large_integer,  // beyond 64 bits: its digits, to be printed
+    large_integer,  // more than 64 bits: digits to print
     real,
     text,
-    markup,  // text that | safe made: what is added to it is escaped
+    markup,  // text from | safe: text that is added to it is escaped
     list,
     tuple,
     range,
-    keys,  // of a dictionary, and so on
+    keys,  // keys() of a dictionary; values and pairs likewise
     values,
     pairs,
     iterator,
     dictionary,
     space,  // namespace()
     loop,
-    method,   // of a value, not called yet
-    function  // of the language
+    method,   // a value's method, not called yet
+    function  // a function of the language
   };
   using Items = std::vector<TemplateValue>;
   using Entry = std::pair<TemplateValue, TemplateValue>;
@@ -65,7 +66,7 @@ class TemplateValue {
 
   static TemplateValue sequence(Kind kind, Items items);
   static TemplateValue list(Items items) { return sequence(Kind::list, std::move(items)); }
-  static TemplateValue dictionary(Entries entries);  // a later entry of the same key counts, in the place of the first
+  static TemplateValue dictionary(Entries entries);  // a later entry of the same key wins, in the first one's place
   static TemplateValue space(std::shared_ptr<TemplateSpace> space) { return {Kind::space, std::move(space)}; }
   static TemplateValue loop(std::shared_ptr<TemplateLoop> loop) { return {Kind::loop, std::move(loop)}; }
   static TemplateValue method(TemplateValue of, std::string name);
@@ -78,7 +79,7 @@ class TemplateValue {
   bool is_whole() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }
   bool is_sequence() const { return kind_ >= Kind::list && kind_ <= Kind::iterator; }
 
-  // Each for its kinds alone.
+  // Each accessor is valid only for its kinds.
   bool boolean() const { return std::get<bool>(held_); }
   std::int64_t integer() const { return is(Kind::boolean) ? (boolean() ? 1 : 0) : std::get<std::int64_t>(held_); }
   double real() const { return is(Kind::real) ? std::get<double>(held_) : static_cast<double>(integer()); }
@@ -90,8 +91,8 @@ class TemplateValue {
   const TemplateMethod& method() const { return *std::get<std::shared_ptr<const TemplateMethod>>(held_); }
   const void* identity() const;
 
-  int depth() const;            // of containers within each other
-  std::int64_t weight() const;  // about how many bytes it takes to walk through all of it
+  int depth() const;            // nesting of containers
+  std::int64_t weight() const;  // about how many bytes a walk through all of it reads
 
  private:
   using Held = std::variant<std::monostate, bool, std::int64_t, double, std::shared_ptr<const std::string>,
@@ -105,8 +106,8 @@ class TemplateValue {
 
 struct TemplateSequence {
   TemplateValue::Items items;
-  std::size_t taken = 0;  // of an iterator
-  bool is_left = false;   // an iterator of which Python would still have some, but we cannot tell what
+  std::size_t taken = 0;  // items that an iterator has given out
+  bool is_left = false;   // an iterator that in Python would still have items, unknown to us
   int depth = 1;
   std::int64_t weight = 0;
 };
@@ -125,29 +126,29 @@ struct TemplateMethod {
   std::string name;
 };
 
-// The value of a key, or null. An unhashable key is a problem.
+// The value of a key, or null. Throws a TemplateProblem for an unhashable key.
 const TemplateValue* find_entry(const TemplateValue& dictionary, const TemplateValue& key);
 const TemplateValue::Entries& entries_of(const TemplateValue& dictionary);
 bool is_hashable(const TemplateValue& value);
 
 bool is_true(const TemplateValue& value);
 bool are_equal(const TemplateValue& left, const TemplateValue& right);
-// Negative, 0 or positive; a problem where Python has no order for them, or we do not compare them.
+// Negative, 0 or positive. Throws a TemplateProblem if Python has no order for them or we do not compare them.
 int order_of(const TemplateValue& left, const TemplateValue& right, std::string_view what_for);
 bool contains(const TemplateValue& whole, const TemplateValue& part);
 
-// What a loop over it meets, in that order: of an iterator what was not taken yet, which is gone then.
+// The items that a loop over the value visits, in order. For an iterator, the items not taken yet, which are then taken.
 TemplateValue::Items items_of(const TemplateValue& value);
-TemplateValue first_of(const TemplateValue& value);  // takes it, of an iterator
+TemplateValue first_of(const TemplateValue& value);  // consumes it, if it is an iterator
 std::int64_t length_of(const TemplateValue& value);
 
-// For what makes another iterator of it, or stops somewhere: Python looks at each item when it is asked for, we at once. Whoever
-// reads the iterator after that is refused.
+// Marks an iterator as abandoned, because it was made into another one or a loop over it stopped early: Python reads each item
+// when it is asked for it, we read all at once. Any later reader of the iterator is refused.
 void leave_iterator(const TemplateValue& value);
 
 std::string_view kind_name(const TemplateValue& value);
-std::string in_quotes(std::string_view text);  // for messages: on one line, and not long
-// As Python's str().
+std::string in_quotes(std::string_view text);  // for messages: on one line, and short
+// Text as Python's str() gives it.
 std::string printed(const TemplateValue& value);
 std::string printed_real(double value);
 

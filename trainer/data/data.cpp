@@ -45,14 +45,14 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
 
 }  // namespace
 
-// How the text of a request becomes tokens. The tokenizer is loaded when the first text is met: token files need none.
+// Turns the text of a request into tokens. The tokenizer is loaded at the first text: token files need none.
 class TextEncoding {
  public:
   explicit TextEncoding(const DataRequest& request)
       : path_(request.tokenizer), vocabulary_(request.vocabulary), threads_(request.threads) {}
 
   TextRows rows() const { return path_.empty() ? TextRows::refuse : path_ == "bytes" ? TextRows::bytes : TextRows::tokenizer; }
-  // For a file whose rows may or may not be text. This object must outlive the result.
+  // The encoding for a file whose rows may or may not be text. This object must outlive the result.
   RowEncoding encoding_of_rows(const std::string& file) {
     return {.encode =
                 [this, file](std::string_view text, std::vector<std::int32_t>& ids) {
@@ -65,7 +65,7 @@ class TextEncoding {
                   return chat_->render(row);
                 }};
   }
-  // The tokens of a text, in a file without a name.
+  // Tokenizes a text into a file without a name.
   PosixFile tokens_of(const std::string& file) {
     load(file);
     const ThreadPool pool(threads_);
@@ -84,7 +84,7 @@ class TextEncoding {
   }
 
  private:
-  // A tokenizer may have more tokens than the model has rows: what counts are the ids that its texts have.
+  // A tokenizer may have more tokens than the model has rows, so only the ids that occur in its texts are checked.
   void check_ids(const std::string& file, std::span<const std::int32_t> tokens) const {
     const auto beyond = std::ranges::find_if(tokens, [&](std::int32_t id) { return id >= vocabulary_; });
     if (beyond == tokens.end()) return;
@@ -211,7 +211,7 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
   if (left_over > 0) summary_ += fmt::format("; {} at the ends of files left out", counted(left_over, "token"));
   if (!left_out.empty()) summary_ += "; " + left_out;
 
-  // A step without any loss would divide by zero; better refused now than met at night.
+  // A step without any loss would divide by zero. It is refused before the run rather than found in the middle of the night.
   if (std::ranges::none_of(sources_, [](const auto& source) { return source->has_sequences_without_loss(); })) return;
   for (std::int64_t step = 0; step < request.steps; ++step) {
     if (counted_tokens(step) > 0) continue;

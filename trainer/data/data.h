@@ -1,7 +1,7 @@
-// Batches of token sequences from files. A batch is a pure function of (request, step): resuming needs the step and no other
-// state. Files are read where needed, JSONL rows through an index of 12 bytes a row; a text is tokenized once into a
-// file without a name in the directory for temporary files. Not here: any copy of the data in memory, and how text
-// becomes tokens (trainer/text/tokenizer.h).
+// Batches of token sequences from files. A batch is a pure function of (request, step): a resumed run needs the step and no other
+// state. Files are read when they are needed, JSONL rows through an index of 12 bytes for each row; a text is tokenized once,
+// into a file without a name in the directory for temporary files.
+// Not here: any copy of the data in memory, how text becomes tokens (trainer/text/tokenizer.h).
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@
 
 namespace spillway {
 
-// B sequences of a micro-batch, M micro-batches of a step, T positions of a sequence, V vocabulary.
+// B: sequences in a micro-batch. M: micro-batches in a step. T: positions in a sequence. V: vocabulary.
 struct DataRequest {
   std::vector<std::string> paths;  // files and directories
   std::string flag = "--data";     // for messages
-  std::string tokenizer;           // of text: "bytes", or a tokenizer.json; empty where there is none
+  std::string tokenizer;           // for text: "bytes", or a tokenizer.json; empty: none
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
-  bool truncate = false;        // cut rows longer than T + 1 tokens rather than refuse them
-  bool skip_bad_lines = false;  // of JSONL
-  bool drop_last = false;       // an epoch is whole steps: its last sequences that do not fill one are left out
+  bool truncate = false;        // cut rows longer than T + 1 tokens instead of refusing them
+  bool skip_bad_lines = false;  // in JSONL
+  bool drop_last = false;       // an epoch is whole steps: the last sequences, too few for a step, are dropped
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 1;  // B
   std::int64_t micro_batches = 1;     // M
   std::int64_t seq_length = 0;        // T
   std::int64_t vocabulary = 0;        // V
-  int threads = 1;                    // that encode text
-  std::int64_t steps = 0;             // steps to be run: each must have a position with loss
+  int threads = 1;                    // threads that encode text
+  std::int64_t steps = 0;             // steps that will run: each must have a position with loss
 };
 // `seq_length` from seq_length_for, `vocabulary` from the model.
 DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
-// --eval-data: sequential, micro-batches of the same shape; steps 0 .. sequences() / (B·M) − 1 pass over it once.
+// The data of --eval-data: sequential, micro-batches of the same shape; steps 0 .. sequences() / (B·M) − 1 pass over it once.
 DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
 
-// The files that are meant: those of a directory by name. `flag` is for messages.
+// The data files that `paths` name; a directory's files come sorted by name. `flag` is for messages.
 std::vector<std::string> paths_of_data(const std::vector<std::string>& paths, const std::string& flag);
 
 inline constexpr std::int32_t kNoLoss = -100;  // the target of a position without loss
@@ -54,23 +54,23 @@ class BatchSampler {
   BatchSampler(BatchSampler&&) noexcept;
   BatchSampler& operator=(BatchSampler&&) noexcept;
 
-  // Micro-batch `micro_batch` of step `step` (from 0). Positions without loss have the target kNoLoss; padding has token 0.
-  // Complete on return. One caller at a time: it reads through a buffer of its own.
+  // Fills micro-batch `micro_batch` of step `step` (from 0). Positions without loss have the target kNoLoss; padding has token 0.
+  // The data is complete on return. One caller at a time: it reads through a buffer of its own.
   void fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens /*[B, T]*/,
             std::span<std::int32_t> targets /*[B, T]*/);
 
-  // Positions with loss in all M micro-batches of the step; known without reading the data.
+  // Number of positions with loss in all M micro-batches of the step; known without reading the data.
   std::int64_t counted_tokens(std::int64_t step) const;
 
-  std::int64_t sequences() const;  // of one epoch
-  std::string summary() const;     // a line for people: files, sequences, tokens
+  std::int64_t sequences() const;  // in one epoch, before drop_last
+  std::string summary() const;     // one line for people: files, sequences, tokens
 
  private:
-  std::int64_t sequences_of_epoch() const;                // of those, the ones that are taken
-  std::int64_t sequence_at(std::int64_t position) const;  // position: over all epochs
+  std::int64_t sequences_of_epoch() const;                // in one epoch, after drop_last
+  std::int64_t sequence_at(std::int64_t position) const;  // `position` counts over all epochs
 
   DataRequest request_;
-  std::unique_ptr<TextEncoding> text_;                    // which sources read through
+  std::unique_ptr<TextEncoding> text_;                    // sources read through it
   std::vector<std::unique_ptr<SequenceSource>> sources_;  // in file order
   std::vector<std::int64_t> first_;                       // [files + 1] first sequence of each file
   std::string summary_;

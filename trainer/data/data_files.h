@@ -1,4 +1,4 @@
-// Which files a path on the command line means. Not here: what is in them.
+// Finds the files that paths on the command line name. Not here: the files' contents.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-// Every file as it is given, and for a directory the files in it of one of these extensions (".txt"): sorted by name, so that the
+// Returns each file as given and, for a directory, its files with one of these extensions (".txt"), sorted by name so that the
 // order is the same on every file system; hidden files are left out. `flag` and `allowed` are for messages.
 std::vector<std::string> files_of(std::span<const std::string> paths, std::span<const std::string_view> extensions,
                                   const std::string& flag, std::string_view allowed);

@@ -1,4 +1,5 @@
-// JSONL: a row is a sequence. Rows are found once (their offsets and how many positions count are kept) and parsed where read.
+// JSONL: each row is a sequence. Rows are indexed once (the offset and the number of positions with loss are kept) and parsed
+// again when they are read.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace spillway {
 namespace {
 
-// What a row says. Vectors keep at most T + 1 elements, so that a hostile row costs no memory; `ids_found` counts them all.
+// The contents of a row. Vectors keep at most T + 1 elements, so that a hostile row costs no memory; `ids_found` counts all ids.
 struct Row {
   std::vector<std::int32_t> ids;     // [at most T + 1]
   std::vector<std::int32_t> labels;  // [at most T + 1]
@@ -27,7 +28,7 @@ struct Row {
   bool has_messages = false;
 };
 
-// Numbers outside of the keys that we read are not looked at.
+// Numbers under keys that nobody reads are ignored.
 class SequenceRow final : public RowReader<SequenceRow> {
  public:
   SequenceRow(Row& row, SequenceShape shape, TextRows text_rows, const RowEncoding& encoding)
@@ -36,7 +37,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
   bool enter(const std::string& name) {
     key_ = Key::other;
     if (name == "input_ids") {
-      row_.ids.clear();  // a "text" before it gives way
+      row_.ids.clear();  // it replaces a "text" before it
       return once(row_.has_ids, name) && (key_ = Key::input_ids, true);
     }
     if (name == "labels") return once(row_.has_labels, name) && (key_ = Key::labels, true);
@@ -54,7 +55,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
     if (depth() == 0 || (depth() == 1 && key_ == Key::text)) return other(found);
     return (depth() == 1 && found == "an array") || inner(found);
   }
-  // Something other than a whole number of a list.
+  // Refuses a value that is not a whole number in a list, if its key is read.
   bool other(std::string_view found) {
     if (depth() == 0) return refuse(found, "an object a line");
     if (depth() == 1 && is_list()) return refuse(fmt::format("\"{}\" is {}", list_name(), found), "an array of whole numbers");
@@ -90,7 +91,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
     key_ = Key::other;
     text_.clear();
   }
-  // After the last byte of `line`: the row is complete, or `problem` says why not.
+  // Called after the last byte of `line`: the row is complete, or `problem` says why not.
   bool finish(std::string_view line) {
     if (row_.has_ids) {
       if (row_.has_labels && row_.labels_found != row_.ids_found) {
@@ -114,7 +115,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
  private:
   enum class Key : std::uint8_t { other, input_ids, labels, text };
 
-  // Rows of conversations are few bytes a token and short: such a row is parsed once more, as a tree.
+  // Rows of conversations are short and have few bytes for each token, so it is cheap to parse the row once more, as a tree.
   bool finish_messages(std::string_view line) {
     if (text_rows_ != TextRows::tokenizer) {
       return refuse("\"messages\" without a tokenizer.json, with which their chat template comes",
@@ -125,11 +126,11 @@ class SequenceRow final : public RowReader<SequenceRow> {
 
   bool is_list() const { return key_ == Key::input_ids || key_ == Key::labels; }
   std::string_view list_name() const { return key_ == Key::labels ? "labels" : "input_ids"; }
-  // Something other than a whole number where numbers belong.
+  // Refuses a value other than a whole number in a list of numbers.
   bool inner(std::string_view found) {
     return !is_list() || refuse(fmt::format("{} in \"{}\"", found, list_name()), "whole numbers");
   }
-  // The tokens of the row's text. A tokenizer or a template that is wrong is no fault of the row.
+  // Encodes the row's text. A wrong tokenizer or template is no fault of the row.
   template <typename Text>
   bool take_text(const Text& text, std::string_view found_where_empty) {
     row_.ids.clear();
@@ -173,7 +174,7 @@ class SequenceRow final : public RowReader<SequenceRow> {
   const RowEncoding& encoding_;
   Key key_ = Key::other;
   std::string text_;
-  std::int32_t beyond_ = -1;  // the first id of the text that is not in the vocabulary
+  std::int32_t beyond_ = -1;  // first id of the text that is beyond the vocabulary
 };
 
 class JsonlFile final : public SequenceSource {
@@ -197,7 +198,7 @@ class JsonlFile final : public SequenceSource {
 
   void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
     const std::int64_t first = offsets_[static_cast<std::size_t>(index)];
-    const std::int64_t behind = offsets_[static_cast<std::size_t>(index) + 1] - first;  // with lines that were left out
+    const std::int64_t behind = offsets_[static_cast<std::size_t>(index) + 1] - first;  // bytes, with skipped lines
     line_.resize(std::min(static_cast<std::size_t>(behind), longest_ + 1));
     file_.read(first, std::as_writable_bytes(std::span(line_)));
     line_.resize(std::min(line_.find('\n'), line_.size()));
@@ -210,7 +211,7 @@ class JsonlFile final : public SequenceSource {
     std::ranges::fill(targets.subspan(used), kNoLoss);
   }
 
-  // Lines are counted only when a message needs them.
+  // Counts lines only now, because only a message needs the number.
   std::string describe(std::int64_t index) const override {
     std::int64_t line = 1;
     for_each_block(file_, 0, offsets_[static_cast<std::size_t>(index)],
@@ -259,7 +260,7 @@ class JsonlFile final : public SequenceSource {
     std::string pending;  // a line that began in an earlier block
     std::int64_t pending_offset = 0;
     std::int64_t number = 1;
-    bool is_dropped = false;  // the line that began there was too long
+    bool is_dropped = false;  // the pending line was too long
     const Bytes size = file_.size();
     for_each_block(file_, 0, size, [&](Bytes offset, std::span<const std::byte> block) {
       std::string_view text(reinterpret_cast<const char*>(block.data()), block.size());
@@ -300,7 +301,7 @@ class JsonlFile final : public SequenceSource {
   BadLines bad_lines_;
   RowEncoding encoding_;
   SequenceShape shape_;
-  std::vector<std::int64_t> offsets_;  // [rows + 1] where each row begins; blank lines belong to the row before
+  std::vector<std::int64_t> offsets_;  // [rows + 1] offset of each row; blank lines belong to the row before
   std::vector<std::int32_t> counted_;  // [rows] positions with loss
   bool without_loss_ = false;
   SkippedLines skipped_;

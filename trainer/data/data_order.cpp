@@ -7,10 +7,10 @@ namespace spillway {
 namespace {
 
 constexpr int kRounds = 6;
-// Below this a network's halves have so few bits that many permutations cannot come out; walking a larger one is cheap.
+// With fewer bits the halves of the network are so small that many permutations cannot occur; walking a larger one is cheap.
 constexpr int kLeastBits = 8;
 
-// A bijective mixer of 64 bits: multiply and xor-shift, with odd constants of no structure.
+// A bijective mixer of 64 bits: multiply and xor-shift, with arbitrary odd constants.
 std::uint64_t mix(std::uint64_t x) {
   x ^= x >> 32;
   x *= 0xd6e8feb86659fd93U;

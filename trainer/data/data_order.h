@@ -1,12 +1,13 @@
 // A pseudo-random permutation of [0, n) that is computed, not stored: a data position is (epoch, index) and nothing else.
-// Not here: randomness for weights and rounding.
+// Not here: random numbers for weights and rounding.
 #pragma once
 
 #include <cstdint>
 
 namespace spillway {
 
-// A Feistel network over the next even number of bits, walked until it lands below n. Every (seed, epoch) is another permutation.
+// A Feistel network over the next even number of bits, repeated until the result is below n. Each (seed, epoch) has its own
+// permutation.
 class Permutation {
  public:
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch);

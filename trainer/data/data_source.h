@@ -1,5 +1,5 @@
-// Sequences of one file, by index. Token files are cut into windows; JSONL files have a row a sequence.
-// Not here: the order in which sequences are taken (data.h).
+// Sequences of one file, by index. Token files are cut into windows; JSONL files have one sequence in each row.
+// Not here: the order of the sequences (data.h).
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace spillway {
 
-// Lines of JSONL that are not right.
+// Treatment of bad lines in JSONL.
 enum class BadLines : std::uint8_t { refuse, skip };
 struct SkippedLines {
   std::int64_t count = 0;
   std::string first;  // file, line and reason
 };
 
-// T positions of a sequence, V vocabulary.
+// T: positions in a sequence. V: vocabulary.
 class SequenceSource {
  public:
   virtual ~SequenceSource() = default;
   virtual std::int64_t sequences() const = 0;
-  // Positions of a sequence that have a loss.
+  // Number of positions with loss in a sequence.
   virtual std::int64_t counted(std::int64_t index) const = 0;
-  // True where some sequence counts nothing at all.
+  // Returns true if some sequence has no position with loss.
   virtual bool has_sequences_without_loss() const = 0;
   virtual void read(std::int64_t index, std::span<std::int32_t> tokens /*[T]*/, std::span<std::int32_t> targets /*[T]*/) = 0;
   virtual std::string describe(std::int64_t index) const = 0;  // "rows.jsonl line 3"
   virtual SkippedLines skipped() const { return {}; }
-  virtual std::int64_t tokens_left_over() const { return 0; }  // at the end, too few for a sequence
+  virtual std::int64_t tokens_left_over() const { return 0; }  // tokens at the end, too few for a sequence
 };
 
 struct SequenceShape {
@@ -41,19 +41,19 @@ struct SequenceShape {
   std::int64_t vocabulary;  // V
 };
 
-// bytes: a token is a byte. llm_c: 256 int32 of header, then 16-bit or 32-bit tokens. u16, u32: nothing but tokens of that width.
+// bytes: each byte is a token. llm_c: a header of 256 int32, then tokens of 16 or 32 bits. u16, u32: only tokens, of that width.
 enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16, u32 };
-// Windows of T + 1 tokens that overlap by one; what is left at the end is not used. All tokens are checked now.
+// Cuts the file into windows of T + 1 tokens that overlap by one; the rest at the end is not used. Checks all tokens now.
 std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape);
 
-enum class LongRows : std::uint8_t { refuse, truncate };  // those to be refused are bad lines
+enum class LongRows : std::uint8_t { refuse, truncate };  // rows to be refused are bad lines
 enum class TextRows : std::uint8_t { refuse, bytes, tokenizer };
 // How text becomes tokens, for TextRows::tokenizer.
 struct RowEncoding {
   std::function<void(std::string_view text, std::vector<std::int32_t>& ids)> encode;  // appends
-  std::function<std::string(std::string_view row)> text_of_messages;                  // of a row that has them
+  std::function<std::string(std::string_view row)> text_of_messages;                  // for a row of messages
 };
-// All rows are parsed now, and again when read.
+// Parses all rows now, and again when they are read.
 std::unique_ptr<SequenceSource> open_jsonl_file(PosixFile file, LongRows long_rows, TextRows text_rows, SequenceShape shape,
                                                 RowEncoding encoding = {}, BadLines bad_lines = BadLines::refuse);
 

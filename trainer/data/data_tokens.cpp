@@ -1,4 +1,4 @@
-// Token files: text as bytes, llm.c's .bin, raw 16-bit tokens. Little endian, as are all machines that Spillway runs on.
+// Token files: text as bytes, llm.c's .bin, raw 16-bit tokens. Little endian, like all machines that Spillway runs on.
 #include <fmt/core.h>
 
 #include <array>
@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little);
 
 struct Layout {
   std::int64_t first_byte;
-  std::int64_t width;   // bytes of a token
+  std::int64_t width;   // bytes for each token
   std::int64_t tokens;  // in the file
 };
 
@@ -49,7 +49,7 @@ Layout read_header(const PosixFile& file) {
   return layout;
 }
 
-// A mark of the byte order at the head of a text says that it is UTF-8 and is no part of it.
+// Number of bytes of the byte-order mark at the head of a text: the mark says that the text is UTF-8 and is no part of it.
 Bytes bytes_of_mark(const PosixFile& file) {
   constexpr std::array<unsigned char, 3> kMark = {0xef, 0xbb, 0xbf};
   std::array<unsigned char, 3> head{};
@@ -114,7 +114,7 @@ class TokenFile final : public SequenceSource {
   }
 
  private:
-  // Once more when read: a file that was changed under the run must not index outside the embedding.
+  // Checks each token again when it is read: a file that changed during the run must not index outside the embedding.
   std::uint32_t checked(std::int64_t position, const std::byte* bytes) const {
     const std::uint32_t token = token_at(bytes, layout_.width);
     if (token >= shape_.vocabulary) [[unlikely]] {

@@ -1,5 +1,5 @@
-// The object on a line of JSONL, read as the parser meets it: no tree is built. What keys mean says who derives from it.
-// Not here: what is made of rows (data_jsonl.cpp: sequences; text_documents.cpp: text).
+// Reads the object on a line of JSONL as the parser meets it: no tree is built. The derived class gives the keys their meaning.
+// Not here: the results (data_jsonl.cpp: sequences; text_documents.cpp: text).
 #pragma once
 
 #include <fmt/core.h>
@@ -17,21 +17,22 @@
 
 namespace spillway {
 
-inline constexpr std::size_t kLongestLine = 64 << 20;  // bounds memory; a row of a million ids and labels has a quarter of it
+inline constexpr std::size_t kLongestLine = 64 << 20;  // bounds memory; a row of a million ids and labels takes a quarter of it
 inline constexpr const char* kSkipHelp = "--skip-bad-lines leaves such lines out and counts them";
 
 inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 
-// A row says, each false where it has refused:
+// A Row has these functions. Each returns false if it has refused:
 //   bool enter(const std::string& key)     a key of the object
 //   bool take(std::string& text)           a string
-//   bool number(std::int64_t value)        the largest there is: one that is larger
+//   bool number(std::int64_t value)        a whole number; the largest int64 stands for all beyond the int32 range
 //   bool real(const std::string& text)     a number with a fraction
 //   bool other(std::string_view found)     null or a boolean
 //   bool open(std::string_view found)      an object or an array begins within the object, or an array in its place
-//   bool finish(std::string_view line)     all has been read
-//   bool reads(std::string_view key, const std::vector<std::string_view>& keys)   of the object: else its value may be no JSON
-//   void restart()                         the line is read anew
+//   bool finish(std::string_view line)     all of the line has been read
+//   bool reads(std::string_view key, const std::vector<std::string_view>& keys)   true if the row reads this key of the object,
+//                                          which has these `keys`; if not, its value need not be valid JSON
+//   void restart()                         the line is read again from its beginning
 template <typename Row>
 class RowReader {
  public:
@@ -42,9 +43,9 @@ class RowReader {
   using string_t = json::string_t;
   using binary_t = json::binary_t;
 
-  // False: problem() says why.
+  // Returns false if it refuses the line; problem() says why.
   bool read(std::string_view line) {
-    // The parser takes a zero byte for the end and would not see what follows.
+    // The parser takes a zero byte for the end and would not see the bytes after it.
     if (const std::size_t zero = line.find('\0'); zero != line.npos) return is_no_json(zero + 1);
     line_ = line;
     if (json::sax_parse(line, &row())) return row().finish(line);
@@ -60,7 +61,7 @@ class RowReader {
     return json::sax_parse(line_, &row()) && row().finish(line_);
   }
   const std::string& problem() const { return problem_; }
-  std::string_view line() const { return line_; }  // as it was read
+  std::string_view line() const { return line_; }  // the text that was parsed
 
   bool null() { return row().other("null"); }
   bool boolean(bool) { return row().other("a boolean"); }
@@ -91,7 +92,7 @@ class RowReader {
   bool refuse(std::string_view found, std::string_view allowed) {
     return refuse_saying(fmt::format("found {}, allowed: {}", found, allowed));
   }
-  // Notes that a key was there; refuses it where it was there before.
+  // Notes that a key was seen; refuses it if it was seen before.
   bool once(bool& seen, std::string_view name) {
     if (seen) return refuse(fmt::format("\"{}\" twice", name), "each key once");
     return seen = true;

@@ -21,11 +21,11 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kBatch = 4 << 20;         // of text in memory, where it can be cut
-constexpr std::size_t kPiece = 128 << 10;       // of text that a thread takes at once
-constexpr std::size_t kLongest = kLongestLine;  // of text that cannot be cut, too
+constexpr std::size_t kBatch = 4 << 20;         // bytes of text in memory, if it can be cut
+constexpr std::size_t kPiece = 128 << 10;       // bytes of text that a thread takes at a time
+constexpr std::size_t kLongest = kLongestLine;  // bytes of text in memory, even if it cannot be cut
 
-// Takes "text" of the object on a line.
+// Takes the "text" of the object on a line.
 class TextRow final : public RowReader<TextRow> {
  public:
   std::string text;
@@ -65,7 +65,7 @@ class TextRow final : public RowReader<TextRow> {
   bool has_messages_ = false;
 };
 
-// The template is looked for where the first conversation is met: text needs none.
+// Loads the chat template at the first conversation: rows of text need none.
 class Conversations {
  public:
   explicit Conversations(const Tokenizer& tokenizer) : tokenizer_(tokenizer.path()) {}
@@ -74,7 +74,7 @@ class Conversations {
       try {
         template_.emplace(loaded_resource([&] { return ChatTemplate::load(tokenizer_); }));
       } catch (...) {
-        failed_ = std::current_exception();  // for all threads: it is read once
+        failed_ = std::current_exception();  // kept for all threads: the template is read once
       }
     });
     if (failed_) std::rethrow_exception(failed_);
@@ -88,7 +88,7 @@ class Conversations {
   mutable std::optional<ChatTemplate> template_;
 };
 
-// What a thread takes at once: lines of JSONL, or a stretch of a text.
+// The work that a thread takes at a time: lines of JSONL, or a stretch of a text.
 struct Piece {
   std::string_view text;
   std::int64_t first_line = 1;
@@ -96,10 +96,10 @@ struct Piece {
   bool ends_document = false;
   // Its result:
   std::vector<std::int32_t> ids;
-  std::vector<std::size_t> ends;  // of documents in ids
+  std::vector<std::size_t> ends;  // [documents] end of each in ids
   std::int64_t bad_lines = 0;
-  std::string problem;         // the first
-  std::exception_ptr failure;  // no fault of a row: the first
+  std::string problem;         // the first one
+  std::exception_ptr failure;  // the first one that is no fault of a row
 
   void clear() {
     failure = nullptr;
@@ -152,11 +152,11 @@ void encode_text(Piece& piece, const std::string& file, TokenEncoder& encoder) {
   }
 }
 
-// The text of one file that is in memory, and where it stands in the file.
+// The part of a file's text that is in memory, with its offset in the file.
 class TextWindow {
  public:
   explicit TextWindow(const std::string& path) : file_(PosixFile::open_to_read(path)), size_(file_.size()) {
-    // A mark of the byte order says that the text is UTF-8 and is no part of it.
+    // A byte-order mark says that the text is UTF-8 and is no part of it.
     constexpr std::string_view kMark = "\xef\xbb\xbf";
     std::array<char, kMark.size()> head{};
     if (size_ < std::ssize(kMark)) return;
@@ -166,10 +166,10 @@ class TextWindow {
 
   std::string_view text() const { return std::string_view(buffer_).substr(taken_); }
   bool is_at_end() const { return offset_ + static_cast<Bytes>(buffer_.size()) >= size_; }
-  Bytes offset() const { return offset_ + static_cast<Bytes>(taken_); }  // of text() in the file
+  Bytes offset() const { return offset_ + static_cast<Bytes>(taken_); }  // offset of text() in the file
   bool is_at_begin() const { return offset() == begin_; }
   void take(std::size_t bytes) { taken_ += bytes; }
-  // Drops what is in memory, and reads and drops on to the end of the line.
+  // Drops the text in memory, then reads and drops up to the end of the line.
   void drop_line() {
     for (;;) {
       take(text().size());
@@ -179,7 +179,7 @@ class TextWindow {
       if (is_at_end()) return take(text().size());
     }
   }
-  // Reads until there are `bytes` of text, or all.
+  // Reads until `bytes` of text are in memory, or all that is left.
   void fill(std::size_t bytes) {
     buffer_.erase(0, taken_);
     offset_ += static_cast<Bytes>(taken_);
@@ -195,9 +195,9 @@ class TextWindow {
   PosixFile file_;
   Bytes size_;
   std::string buffer_;
-  Bytes begin_ = 0;        // of the text in the file
-  Bytes offset_ = 0;       // of the buffer in the file
-  std::size_t taken_ = 0;  // of the buffer
+  Bytes begin_ = 0;        // offset of the text in the file, after a byte-order mark
+  Bytes offset_ = 0;       // offset of the buffer in the file
+  std::size_t taken_ = 0;  // bytes of the buffer that were taken
 };
 
 class DocumentReader {
@@ -217,7 +217,7 @@ class DocumentReader {
     const bool has_rows = std::filesystem::path(path).extension() == ".jsonl";
     TextWindow window(path);
     std::size_t wanted = kBatch;
-    bool is_open = !has_rows;  // a text is a document even where it is empty
+    bool is_open = !has_rows;  // a text is a document even if it is empty
     std::int64_t line = 1;
     for (;;) {
       window.fill(wanted);
@@ -268,7 +268,7 @@ class DocumentReader {
     return piece;
   }
 
-  // Whole lines of what is in memory become pieces.
+  // Makes pieces of the whole lines in memory.
   void cut_rows(TextWindow& window, std::int64_t& line) {
     const std::string_view text = window.text();
     std::size_t end = text.size();
@@ -290,12 +290,12 @@ class DocumentReader {
     window.take(end);
   }
 
-  // Stretches that have the tokens of the whole become pieces; true when the document ended.
+  // Makes pieces that together have the tokens of the whole text; returns true when the document has ended.
   bool cut_text(TextWindow& window, const std::string& path) {
     std::string_view text = window.text();
     const std::size_t invalid = find_invalid_utf8(text);
     if (invalid != kValidUtf8) {
-      // A character may be cut by the end of what was read.
+      // The end of the text in memory may cut a character in two.
       if (window.is_at_end() || invalid + 3 < text.size())
         throw InputError(fmt::format("{}: {}", path, invalid_utf8_message(text, invalid, window.offset())),
                          "convert the file to UTF-8");
@@ -382,7 +382,7 @@ class DocumentReader {
   FunctionRef<void(const DocumentCounts&)> progress_;
   std::vector<TokenEncoder> encoders_;  // [threads]
   std::vector<Piece> batch_;
-  std::size_t pieces_ = 0;  // of the batch in use
+  std::size_t pieces_ = 0;  // pieces in use
   std::int64_t in_document_ = 0;
   DocumentCounts counts_;
 };

@@ -71,7 +71,7 @@ HiddenTokenFile::HiddenTokenFile(TokenWidth width) : width_(width) {
                   "text is tokenized into a temporary file; TMPDIR names its directory");
   }
   ::close(fd);
-  // No name stays: whatever ends the process, the space is free again.
+  // The file keeps no name: however the process ends, the space is free again.
   try {
     written_ = PosixFile::create(name);
     to_read_ = PosixFile::open_to_read(name);

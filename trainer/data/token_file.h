@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-// 256 int32 of header, the first three of them magic, version and number of tokens, then the tokens.
+// A header of 256 int32 (the first three are magic, version and number of tokens), then the tokens.
 inline constexpr std::int64_t kTokenHeaderBytes = 256 * 4;
 inline constexpr std::int32_t kTokenMagic16 = 20240520;  // GPT-2 tokens in llm.c
 inline constexpr std::int32_t kTokenVersion16 = 1;
@@ -24,14 +24,14 @@ TokenWidth token_width_for(std::int64_t vocabulary);
 
 class TokenFileWriter {
  public:
-  // Writes beside `path` under another name until finish.
+  // Writes beside `path`, under another name, until finish.
   TokenFileWriter(std::filesystem::path path, TokenWidth width);
-  ~TokenFileWriter();  // without finish: nothing is left
+  ~TokenFileWriter();  // without finish: leaves no file
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
 
   void write(std::span<const std::int32_t> tokens);
-  void finish();  // the header, then the name: durable on return
+  void finish();  // writes the header, then renames; durable on return
   std::int64_t tokens() const { return tokens_; }
 
  private:
@@ -44,12 +44,13 @@ class TokenFileWriter {
   std::vector<std::byte> buffer_;
 };
 
-// Tokens without a header that nobody else sees: in the directory for temporary files, without a name, gone with the process.
+// Tokens without a header, in a file that nobody else sees: it lies in the directory for temporary files, has no name, and is
+// gone with the process.
 class HiddenTokenFile {
  public:
   explicit HiddenTokenFile(TokenWidth width);
   void write(std::span<const std::int32_t> tokens);
-  PosixFile take();  // to read; the writer is done
+  PosixFile take();  // to read; no write may follow
 
  private:
   TokenWidth width_;

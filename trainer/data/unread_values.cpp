@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-// Behind the string that begins at `at`.
+// Offset after the string that begins at `at`.
 std::size_t end_of_string(std::string_view line, std::size_t at) {
   for (std::size_t i = at + 1; i < line.size(); ++i) {
     if (line[i] == '\\') {
@@ -19,7 +19,7 @@ std::size_t end_of_string(std::string_view line, std::size_t at) {
   return line.size();
 }
 
-// "\ud83d" gives 0xd83d; anything else -1.
+// The unit of an escape at `at`: "\ud83d" gives 0xd83d, other text -1.
 int escaped_unit(std::string_view text, std::size_t at) {
   constexpr std::size_t kLength = 6;
   if (at + kLength > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
@@ -53,8 +53,8 @@ bool mend_surrogates(std::string& line, std::size_t begin, std::size_t end) {
   return mended;
 }
 
-// Calls on_key(begin, end) for the keys of the outermost object, on_string(begin, end) for each other string, and on_word(at) for
-// what is outside of strings, which returns how far it goes. What is of a value comes after its key.
+// Calls on_key(begin, end) for the keys of the outermost object, on_string(begin, end) for every other string, and on_word(at)
+// outside of strings, which returns the number of bytes to go on. The parts of a value come after its key.
 template <typename OnKey, typename OnString, typename OnWord>
 void walk(std::string_view line, const OnKey& on_key, const OnString& on_string, const OnWord& on_word) {
   int depth = 0;

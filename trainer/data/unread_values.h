@@ -1,6 +1,6 @@
-// Lines of JSONL as Python writes them: NaN, Infinity and lone surrogates, which are no JSON, in the values of keys that nobody
-// reads. Such a value does not cost its row.
-// Not here: what is read of a row (row_reader.h).
+// Mends lines of JSONL that Python wrote: NaN, Infinity and lone surrogates are no JSON, but in the values of keys that nobody
+// reads they do not cost the row.
+// Not here: the values that are read (row_reader.h).
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace spillway {
 
-// The line with 0 and U+FFFD in their place, byte for byte as long; nothing where there is none of them. `reads` is told a key of
-// the line's object, and all of them.
+// Returns the line with 0 and U+FFFD in place of such values, of the same length in bytes; nothing if it has none of them.
+// `reads` gets one key of the line's object and the list of all its keys.
 std::optional<std::string> with_unread_values_mended(
     std::string_view line, FunctionRef<bool(std::string_view key, const std::vector<std::string_view>& keys)> reads);
 

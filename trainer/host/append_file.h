@@ -1,5 +1,5 @@
-// A file that grows by whole records while a run goes, and that a resumed run first cuts back to where it goes on.
-// Not here: what the records are (trainer/show/log.h, trainer/show/csv_log.h, trainer/show/tensorboard.h).
+// A file that grows by whole records while a run goes on. A resumed run first cuts it back to its length at the resumed step.
+// Not here: the contents of the records (trainer/show/log.h, trainer/show/csv_log.h, trainer/show/tensorboard.h).
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@ namespace spillway {
 
 class AppendFile {
  public:
-  // Made where there is none; what lies beyond `keep` bytes is cut off. IoError, also where it is no regular file.
+  // Creates the file if it does not exist and cuts off everything beyond `keep` bytes. Throws IoError, also if it is not a
+  // regular file.
   AppendFile(std::string path, Bytes keep);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;
 
-  // With the system when it returns: a killed process loses none, a machine that loses power may.
+  // Hands the record to the system before it returns: a killed process loses no record, a machine that loses power may.
   void append(std::string_view record);
 
  private:

@@ -1,4 +1,4 @@
-// Two parts of a search at once, for those who plan (memory/search/pair_runner.h): one on a thread of its own.
+// Runs two parts of a planner's search at the same time (memory/search/pair_runner.h): the second has a thread of its own.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace spillway {
 
-// Returns when both have ended; throws what either threw.
+// Returns when both have ended. Rethrows an exception of either.
 inline void at_once(const std::function<void()>& first, const std::function<void()>& second) {
   std::future<void> beside = std::async(std::launch::async, second);
   first();

@@ -1,5 +1,5 @@
-// One pass over a file in blocks, so that memory does not depend on the file's size.
-// Not here: what the bytes mean.
+// Reads a file once, in blocks, so that memory use does not depend on the file's size.
+// Not here: the meaning of the bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-// Blocks from `offset` to `end`, in order; each but the last is a whole number of 8-byte words.
+// Visits the blocks from `offset` to `end` in order. Every block but the last is a whole number of 8-byte words.
 void for_each_block(const PosixFile& file, Bytes offset, Bytes end,
                     FunctionRef<void(Bytes offset, std::span<const std::byte> block)> visit);
 

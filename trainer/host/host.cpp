@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-// The number that a one-line file holds; -1 where it holds none ("max").
+// The number in a one-line file; -1 if the file holds no number ("max").
 std::int64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::int64_t number = -1;
@@ -32,8 +32,8 @@ std::int64_t number_in(const std::string& path) {
 
 enum class GroupVersion : std::uint8_t { v1, v2 };
 
-// Calls `visit` with each directory that may limit `controller`. Limits hold along the whole path; inside a container the path
-// may name directories that are not mounted.
+// Calls `visit` with each directory that may limit `controller`. A limit on any directory of the path holds for the process;
+// inside a container the path may name directories that are not mounted.
 void for_each_group(const ControlGroups& groups, const std::string& controller,
                     const std::function<void(const std::string& directory, GroupVersion version)>& visit) {
   std::ifstream file(groups.of_process);
@@ -57,7 +57,7 @@ void for_each_group(const ControlGroups& groups, const std::string& controller,
   }
 }
 
-// What the memory control groups above this process leave; the largest number where there is no limit.
+// Bytes that the memory control groups above this process still allow; the largest number if there is no limit.
 Bytes left_by_control_groups() {
   Bytes left = kNoLimit;
   for_each_group({}, "memory", [&](const std::string& directory, GroupVersion version) {
@@ -84,7 +84,7 @@ std::int64_t limit_of(__rlimit_resource resource) {
   return is_set ? static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, kNoLimit)) : kNoLimit;
 }
 
-// What `ulimit -v` leaves.
+// Bytes that `ulimit -v` still allows.
 Bytes left_of_address_space() {
   const Bytes limit = limit_of(RLIMIT_AS);
   if (limit == kNoLimit) return limit;
@@ -92,7 +92,7 @@ Bytes left_of_address_space() {
   return std::max<Bytes>(0, limit - pages * 4 * kKiB);
 }
 
-// The tightest pids.max, and what it leaves.
+// The tightest pids.max, and the threads that it still allows.
 struct PidsLimit {
   std::int64_t most = kNoLimit, left = kNoLimit;
 };
@@ -105,7 +105,7 @@ PidsLimit pids_limit(const ControlGroups& groups) {
   return found;
 }
 
-// Threads that wait for each other, so that all are there at once.
+// Starts `count` threads that all wait until the last one exists, so that all exist at the same time.
 void make_threads(int count) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -156,7 +156,8 @@ int usable_threads(const ControlGroups& groups) {
   CPU_ZERO(&set);
   const bool is_known = sched_getaffinity(0, sizeof set, &set) == 0;
   const int cores = std::max(1, is_known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
-  // More threads than the quota has cores all stop together when it is used up: two with the time of one are slower than one.
+  // More threads than the quota has cores are all stopped together once the quota is used up: two threads that share the time of
+  // one core are slower than one thread.
   const double quota = core_quota(groups);
   return quota > 0 ? std::clamp(static_cast<int>(std::lround(std::min(quota, 1e6))), 1, cores) : cores;
 }

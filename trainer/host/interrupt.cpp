@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-// A signal handler is given nothing but the number, so what it notes must be reachable without a pointer.
+// A signal handler gets nothing but the signal's number, so the flags that it sets must be reachable without a pointer.
 std::atomic<int> interrupts_seen{0};
 std::atomic<bool> handler_exists{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -26,11 +26,11 @@ InterruptHandler::InterruptHandler() : is_first_(!handler_exists.exchange(true))
   interrupts_seen.store(0, std::memory_order_relaxed);
   struct sigaction action = {};
   action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART;  // reads and writes under way go on: the step is to be finished
+  action.sa_flags = SA_RESTART;  // reads and writes under way go on: the step has to finish
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &former_[i]);
-    // What nohup asks for stays so.
+    // A process under nohup ignores SIGHUP; that stays so.
     const bool is_ignored = kSignals[i] == SIGHUP && former_[i].sa_handler == SIG_IGN;
     if (!is_ignored) ::sigaction(kSignals[i], &action, nullptr);
   }

@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM, SIGHUP (a terminal that was closed) and SIGUSR1 (a batch system's warning): the first asks the run to finish
-// its step and save (exit 130); a second SIGINT ends the process at once.
+// Handles Ctrl-C, SIGTERM, SIGHUP (a closed terminal) and SIGUSR1 (a batch system's warning). The first signal asks the run to
+// finish its step and save (exit code 130); a second SIGINT ends the process at once.
 // Not here: what is saved.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-// Signal handlers belong to the process: while one of these lives, another changes nothing. The former handlers come back with
-// the destructor of the first.
+// Signal handlers belong to the process: while one InterruptHandler lives, a second one changes nothing. The first one's
+// destructor restores the former handlers.
 class InterruptHandler {
  public:
   InterruptHandler();
@@ -18,9 +18,9 @@ class InterruptHandler {
   InterruptHandler(const InterruptHandler&) = delete;
   InterruptHandler& operator=(const InterruptHandler&) = delete;
 
-  // True once one of the signals came while a handler lived. May be asked from any thread.
+  // Returns true once one of the signals came while a handler lived. Any thread may call it.
   static bool requested() noexcept;
-  // Of work that leaves nothing half done where it ends early: throws (exit 130) where it was asked to.
+  // Throws (exit code 130) if one of the signals came. For work that leaves nothing half done when it ends early.
   static void stop_where_requested(std::string_view work);
 
  private:

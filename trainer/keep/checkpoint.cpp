@@ -22,7 +22,7 @@ void write_checkpoint(const RunDirectory& directory, std::int64_t step,
     write_state_sums(file, write(file));
     directory.commit_checkpoint(step);
   } catch (...) {
-    // On a full disk the half that was written would be in the way of whatever is done about it.
+    // On a full disk a half-written checkpoint would hinder whatever the user does about it.
     std::error_code ignored;
     std::filesystem::remove_all(unfinished, ignored);
     throw;

@@ -1,5 +1,5 @@
-// A checkpoint that is copied while training goes on, of state that is held meanwhile (offload/state_hold.h): out of the run's
-// own store where steps are durable, and then a kill goes back to that very state; else out of device memory.
+// Copies a checkpoint while training goes on, from state that is held meanwhile (offload/state_hold.h): from the run's own store
+// if its steps are durable, and a kill then goes back to that very state; else from device memory.
 // Not here: checkpoints written while training waits (checkpoint.h).
 #pragma once
 
@@ -17,22 +17,23 @@
 
 namespace spillway {
 
-// Whether updates wait for the end of the copy, or half of the time is left to training's own reads and writes.
+// updates_wait: the copy runs at full speed, because updates wait for its end. nobody_waits: it leaves half of the time to
+// training's own reads and writes.
 enum class CopyPace : std::uint8_t { updates_wait, nobody_waits };
 
 class CheckpointCopy {
  public:
-  // Writes the state that is held into a file; calls `between` now and then, which may throw.
+  // Writes the held state into a file. Calls `between` after each piece; `between` may throw.
   using Write = std::function<StateSums(const StateHold& held, const std::string& file, const std::function<void()>& between)>;
 
-  // Starts at once, and lets go of the state when it is through. The directory must outlive the copy.
+  // Starts at once and releases the state when it ends. The directory must outlive the copy.
   CheckpointCopy(const RunDirectory& directory, std::int64_t step, StateHold hold, CopyPace pace, Write write);
-  // Drops what is not finished; nothing stays behind.
+  // Drops an unfinished copy; nothing stays behind.
   ~CheckpointCopy();
 
   std::int64_t step() const noexcept { return step_; }
   bool complete() const noexcept { return complete_.load(std::memory_order_acquire); }
-  // Returns when the checkpoint is there and synced. Throws what went wrong.
+  // Returns when the checkpoint is complete and synced. Rethrows an exception of the copy.
   void finish();
 
  private:

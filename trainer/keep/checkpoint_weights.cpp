@@ -16,9 +16,9 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kRange = 1 << 16;  // elements read at a time, through memory on the stack's scale
+constexpr std::size_t kRange = 1 << 16;  // elements read at a time, so that memory stays small
 
-// Whatever is wrong with a file that we wrote is damage, not bad input.
+// We wrote the file, so any fault in it is damage, not bad input.
 SafetensorsReader opened(const std::string& path) {
   try {
     return SafetensorsReader(path);
@@ -58,7 +58,7 @@ const StoredTensor& CheckpointWeights::tensor(int block, StateKind kind) const {
 }
 
 void CheckpointWeights::refuse_what_is_not_finite(int block, std::int64_t begin, std::span<const float> values) const {
-  // By exponents, and to the end: what stops early is not done in vectors.
+  // Tests exponents, and tests all of them: a loop that stops early is not vectorized.
   constexpr std::uint32_t kExponent = 0x7f800000u;
   std::uint32_t found = 0;
   for (const float value : values) found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;

@@ -1,5 +1,5 @@
-// The weights of a checkpoint, read straight from its file: no executor, no plan, memory for one range.
-// Not here: optimizer state (state_io.h), other layouts than the blocks' own (models/weights_io.h).
+// Reads the weights of a checkpoint straight from its file: no executor, no plan, memory for one range.
+// Not here: optimizer state (state_io.h), layouts other than the blocks' own (models/weights_io.h).
 //
 // Legend: P elements of a block.
 #pragma once
@@ -16,13 +16,13 @@ namespace spillway {
 
 class CheckpointWeights {
  public:
-  // As what computes in `wanted` has them: fp32 takes the masters; bf16 their high halves, where state is split, and only these
-  // are read. Reads all of them once, against their checksums. InputError where the file is of another model; IoError where it
-  // is damaged.
+  // Gives the weights that a run in `wanted` computes with: fp32 takes the masters; bf16 takes the high halves of split masters,
+  // and reads only these. Reads all of them once to check their checksums. Throws InputError if the file belongs to another
+  // model, IoError if it is damaged.
   CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph, DType wanted);
 
-  // Elements [begin, begin + out.size()) of a block; padding is whatever is there. At most kWeightsRange elements at a time are
-  // sensible. IoError for a value that is not finite.
+  // Reads elements [begin, begin + out.size()) of a block; padding has arbitrary values. Reading more than kWeightsRange elements
+  // at a time is not sensible. Throws IoError for a value that is not finite.
   void read(int block, std::int64_t begin, std::span<float> out) const;
 
  private:
@@ -34,7 +34,7 @@ class CheckpointWeights {
   SafetensorsReader reader_;
   PosixFile file_;
   bool is_split_ = false;
-  bool takes_low_ = false;  // of the split masters
+  bool takes_low_ = false;  // reads the low halves of split masters, too
 };
 
 }  // namespace spillway

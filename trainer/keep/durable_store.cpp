@@ -36,18 +36,18 @@ StoreOptions options_of(const StoreLink& link, const StoreIdentity& identity) {
 
 struct Extent {
   const DurableArray& array;
-  Bytes begin = 0;  // in the array
+  Bytes begin = 0;  // offset in the array
   std::span<const std::byte> content;
-  std::uint64_t hash = 0;  // as the record has it
+  std::uint64_t hash = 0;  // hash in the record
 };
 
-// Array by array, in the record's order.
+// Visits the extents array by array, in the record's order.
 void for_each_extent(Store& store, const StoreIdentity& identity, const CommitRecord& record,
                      const std::function<void(const Extent& extent)>& visit) {
   Bytes longest = kExtentAlignment;
   for (const DurableArray& array : record.arrays) longest = std::max(longest, array.extent_bytes);
   const Arena staging(longest, "an extent of the store");
-  CommitLog log(store, identity);  // after the memory: a read that hangs when another fails ends with the log
+  CommitLog log(store, identity);  // after the memory: its destructor ends a read that hangs after a failure
   auto hash = record.hashes.begin();
   for (const DurableArray& array : record.arrays) {
     for (Bytes begin = 0; begin < array.bytes; begin += array.extent_bytes) {
@@ -158,14 +158,14 @@ std::optional<std::string> rival_of(const DurableState& state, const std::string
   try {
     if (has_link_to(known, state.identity.store_id)) return known;
   } catch (const IoError&) {
-    // What a damaged file does not say, it cannot claim.
+    // A damaged file cannot claim the store.
   }
   return std::nullopt;
 }
 
 namespace {
 
-// The run that can go on with the store: where it was, or beside, under another name.
+// The run that can go on with the store: in its old place, or beside it under another name.
 std::optional<std::string> run_of(const StoreIdentity& store) {
   namespace fs = std::filesystem;
   if (has_link_to(store.run_directory, store.store_id)) return store.run_directory;
@@ -175,13 +175,13 @@ std::optional<std::string> run_of(const StoreIdentity& store) {
     try {
       if (has_link_to(entry->path().string(), store.store_id)) return entry->path().string();
     } catch (const IoError&) {
-      // Another run's damaged file says nothing of this store.
+      // Another run's damaged file says nothing about this store.
     }
   }
   return std::nullopt;
 }
 
-// What the run's store holds becomes a checkpoint of the run; then the store goes.
+// Makes a checkpoint of the run from its store, then removes the store.
 void give_back_to(const std::string& run, const LogSink& log) {
   const std::string else_do = fmt::format("Or remove {}, if that run is not to go on; or give another --nvme.", run);
   try {

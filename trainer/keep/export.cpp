@@ -34,12 +34,12 @@ namespace fs = std::filesystem;
                 "Free some space, or choose another --out directory.");
 }
 
-// The directory in the making; gone with the object unless it was moved to its place.
+// A directory in the making; removed with the object unless it was moved to its place.
 class UnfinishedDirectory {
  public:
   explicit UnfinishedDirectory(const fs::path& place) : place_(place), path_(place.string() + ".partial") {
     std::error_code error;
-    fs::remove_all(path_, error);  // of a process that was killed
+    fs::remove_all(path_, error);  // leftover of a process that was killed
     if (!error) fs::create_directories(path_, error);
     if (error) fail(path_, "making the directory", error.message());
   }
@@ -104,7 +104,7 @@ ExportResult export_run(const ExportOptions& options) {
   const ModelConfig config = model_of(run, Weights::if_there).config;
   refuse_other_model(run, config);
 
-  // Blocks follow from the model alone: the smallest batch has the same ones.
+  // Blocks follow from the model alone, so the smallest batch gives the same blocks.
   const CompiledModel model =
       build_model(config, {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled});
   const DType dtype = options.dtype.value_or(run.precision.dtype);

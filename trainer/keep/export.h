@@ -1,4 +1,5 @@
-// A run -> a Hugging Face directory that any other program reads: safetensors, config.json, tokenizer files. In bounded memory.
+// Exports a run as a Hugging Face directory that any other program reads: safetensors, config.json, tokenizer files. In bounded
+// memory.
 // Not here: the order and layout of tensors (models/weights_io.h), the file format (files/safetensors_writer.h).
 #pragma once
 
@@ -12,11 +13,11 @@ namespace spillway {
 
 struct ExportOptions {
   std::string run;                    // the run directory
-  std::optional<std::int64_t> step;   // the newest checkpoint where not given
+  std::optional<std::int64_t> step;   // empty: the newest checkpoint
   std::string out;                    // a directory that does not exist yet or is empty
-  std::string model;                  // where config.json and the tokenizer are now, if not where run.json says
-  std::optional<DType> dtype;         // float32: masters; bfloat16: the weights that a bf16 run computes with; none: as the run
-  Bytes shard_bytes = 5'000'000'000;  // of a file at most, unless one tensor is larger
+  std::string model;                  // present place of config.json and the tokenizer, if not the one in run.json
+  std::optional<DType> dtype;         // float32: masters; bfloat16: a bf16 run's working weights; none: the run's own type
+  Bytes shard_bytes = 5'000'000'000;  // largest size of a file, unless one tensor is larger
 };
 
 struct ExportResult {
@@ -25,10 +26,10 @@ struct ExportResult {
   DType dtype = DType::float32;
 };
 
-// Everything is written beside `out` and renamed when whole: an error or an interruption leaves nothing.
+// Writes everything beside `out` and renames it when complete: an error or an interruption leaves nothing.
 ExportResult export_run(const ExportOptions& options);
 
-// "500MB" and "5GB" as Hugging Face writes them, or a SIZE of the command line. InputError naming --max-shard-size.
+// Reads "500MB" or "5GB" as Hugging Face writes them, or a SIZE of the command line. An InputError names --max-shard-size.
 Bytes parse_shard_size(const std::string& text);
 
 }  // namespace spillway

@@ -19,7 +19,7 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kUnfinished = ".partial";  // as write_text_file leaves behind where it is killed
+constexpr std::string_view kUnfinished = ".partial";  // suffix that write_text_file leaves behind if it is killed
 
 [[noreturn]] void fail(const std::string& path, std::string_view what, int error) {
   throw IoError(fmt::format("{}: {} failed: {}", path, what, std::strerror(error)),
@@ -57,7 +57,7 @@ std::vector<fs::path> children_of(const std::string& directory) {
   return children;
 }
 
-// Everything below `directory`, then itself.
+// Syncs everything below `directory`, then the directory itself.
 void sync_tree(const std::string& directory) {
   for (const fs::path& child : children_of(directory)) {
     std::error_code ignored;
@@ -113,12 +113,12 @@ RunDirectory::~RunDirectory() {
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
     : path_(std::move(other.path_)), held_(std::exchange(other.held_, Held())), is_kept_(std::exchange(other.is_kept_, true)) {}
 
-// Directories with something of somebody else's in them stay: they are not empty.
+// Directories that contain somebody else's files are not empty, so they stay.
 void RunDirectory::remove_what_was_made() const {
   std::error_code ignored;
   fs::remove(fs::path(path_) / ".lock", ignored);
   for (auto made = held_.made.rbegin(); made != held_.made.rend(); ++made) {
-    if (*made == (fs::path(path_) / "begun-with").string()) fs::remove_all(*made, ignored);  // which was not there before
+    if (*made == (fs::path(path_) / "begun-with").string()) fs::remove_all(*made, ignored);  // did not exist before this run
     fs::remove(*made, ignored);
   }
 }
@@ -138,9 +138,9 @@ std::string RunDirectory::commit_checkpoint(std::int64_t step) const {
   const std::string place = checkpoint_path(path_, step);
   const std::string unfinished = place + std::string(kUnfinished);
   sync_tree(unfinished);
-  // A directory cannot replace one with files: a checkpoint of the same step (of a run that went back and came
-  // here again) changes places with the new one, so that one of them is there at every instant, or, on file
-  // systems that cannot, makes way first.
+  // A rename cannot replace a directory that has files. A checkpoint of the same step (from a run that went back and came here
+  // again) is exchanged with the new one, so that one of them exists at every instant. On file systems that cannot exchange, it
+  // moves out of the way first.
   const std::string former = place + ".former" + std::string(kUnfinished);
   remove_tree(former);
   std::error_code ignored;
@@ -162,7 +162,7 @@ void RunDirectory::prune_checkpoints(std::int64_t keep_last) const {
   const std::vector<std::int64_t> steps = checkpoint_steps(path_);
   if (keep_last <= 0) return;
   for (std::int64_t i = 0; i + keep_last < static_cast<std::int64_t>(steps.size()); ++i) {
-    // Renamed first, so that a kill within the removal leaves no checkpoint with files missing.
+    // Renames first, so that a kill during the removal leaves no checkpoint with missing files.
     const std::string place = checkpoint_path(path_, steps[static_cast<std::size_t>(i)]);
     const std::string doomed = place + std::string(kUnfinished);
     remove_tree(doomed);

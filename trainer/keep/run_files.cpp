@@ -47,7 +47,7 @@ fs::path directory_of(const fs::path& path) {
   return fs::is_directory(path, ignored) ? path : fs::absolute(path).parent_path();
 }
 
-// Where the tokenizer's files are; empty for bytes, and for a name of the catalogue.
+// Directory of the tokenizer's files; empty for bytes and for a catalogue name.
 fs::path tokenizer_directory(const RunOptions& options) {
   if (options.data.tokenizer == "bytes") return {};
   const std::string tokenizer = tokenizer_of(options);
@@ -80,7 +80,7 @@ std::string windows_words(const ModelConfig& config) {
   return words;
 }
 
-// What a model computes, in words; the order of importance is that of the list.
+// The properties that determine what a model computes, in words, the most important first.
 std::vector<std::pair<std::string, std::string>> words_of(const ModelConfig& c) {
   return {{"model_type", std::string(c.family->model_type)},
           {"hidden size", said(c.hidden)},
@@ -105,7 +105,7 @@ std::vector<std::pair<std::string, std::string>> words_of(const ModelConfig& c) 
           {"embedding factor", said(c.embedding_factor)}};
 }
 
-// As if the run were begun now.
+// The options as if the run began now.
 RunOptions without_copies(RunOptions options) {
   options.model.kept_config.clear();
   options.model.kept_tokenizer.clear();
@@ -260,7 +260,7 @@ std::vector<std::string> changes_of_data(const std::string& run_directory, const
     std::vector<DataFile> then, here;
     std::ranges::copy_if(before, std::back_inserter(then), [&](const DataFile& file) { return file.flag == flag; });
     std::ranges::copy_if(now, std::back_inserter(here), [&](const DataFile& file) { return file.flag == flag; });
-    // A file that was moved is the same.
+    // A file that was only moved counts as the same.
     const auto is_same = [](const DataFile& a, const DataFile& b) { return a.bytes == b.bytes && a.digest == b.digest; };
     if (std::ranges::equal(then, here, is_same) || then.empty()) continue;
     const auto [was, is] = std::ranges::mismatch(then, here, is_same);

@@ -18,12 +18,13 @@
 namespace spillway {
 namespace {
 
-// When the process began, in ticks since the machine did: with its number it is no other. Empty where there is none.
+// Start time of the process, in ticks since the machine started: with its number it identifies the process. Empty if it does not
+// exist.
 std::string beginning_of(pid_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string text;
   std::getline(file, text);
-  const std::size_t end = text.rfind(')');  // of the name, which may have anything in it
+  const std::size_t end = text.rfind(')');  // end of the name, which may contain anything
   if (end == text.npos) return {};
   std::istringstream fields(text.substr(end + 1));
   std::string field;
@@ -40,7 +41,7 @@ std::string host() {
 
 std::string words_of_owner(pid_t process) { return fmt::format("{} {} {}\n", host(), process, beginning_of(process)); }
 
-// Whether the process that a lock's file names still runs, as far as that can be seen from this host.
+// Returns true if the process named in a lock file still runs, as far as this host can see.
 bool names_a_live_owner(const std::string& text) {
   std::istringstream fields(text);
   std::string at, beginning;
@@ -53,7 +54,7 @@ bool has_no_locks(int error) {
   return error == ENOSYS || error == ENOLCK || error == EOPNOTSUPP || error == EINVAL || error == EPROTONOSUPPORT;
 }
 
-// Of the open file, as flock's is. Where the first way is refused the second may be there.
+// Locks the open file, as flock does. If the file system has no flock, it may have the second kind of lock.
 int lock_file(int fd) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
   if (errno == EWOULDBLOCK || !has_no_locks(errno)) return errno;
@@ -104,7 +105,7 @@ RunLock::RunLock(const std::string& directory) {
 RunLock::~RunLock() {
   if (fd_ < 0) return;
   if (is_by_name_ && ::ftruncate(fd_, 0) != 0) {
-    // The name stays; the next run sees that nobody has it.
+    // The name stays in the file; the next run sees that its process has ended.
   }
   ::close(fd_);
 }

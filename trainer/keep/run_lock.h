@@ -1,6 +1,6 @@
-// One run at a time in a run directory: its file .lock, which the system locks, or, where the file system has no locks (NFS and
-// Lustre as they are often mounted), which names the process that has it.
-// Not here: what is in the directory (run_directory.h).
+// Allows one run at a time in a run directory. The system locks the file .lock; on a file system without locks (NFS and Lustre,
+// as they are often mounted) the file names the process that holds it.
+// Not here: the contents of the directory (run_directory.h).
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace spillway {
 class RunLock {
  public:
   RunLock() = default;
-  // Of a directory that is there. InputError where another process has it. The system lets go of the lock however the process
+  // Locks an existing directory. Throws InputError if another process holds it. The system releases the lock however the process
   // ends.
   explicit RunLock(const std::string& directory);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;
 
-  // Where there are no locks, what that means; else empty.
+  // The consequence if the file system has no locks; else empty.
   const std::string& note() const noexcept { return note_; }
 
  private:

@@ -36,7 +36,7 @@ StartingPoint starting_point(const RunRemains& remains, const StartAsked& asked)
   }
   const bool by_store = stored && stored->step >= remains.checkpoint.value_or(0);
   if (!by_store && !remains.checkpoint) {
-    // A run that was killed before its first step is begun anew. It may not even have a log.
+    // A run that was killed before its first step begins anew. It may not even have a log.
     if (asked.goes_on && !remains.has_log) return {};
     refuse_without_checkpoint(remains.run);
   }
@@ -48,7 +48,7 @@ StartingPoint starting_point(const RunRemains& remains, const StartAsked& asked)
   } else {
     start = {.kind = StartKind::take_over, .step = stored->step, .discards_store = asked.goes_on};
   }
-  // What lies in the store alone is not saved by being gone on with: a run that has nothing left to do still saves it.
+  // State that only the store has is not saved by going on with it: a run that has nothing left to do still saves it.
   start.saved_step = start.kind == StartKind::in_place ? remains.checkpoint.value_or(0) : start.step;
   if (start.step > asked.train_iters) {
     throw InputError(fmt::format("--train-iters: found {}, allowed: at least {}, the step of {}", asked.train_iters, start.step,

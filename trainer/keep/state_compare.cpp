@@ -21,7 +21,7 @@ static_assert(kChunk % kBlockElements == 0);
 
 std::uint32_t bits_at(const std::byte* data, std::int64_t index, Bytes each) {
   std::uint32_t bits = 0;
-  std::memcpy(&bits, data + index * each, static_cast<std::size_t>(each));  // little-endian: two bytes are the low ones
+  std::memcpy(&bits, data + index * each, static_cast<std::size_t>(each));  // little-endian: two bytes become the low ones
   return bits;
 }
 

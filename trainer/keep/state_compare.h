@@ -1,4 +1,4 @@
-// An executor's state against a file of state, bit for bit.
+// Compares an executor's state with a file of state, bit for bit.
 // Not here: losses and norms (trainer/run/verify.h), writing the file (state_io.h).
 #pragma once
 
@@ -19,12 +19,12 @@ struct StateDifference {
   std::uint32_t second_bits = 0;  // in the executor
 };
 
-// The first element that differs in the order of blocks and arrays, padding included. The file is save_state's, of the same model
-// and state form; the executor must be idle, with no update waiting.
+// The first element that differs, in the order of blocks and arrays, including padding. The file is save_state's, for the same
+// model and state form; the executor must be idle, with no update waiting.
 std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph,
                                                 const std::string& file);
 
-// "model.layers.0.mlp.up_proj.weight" and the index in it of an element of a block; an empty name for padding.
+// The tensor of a block's element and the index in it: "model.layers.0.mlp.up_proj.weight"; an empty name for padding.
 struct ElementName {
   std::string tensor;
   std::vector<std::int64_t> at;

@@ -52,7 +52,7 @@ ElementType element_type_of(const StateArray& array) {
 
 BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed) {
   if (model.directory.empty()) {
-    // An element is a function of its place: all threads draw, each a part.
+    // An element depends only on its place, so all threads draw, each a part.
     const auto pool = std::make_shared<const ThreadPool>(usable_threads());
     return [&model, &graph, seed, pool](int block, std::int64_t begin, std::span<float> out) {
       constexpr std::int64_t each = 16 << 10;
@@ -140,7 +140,7 @@ StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGra
 
 namespace {
 
-// A checkpoint's arrays in the form that they have there.
+// A checkpoint's arrays, in the form that they have in the file.
 class StoredState {
  public:
   StoredState(const std::string& file, const UnitGraph& graph, StateForm wanted)
@@ -154,7 +154,7 @@ class StoredState {
       const StoredTensor* tensor = reader_.find(state_array_name(graph_.blocks.front(), kind));
       return tensor != nullptr && tensor->type == type;
     };
-    // What is neither is refused for not being in the form that is wanted.
+    // A file of neither form is later refused for not having the wanted form.
     if (has(StateKind::weight, ElementType::f32)) {
       form_ = StateForm::fp32;
     } else if (has(StateKind::low, ElementType::u16)) {
@@ -164,7 +164,7 @@ class StoredState {
 
   StateForm form() const noexcept { return form_; }
 
-  // Pieces of an array from its first element on; the last one checks them all.
+  // Reads pieces of an array, from its first element on; the last piece completes its check.
   void read(int block, const StateArray& array, std::int64_t begin, std::span<std::byte> data) {
     const std::string name = state_array_name(graph_.blocks[block], array.kind);
     const StoredTensor* tensor = reader_.find(name);
@@ -189,7 +189,7 @@ class StoredState {
   const SafetensorsReader reader_;
   const PosixFile file_;
   const StateSums sums_;
-  std::array<ContentHasher, kStateKinds> hashers_;  // of arrays that are being read
+  std::array<ContentHasher, kStateKinds> hashers_;  // of arrays that are partly read
   StateForm form_;
 };
 
@@ -239,7 +239,7 @@ bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& g
     const bool single = array.type == DType::float32;
     executor.read_state(block, array.kind, begin, bytes_of(staging, 0, elements * array.each()));
     for (std::int64_t i = 0; i < elements; ++i) {
-      // The exponent of a number that is not finite is all ones, in the upper half of an fp32 as in a bf16.
+      // A number that is not finite has an exponent of all ones, in the upper half of an fp32 as in a bf16.
       const auto* halves = reinterpret_cast<const std::uint16_t*>(staging.data());
       const std::uint16_t upper = halves[single ? 2 * i + 1 : i];
       finite &= (upper & 0x7f80) != 0x7f80;

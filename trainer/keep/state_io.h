@@ -1,4 +1,4 @@
-// State into and out of an executor: from a model's weights, from a seed, to and from a checkpoint. All in bounded memory.
+// Brings state into and out of an executor: from a model's weights, from a seed, to and from a checkpoint. All in bounded memory.
 // Not here: the run directory around a checkpoint (run_directory.h), the arrays' places (memory/plan.h).
 #pragma once
 
@@ -16,33 +16,34 @@
 
 namespace spillway {
 
-// Of an array in a checkpoint.
+// The type of an array in a checkpoint.
 ElementType element_type_of(const StateArray& array);
 
-// The weights of the model's directory, or drawn from the seed where it has none. Model and graph must outlive the source.
-// InputError where the files do not fit the model.
+// The weights of the model's directory, or drawn from the seed if there is no directory. Model and graph must outlive the source.
+// Throws InputError if the files do not fit the model.
 BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed);
 
-// Whether the fp32 master is wanted, or only what a forward reads of it.
+// master: the fp32 master. forward: only the part of it that a forward reads.
 enum class WeightParts : std::uint8_t { master, forward };
-// Every range is asked of `source` once. Moments begin at zero, as the store's fresh files and the arena's fresh pages do.
+// Asks `source` for every range once. Moments begin at zero, because the store's new files and the arena's new pages are zero.
 void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, WeightParts parts, const BlockSource& source);
 
 // Fills a fresh executor with weights_of_model(); moments are zero.
 void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
                       std::uint64_t seed);
 
-// One safetensors file of the blocks' arrays, whole, as they are at rest. Blocks follow from the model alone, so any plan of the
-// same model and state form reads it. The executor must be idle, with no update waiting. Returns the sums of what was written.
+// Writes one safetensors file with the blocks' arrays, whole, in their form at rest. Blocks follow from the model alone, so any
+// plan for the same model and state form can read it. The executor must be idle, with no update waiting. Returns the sums of the
+// written arrays.
 StateSums save_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
-// The same of a state that is held, all of it on the device; `between` is called after each piece, and may throw.
+// The same for held state, all of it on the device. Calls `between` after each piece; it may throw.
 StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGraph& graph, const std::string& file,
                           const std::function<void()>& between);
-// State of another form is converted (state_conversion.h). InputError where the file is of another
-// model; IoError where it is damaged.
+// Loads the file; converts state of another form (state_conversion.h). Throws InputError if the file belongs to another model,
+// IoError if it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 
-// Whether every weight is a finite number. The executor must be idle, with no update waiting.
+// Returns true if every weight is a finite number. The executor must be idle, with no update waiting.
 bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph);
 
 }  // namespace spillway

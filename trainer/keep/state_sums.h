@@ -1,5 +1,6 @@
-// The XXH3 of every array of a checkpoint, in a file beside its state: what the disk has changed since is named, not trained on.
-// Not here: state in a store, where every extent has its own (nvme/commit_record.h).
+// The XXH3 of every array of a checkpoint, in a file beside its state: if the disk has changed an array, it is named and not
+// trained on.
+// Not here: state in a store, where each extent has its own hash (nvme/commit_record.h).
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,11 @@ namespace spillway {
 using StateSums = std::map<std::string, std::uint64_t, std::less<>>;
 
 void write_state_sums(const std::string& state_file, const StateSums& sums);
-// IoError where the file is missing or damaged.
+// Throws IoError if the file is missing or damaged.
 StateSums read_state_sums(const std::string& state_file);
 std::string state_sums_file(const std::string& state_file);
 
-// A SafetensorsWriter that sums what it writes.
+// A SafetensorsWriter that also sums the arrays that it writes.
 class SummedWriter {
  public:
   SummedWriter(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors) : writer_(file, tensors) {}
@@ -41,11 +42,11 @@ class SummedWriter {
   StateSums sums_;
 };
 
-// Reads an array of the file, and checks it. IoError as above.
+// Reads an array of the file and checks it. Throws IoError if it does not match its sum.
 void check_state_array(const StateSums& sums, const std::string& state_file, const PosixFile& file, const StoredTensor& array);
-// IoError where an array is not the one that the sum was made of.
+// Throws IoError if the sum found is not the array's sum.
 void check_state_sum(const StateSums& sums, const std::string& state_file, std::string_view array, std::uint64_t found);
-// Reads the file's arrays, all of them, and returns the bytes of them. IoError as above.
+// Reads and checks all arrays of the file and returns their bytes. Throws IoError if one does not match.
 Bytes check_state_file(const std::string& state_file);
 
 }  // namespace spillway

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Blanks in it are written as octal numbers.
+// Decodes a name of mountinfo, which writes blanks as octal numbers.
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -37,7 +37,7 @@ bool holds(std::string_view point, std::string_view path) {
   return path.starts_with(point) && path.size() > point.size() && path[point.size()] == '/';
 }
 
-// ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS...] - TYPE SOURCE OPTIONS
+// Format of a line: ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS...] - TYPE SOURCE OPTIONS
 std::optional<Mount> mount_in(const std::string& line) {
   std::istringstream words(line);
   std::vector<std::string> parts{std::istream_iterator<std::string>(words), {}};
@@ -58,7 +58,8 @@ std::string content_of(const fs::path& file) {
   return line;
 }
 
-// What its maker calls it, which stays wherever it is plugged in; else its place, with what else there is to tell it by.
+// The maker's name of the drive, which stays wherever the drive is plugged in; if there is none, its place and whatever else
+// identifies it.
 std::optional<std::string> drive_named(std::uint32_t major, std::uint32_t minor) {
   std::error_code error;
   fs::path drive = fs::canonical(fmt::format("/sys/dev/block/{}:{}", major, minor), error);
@@ -72,13 +73,13 @@ std::optional<std::string> drive_named(std::uint32_t major, std::uint32_t minor)
 
 std::optional<std::string> drive_of_mount(const Mount& mount) {
   struct stat status = {};
-  // Some file systems have numbers of their own, and say which device they are on.
+  // Some file systems have device numbers of their own and name the device that they are on.
   if (mount.source.starts_with('/') && ::stat(mount.source.c_str(), &status) == 0 && S_ISBLK(status.st_mode))
     return drive_named(major(status.st_rdev), minor(status.st_rdev));
   return mount.major != 0 ? drive_named(mount.major, mount.minor) : std::nullopt;
 }
 
-// Behind chroot() a directory may lie on no mount that is shown.
+// Inside chroot() a directory may lie on no visible mount.
 std::string device_by_number(fs::path path) {
   struct stat status = {};
   std::string asked = path.string();
@@ -111,7 +112,7 @@ std::string device_of(const std::string& directory) {
   const std::optional<Mount> mount = mount_of(all_of("/proc/self/mountinfo"), path.string());
   if (!mount) return device_by_number(path);
   if (const std::optional<std::string> drive = drive_of_mount(*mount)) return fmt::format("{} {}", mount->type, *drive);
-  // "overlay" and "none" are no names: such mounts are told apart by number, and measured again when that changes.
+  // "overlay" and "none" are no names: such mounts are identified by number, and measured again when the number changes.
   const bool named = mount->source.find_first_of("/:") != std::string::npos;
   return named ? fmt::format("{} {}", mount->type, mount->source)
                : fmt::format("{} {} {}:{}", mount->type, mount->source, mount->major, mount->minor);

@@ -6,8 +6,8 @@
 namespace spillway {
 namespace {
 
-constexpr double kMost = 1.5;      // by which rates are changed
-constexpr double kDecides = 1.03;  // a step is longer by so much with the slowest of those than with the fastest
+constexpr double kMost = 1.5;      // largest factor by which rates are changed
+constexpr double kDecides = 1.03;  // least ratio of the step with the slowest of these rates to the step with the fastest
 constexpr int kHalvings = 10;
 
 SeenDrive times(SeenDrive seen, double factor) {

@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-// By what the seen rates are of the probe's, each of them; 0 where it was not seen.
+// Ratio of each seen rate to the probe's; 0 if the rate was not seen.
 DriveRates changes_of(const DriveRates& seen, const DriveRates& probed) {
   DriveRates changes;
   for (const DriveRateName& figure : kDriveRates) {
@@ -20,7 +20,7 @@ DriveRates changes_of(const DriveRates& seen, const DriveRates& probed) {
   return changes;
 }
 
-// Of those that were seen: the mean of factors.
+// Geometric mean of the ratios that were seen.
 double middle_change(const DriveRates& changes) {
   double sum = 0;
   int count = 0;
@@ -30,7 +30,7 @@ double middle_change(const DriveRates& changes) {
   return count > 0 ? std::exp(sum / count) : 1;
 }
 
-// A slower drive takes less of the memory and of the processors from what runs beside it.
+// The share left beside a drive whose speed changed by `change`: a slower drive takes less memory bandwidth and processor time.
 double beside(double share, double change) { return std::clamp(1 - (1 - share) * change, 0.001, 1.0); }
 
 std::string hour_in_words(std::string_view minute) {  // "2026-11-23 09:00 UTC"
@@ -70,7 +70,7 @@ MachineProfile as_seen(const MeasuredProfile& measured) {
   fill(changes.write, changes.mixed_write);
   for (const DriveRateName& figure : kDriveRates)
     machine.*figure.of_machine = std::clamp(probed.*figure.rate * (changes.*figure.rate), kLeastBytesPerS, kMostBytesPerS);
-  // Beside the other way a drive is no faster than alone; where only one of the two was seen, that one holds.
+  // A drive is no faster while it also moves data the other way. If only one of the two rates was seen, that one wins.
   const auto order = [](double& alone, double& mixed, bool alone_was_seen) {
     (alone_was_seen ? mixed : alone) = alone_was_seen ? std::min(mixed, alone) : std::max(mixed, alone);
   };

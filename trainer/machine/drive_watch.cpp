@@ -7,19 +7,19 @@
 namespace spillway {
 namespace {
 
-// So much under way keeps a drive from waiting for requests: a few large ones.
+// With this many bytes under way, a few large requests, a drive never waits for the next request.
 constexpr double kBusyBytes = 4 * static_cast<double>(kRequestBytes);
-// Moves that complete within so short a time have gone through the drive together.
+// Moves that complete within this time of each other went through the drive together.
 constexpr double kTogether_s = 0.5e-3;
-// After so many seconds of a busy drive what was seen before them counts a third.
+// Older observations fade with this time constant, in seconds of a busy drive.
 constexpr double kMemory_s = 120;
-// Less than this is not kept: the figure could be that of a cache.
+// Below these limits nothing is kept: the figure could be a cache's.
 constexpr double kLeastSeconds = 5, kLeastBytes = 5e9, kLeastFlowSeconds = 1, kLeastFlowBytes = 1e9;
-// A drive that rests in between shows its rested rate.
+// Share of the time for which a drive must be busy: a drive that rests in between shows its rested rate.
 constexpr double kLeastBusyShare = 0.5;
-constexpr double kApart_s = 5;  // of a busy drive from one time that it is kept to the next
+constexpr double kApart_s = 5;  // seconds of a busy drive between two figures that are kept
 
-// Where a lane is in the course of time; only ever goes on.
+// The state of a lane over time; time only moves forward.
 class Course {
  public:
   explicit Course(const std::vector<DriveMove>& moves) {
@@ -50,7 +50,7 @@ class Course {
 
  private:
   struct Part {
-    double asked_s, begin_s, end_s;  // it has the lane from begin_s on
+    double asked_s, begin_s, end_s;  // the move waits from asked_s and has the lane from begin_s on
     double bytes;
   };
   std::vector<Part> parts_;
@@ -117,7 +117,8 @@ DriveRates rates_of(const DriveWork& work) {
                       .write = rate(work.write),
                       .mixed_read = rate(work.mixed_read),
                       .mixed_write = rate(work.mixed_write)};
-  // Beside the other way a drive is no faster than alone: where it seems so, the one that was seen for longer holds for both.
+  // A drive is no faster while it also moves data the other way. If it seems to be, the rate that was seen for longer holds for
+  // both.
   const auto settle = [](double& alone, const DriveFlow& alone_flow, double& mixed, const DriveFlow& mixed_flow) {
     if (alone > 0 && mixed > alone) alone = mixed = mixed_flow.seconds > alone_flow.seconds ? mixed : alone;
   };
@@ -138,9 +139,9 @@ DriveWatch::DriveWatch(const Plan& plan, const MachineProfile& machine)
 std::optional<SeenDrive> DriveWatch::observe(const Timeline& timeline, Bytes read, Bytes written) {
   const bool first = lanes_.reads.empty() && lanes_.writes.empty() && lanes_.compute.empty();
   const int turns = turns_of(plan_.choices);
-  // Of more turns the times of some are not kept.
+  // With more turns, the times of some turns are not recorded.
   if (read_bytes_ + written_bytes_ == 0 || turns > kShownTurns) return std::nullopt;
-  // What overlaps the step before is of both; no step overlaps more than one.
+  // The step before may reach into this one, but into no later step: all moves before this step's origin are known now.
   if (!first) take_until(timeline.origin_s);
   if (read != read_bytes_ || written != written_bytes_) {
     lanes_ = {};

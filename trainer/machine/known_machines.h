@@ -1,5 +1,6 @@
 // Profiles of well-known machines, embedded when the program is built: trainer/machine/profiles/NAME.json, with the sources of
-// its figures. Not here: profiles of measured machines (profile_file.h, probe.h).
+// their figures.
+// Not here: profiles of measured machines (profile_file.h, probe.h).
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// The directories of --nvme as those who open a store want them. Not here: the store (nvme/store.h).
+// Prepares the directories of --nvme for opening a store. Not here: the store (nvme/store.h).
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 
 namespace spillway {
 
-// In their order, each with the size that it was given, or 0 for all that is free.
+// The directories in their order, each with its given size, or 0 for all free space.
 std::vector<StoreDirectory> store_directories(const std::vector<NvmeDirectory>& directories);
 
-// Opens a store of so many bytes in them, as the directories' only user; null where it is of none. `prepare`, called where there
-// is one, says what else it is to be.
+// Opens a store of `bytes` in the directories, as their only user. Returns null if `bytes` is 0. `prepare`, called if there is a
+// store, sets its other options.
 std::unique_ptr<Store> open_store(const std::vector<NvmeDirectory>& directories, Bytes bytes,
                                   const std::function<void(StoreOptions&)>& prepare = {});
 
-// Absolute, in their order: a run that goes on may do so from elsewhere.
+// Absolute paths, in the same order, because a run may go on from another directory.
 std::vector<std::string> paths_of(const std::vector<NvmeDirectory>& directories);
 
 }  // namespace spillway

@@ -11,7 +11,8 @@
 namespace spillway {
 namespace {
 
-// The GPU that is asked for. Its memory is asked of a runtime, which makes a context: what that takes is no longer free.
+// The GPU with this index. Only a runtime knows its free memory, and the runtime makes a context: memory that the context takes
+// is no longer free.
 GpuHere gpu_of(const Gpus& gpus, int index) {
   if (gpus.usable.empty())
     throw InputError(

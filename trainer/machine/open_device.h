@@ -1,5 +1,5 @@
-// Which device of this machine a run takes, and the device itself.
-// Not here: what a device is (offload/device.h), machines that are only planned for (profile_file.h).
+// Chooses the device of this machine for a run, and opens it.
+// Not here: the device itself (offload/device.h), machines that are only planned for (profile_file.h).
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@
 
 namespace spillway {
 
-// Makes of --device what is here: `auto` is the first GPU where there is one, else the CPU; and where a GPU is taken, notes it in
-// RunOptions::gpu with the memory that is free. A run that is loaded and was on a GPU goes on on the CPU where there is none now.
-// InputError where a GPU is asked for and cannot be had: why, and what to do. `say` is told which GPU it is, and what changes.
+// Resolves --device for this machine: `auto` becomes the first GPU if there is one, else the CPU. If a GPU is chosen, notes it in
+// RunOptions::gpu with its free memory. A loaded run that was on a GPU goes on on the CPU if there is no GPU now. Throws
+// InputError if a GPU was asked for and cannot be had; the message says why and what to do. `say` gets the name of the GPU and
+// any change of options.
 void settle_device(ResolvedOptions& resolved, const LogSink& say);
 
-// That device. The pool must outlive it.
+// Opens that device. The pool must outlive it.
 std::unique_ptr<Device> open_device(const RunOptions& options, const ThreadPool& pool);
 
 }  // namespace spillway

@@ -38,7 +38,7 @@ Sampling thorough_sampling() {
 
 using AddMeasurements = std::function<void(std::vector<Measurement>)>;
 
-// Rounds of measurements: each figure is sampled a little in each of them. `sustained` came before all.
+// Runs rounds of measurements, each of which samples every figure a little. `sustained` figures were measured before the rounds.
 ProbeResult in_rounds(int rounds, const std::function<void(const MachineProfile& so_far, const AddMeasurements& add)>& round,
                       std::vector<Measurement> sustained) {
   std::vector<std::vector<Measurement>> figures;  // [figures][rounds]
@@ -181,7 +181,7 @@ std::string products_in_words(std::string_view model, std::int64_t rows) {
   const CompiledModel compiled = build_model(
       catalogue_config(model), {.dtype = DType::bfloat16, .micro_batch = 1, .sequence = rows, .head = HeadMode::tiled});
   ops::MatmulEngine engine(1);
-  std::map<std::string, std::pair<int, int>> counts;  // of products, and of those that could be better
+  std::map<std::string, std::pair<int, int>> counts;  // all products, and those that could be served better
   for (const ops::GemmSpec& spec : products_of(compiled)) {
     for (const ops::ServedProduct& served : engine.served_by(spec)) {
       auto& [all, worse] = counts[served.by];

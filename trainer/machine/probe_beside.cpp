@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-// Repetitions a second, at least one, until told to stop or for so long.
+// Repetitions a second, until told to stop; at least one.
 double rate_until(const std::atomic<bool>& stop, const std::function<void()>& work) {
   int runs = 0;
   const double seconds = seconds_of([&] {
@@ -19,7 +19,7 @@ double rate_until(const std::atomic<bool>& stop, const std::function<void()>& wo
   return runs / seconds;
 }
 
-// For so long, of which `timed` returns what it counts itself: preparations do not count.
+// Repetitions a second over `seconds`. `timed` returns the time that it counts itself: preparations do not count.
 double rate_for(double seconds, const std::function<double()>& timed) {
   int runs = 0;
   double counted_s = 0;
@@ -28,7 +28,7 @@ double rate_for(double seconds, const std::function<double()>& timed) {
   return runs / counted_s;
 }
 
-// Two loads at once, of which the first sets the time.
+// Rates of two loads that run at the same time; the first one sets the duration.
 struct Rates {
   double first = 0, second = 0;
 };
@@ -42,12 +42,12 @@ Rates rates_of_both(double seconds, const std::function<void()>& first, const st
   return rates;
 }
 
-// Layers and updates as beside each other in a step.
+// Layers and updates, as they run side by side in a step.
 class Loads {
  public:
   Loads(const ThreadPool& pool, std::int64_t updated)
       : units_(pool, "smollm2-135m", {.sequence = 256}, UnitsAlone::Units::of_layers),
-        update_pool_(pool.threads(), PoolPriority::high),  // as the update lane has
+        update_pool_(pool.threads(), PoolPriority::high),  // the update lane's priority
         update_(update_pool_, updated) {
     layer(), update();
   }
@@ -68,12 +68,13 @@ class Loads {
 
 }  // namespace
 
-// What a lane does beside another, as a share of what it does alone right before and right after: other programs and the drive
-// itself change from moment to moment.
+// Measures the speed of a lane beside another, as a share of its speed alone right before and right after: other programs and the
+// drive itself change from moment to moment.
 
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling) {
   Loads loads(pool, 4 << 20);  // 64 MiB
-  // With what the load's last run left in the caches, alone as beside the other: there, nobody can empty them in between.
+  // Both the load alone and the load beside another find in the caches what their last run left there: the second case cannot
+  // empty them in between.
   const auto alone = [&](void (Loads::*load)()) {
     return rate_for(sampling.pass_s / 2, [&] { return seconds_of([&] { (loads.*load)(); }); });
   };
@@ -85,7 +86,7 @@ std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& 
 }
 
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling) {
-  Loads loads(pool, 2 << 20);  // 32 MiB, as many as the moves have
+  Loads loads(pool, 2 << 20);  // 32 MiB, as much as the moves have
   std::vector<Measurement> measurements;
   const auto beside = [&](const std::string& way, double (DiskMoves::*move)(double, const std::function<void()>&)) {
     const double half_s = sampling.pass_s / 2;
@@ -93,7 +94,7 @@ std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk,
     const auto together = [&](double (Loads::*load)(double)) {
       std::atomic_flag begun;
       const auto begin = [&] { begun.test_and_set(), begun.notify_one(); };
-      // What the drive throws reaches the caller, and it does not wait for moves that never began.
+      // An exception of the drive reaches the caller, which then does not wait for moves that never began.
       std::future<double> other = std::async(std::launch::async, [&] {
         try {
           return (disk.*move)(sampling.pass_s, begin);

@@ -17,9 +17,9 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kManyRows = 512, kFewRows = 64;
-constexpr std::string_view kModel = "smollm2-360m";  // between small models and large ones in width
+constexpr std::string_view kModel = "smollm2-360m";  // in width between small models and large ones
 
-// Small and large layers, each as often as it takes for both to weigh by their work, with many rows; with few they are shown.
+// Measures small and large layers with many rows, weighted by their work; with few rows they are only shown.
 void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dtype, const std::string& name,
                       std::vector<Measurement>& measurements) {
   constexpr std::array<std::array<std::int64_t, 2>, 3> layers = {{{576, 1536}, {1024, 2048}, {2048, 2048}}};
@@ -27,13 +27,13 @@ void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dt
   double flops = 0;
   std::vector<Measurement> classes;
   for (const std::int64_t rows : {kManyRows, kFewRows}) {
-    for (const auto& [in, out] : layers) {  // one at a time, for the sake of memory
+    for (const auto& [in, out] : layers) {  // one layer at a time, to save memory
       Products layer(pool, dtype, rows, in, out);
       std::vector<double> each = seconds_of_each(sampling, [&] { return seconds_of([&] { layer.run(); }); });
       classes.push_back(measured(name + "_flops", layer.flops(), each));
       classes.back().of = fmt::format("{} x {} x {}", rows, in, out);
       if (rows != kManyRows) continue;
-      // Disturbed samples are put together with disturbed ones.
+      // Sorting adds disturbed samples to disturbed ones.
       std::ranges::sort(each);
       if (flops == 0) seconds.resize(each.size());
       seconds.resize(std::min(seconds.size(), each.size()));
@@ -45,15 +45,16 @@ void measure_products(const ThreadPool& pool, const Sampling& sampling, DType dt
   for (Measurement& part : classes) measurements.push_back(std::move(part));
 }
 
-// Two figures for what the parts do not explain, threads that wait for each other and operands that are not in a cache: units are
-// slower by a share, and as slow as if they had a few rows more. Seconds of a layer with many rows and with few give both.
+// Measures two figures for the time that the parts do not explain, because threads wait for each other and operands are in no
+// cache: units are slower by a share, and as slow as if they had a few more rows. The seconds of a layer with many rows and with
+// few rows give both.
 void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachineProfile parts, DType dtype, const std::string& type,
                     std::vector<Measurement>& measurements) {
   parts.gemm_bf16_extra_rows = parts.gemm_fp32_extra_rows = 0;
   parts.layers_bf16 = parts.layers_fp32 = 1;
   struct Layer {
     std::vector<double> seconds;
-    double of_parts = 0, of_a_row = 0;  // by the rates of its parts; of a row's products
+    double of_parts = 0, of_a_row = 0;  // seconds by the rates of its parts; seconds of one row's products
   };
   Sampling by_time = sampling;
   by_time.samples = std::numeric_limits<int>::max(), by_time.least_samples = 1, by_time.figure_s = sampling.layers_s;
@@ -66,7 +67,7 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
     return layer;
   };
   const Layer many = measure(dtype == DType::float32 ? kManyRows / 2 : kManyRows),
-              few = measure(kFewRows);  // for the sake of memory
+              few = measure(kFewRows);  // to save memory
   const auto share = [&](double many_s, double few_s) {
     // On a busy machine few rows may seem to cost as much as many, and a unit less than its parts.
     return std::clamp((many.of_parts - few.of_parts) / std::max(many_s - few_s, many_s / 2), 0.05, 2.0);
@@ -74,7 +75,8 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
   const auto extra_rows = [&](double many_s, double few_s) {
     return std::max(1e-3, (share(many_s, few_s) * few_s - few.of_parts) / few.of_a_row);
   };
-  // By the mean seconds; least and most by disturbed samples with disturbed ones.
+  // The value comes from the mean seconds. Least and most come from pairs of sorted samples, so that disturbed samples meet
+  // disturbed ones.
   std::vector<double> shares, rows;
   const std::size_t pairs = std::min(many.seconds.size(), few.seconds.size());
   for (std::size_t i = 0; i < pairs; ++i) {
@@ -91,14 +93,14 @@ void measure_layers(const ThreadPool& pool, const Sampling& sampling, MachinePro
   add("gemm_" + type + "_extra_rows", rows, extra_rows(many_s, few_s));
 }
 
-// The arrays of a figure, one after the other, in memory of their own.
+// The arrays of a figure, one after another, in memory of their own.
 class Arrays {
  public:
   Arrays(const ThreadPool& pool, Bytes bytes, std::string name) : arena_(bytes, std::move(name)) { arena_.prefault(pool); }
 
   std::byte* place(Bytes bytes) { return arena_.at(std::exchange(end_, end_ + bytes)); }
 
-  // Plain numbers in place of values.
+  // An array of plain numbers in place of values.
   template <typename E>
   E* numbers(std::int64_t count) {
     const Bytes bytes = count * Bytes{sizeof(E)};
@@ -133,12 +135,12 @@ Measurement attention(const ThreadPool& pool, const Sampling& sampling, std::str
                                work);
   };
   constexpr double pairs = 0.5 * n * (n + 1);
-  // Two products forward, five backward.
+  // Two products run forward and five backward.
   return measured(std::move(name), 7 * 2.0 * pairs * q, seconds_of_each(sampling, [&] { return seconds_of(work_once); }));
 }
 
-// Norms and an activation, forward and backward, at the shapes of kModel's layers. Of what a backward reads, products before it
-// have just written a part; what the forward has left is in no cache any more.
+// Norms and an activation, forward and backward, at the shapes of kModel's layers. Products right before the backward have just
+// written a part of its inputs; the forward's arrays are in no cache any more.
 template <typename E>
 Measurement pointwise(const ThreadPool& pool, const Sampling& sampling, std::string name) {
   const ModelConfig config = catalogue_config(kModel);
@@ -147,7 +149,7 @@ Measurement pointwise(const ThreadPool& pool, const Sampling& sampling, std::str
   const Bytes scratch = ops::rmsnorm_backward_scratch_bytes(n, H);
   Arrays arrays(pool, 3 * stream + 6 * inner + H * Bytes{sizeof(E)} + (n + H) * Bytes{sizeof(float)} + scratch,
                 "probe of norms and activations");
-  // The two that the forward has left lie side by side.
+  // The two arrays that the forward leaves lie side by side.
   E *x = arrays.numbers<E>(n * H), *gate_up = arrays.numbers<E>(2 * n * I), *y = arrays.numbers<E>(n * H);
   E *dx = arrays.numbers<E>(n * H), *h = arrays.numbers<E>(n * I), *dh = arrays.numbers<E>(n * I);
   E *dgate_up = arrays.numbers<E>(2 * n * I), *weight = arrays.numbers<E>(H);
@@ -166,7 +168,7 @@ Measurement pointwise(const ThreadPool& pool, const Sampling& sampling, std::str
     });
     return seconds;
   };
-  // As units count them: each array once.
+  // Bytes as units count them: each array once.
   return measured(std::move(name), static_cast<double>((2 + 2 + 4) * stream + (3 + 6) * inner), seconds_of_each(sampling, once));
 }
 
@@ -179,7 +181,7 @@ std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling&
   measurements.push_back(attention<BFloat16>(pool, sampling, "attention_bf16_flops"));
   measurements.push_back(attention<float>(pool, sampling, "attention_fp32_flops"));
   {
-    Update update(pool, 6 << 20);  // 96 MiB: most of what is written leaves the caches, too
+    Update update(pool, 6 << 20);  // 96 MiB: most of the written bytes leave the caches, too
     const auto of = [&](void (Update::*work)()) { return seconds_of_each(sampling, [&] { return seconds_of(update, work); }); };
     measurements.push_back(measured("memory_bytes", update.pass_bytes(), of(&Update::pass)));
     const std::vector<double> alone_s = of(&Update::run);

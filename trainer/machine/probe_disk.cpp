@@ -10,7 +10,7 @@ Measurement sustained(std::string name, const SettlingRate& rate) {
   return {std::move(name), std::clamp(rate.value(), rate.least(), rate.most()), rate.least(), rate.most(), rate.windows()};
 }
 
-// Alone a drive is no slower than beside the other way: where it was, it had something else to do at that moment.
+// A drive is no slower alone than beside the other direction: if it was, it had something else to do at that moment.
 Measurement at_least(Measurement alone, double mixed) {
   alone.value = std::max(alone.value, mixed);
   alone.most = std::max(alone.most, mixed);

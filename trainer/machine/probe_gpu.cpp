@@ -1,4 +1,5 @@
-// A GPU's figures: what its kernels make of a layer, copies each way and both, host updates beside them. All that waits sleeps.
+// Measures a GPU: the kernels of a layer, copies in each direction and in both, host updates beside copies. All waiting threads
+// sleep.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -18,12 +19,12 @@ namespace {
 
 using Part = UnitsAlone::Part;
 
-// A layer of a model that is trained on GPUs: products as wide as those of 1 to 3 B parameters.
+// A layer of a model that is trained on GPUs: its products are as wide as those of models with 1 to 3 B parameters.
 constexpr std::string_view kModel = "llama-3.2-1b";
 constexpr std::int64_t kSequence = 2048;
 constexpr Bytes kCopied = 256 * kMiB;
 
-// Seconds of what is enqueued and done, a few times over; the first time is thrown away.
+// Mean seconds of the enqueued work over a few repetitions; the first one is thrown away.
 double seconds_each(const Sampling& sampling, Stream& stream, const std::function<void()>& enqueue) {
   enqueue();
   stream.synchronize();
@@ -39,8 +40,8 @@ double seconds_each(const Sampling& sampling, Stream& stream, const std::functio
   return seconds / times;
 }
 
-// Products, attention and other passes of a layer, each by themselves; what the whole layer takes beside their sum; and by fewer
-// rows, as how many rows more a product's weights count.
+// Measures products, attention and other passes of a layer, each alone; the whole layer against their sum; and, with fewer rows,
+// the number of extra rows that a product's weights cost.
 void measure_type(Device& device, const Sampling& sampling, DType dtype, const std::string& type,
                   std::vector<Measurement>& measurements) {
   Stream& stream = *device.compute_stream();
@@ -67,7 +68,7 @@ void measure_type(Device& device, const Sampling& sampling, DType dtype, const s
   measurements.push_back(figure("gemm_" + type + "_extra_rows", std::max(1e-3, few.products / of_a_row - kSequence / 16.0)));
 }
 
-// Host memory and the device's, with a stream each way.
+// Buffers in host memory and in the device's, with one stream for each direction.
 class Copies {
  public:
   explicit Copies(Runtime& runtime) {
@@ -100,7 +101,7 @@ class Copies {
   std::array<Way, 2> ways_;
 };
 
-// Repetitions a second of each load, all at once, for so long.
+// Repetitions a second of each load, while all run at the same time for `seconds`.
 std::vector<double> rates_of(const std::vector<std::function<void()>>& loads, double seconds) {
   std::atomic<bool> over{false};
   std::vector<double> rates(loads.size());
@@ -150,7 +151,8 @@ void measure_link(Device& device, const ThreadPool& pool, const Sampling& sampli
   measurements.push_back(figure("hashed_update", std::clamp(seconds(&Update::run_hashed) * update_alone, 1.0, 10.0)));
 }
 
-// Until a lane goes on after an operation of the device that it waited for: the device, a thread that sees it, the lane.
+// Seconds until a lane continues after an operation of the device that it waited for: from the device through a thread that sees
+// the end to the lane.
 double handover_s(Device& device) {
   Runtime& runtime = device.runtime();
   const Allocation host = runtime.allocate(Tier::host, 4096, "hand-over measured"),
@@ -178,7 +180,7 @@ std::vector<Measurement> measure_gpu(Device& device, const ThreadPool& pool, con
   measure_type(device, sampling, DType::float32, "fp32", measurements);
   measure_link(device, pool, sampling, measurements);
   measurements.push_back(figure("operation_s", handover_s(device)));
-  // A GPU computes beside its host, and shares no core with updates there.
+  // A GPU computes beside its host and shares no core with the host's updates.
   for (const char* shared : {"shared_compute", "shared_update"}) measurements.push_back(figure(shared, 1));
   return measurements;
 }

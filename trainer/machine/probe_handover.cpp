@@ -10,7 +10,7 @@ namespace spillway {
 
 std::vector<Measurement> measure_handover(const Sampling& sampling) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::microseconds kWork(200);  // long enough for the other lane to have gone to sleep
+  constexpr std::chrono::microseconds kWork(200);  // long enough for the other lane to fall asleep
   const std::uint32_t count = static_cast<std::uint32_t>(sampling.samples) * 10;
   LaneProgress progress;
   std::atomic<Clock::time_point> completed{};

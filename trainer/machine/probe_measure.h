@@ -1,4 +1,4 @@
-// How the probe samples: repetition, averages, and the parts that measure. Not for anyone but trainer/machine/probe*.cpp.
+// How the probe samples: repetition, averages, and the functions that measure. For trainer/machine/probe*.cpp only.
 #pragma once
 
 #include <functional>
@@ -13,43 +13,44 @@
 
 namespace spillway {
 
-// What a machine does changes from minute to minute: every figure is sampled a little in each of several rounds through them all.
+// The speed of a machine changes from minute to minute, so every figure is sampled a little in each of several rounds.
 struct Sampling {
   int rounds = 3;
-  int samples = 5;               // of each figure in a round, after one that is thrown away
-  int least_samples = 1;         // where they take long
-  double figure_s = 0.2;         // what long is
-  double layers_s = 0.5;         // whole layers in a round, of each type and number of rows: all compute is planned by them
-  double pass_s = 0.2;           // a disk pass, or two lanes side by side, lasts at most so long: one of each in a round
-  Bytes disk_bytes = 16 * kGiB;  // of the files in all: those that fit a cache have its rate
-  // What a drive sustains: before all else, so that it is as tired in the rest as it is in a long step.
+  int samples = 5;               // samples of each figure in a round, after one that is thrown away
+  int least_samples = 1;         // the same, if they take long
+  double figure_s = 0.2;         // seconds that count as long
+  double layers_s = 0.5;         // seconds of whole layers in a round, for each type and number of rows: they decide compute
+  double pass_s = 0.2;           // longest time of a disk pass, or of two lanes side by side: one of each in a round
+  Bytes disk_bytes = 16 * kGiB;  // bytes of all files together: files that fit a cache would have its rate
+  // Rules for the rates that a drive sustains. They are measured first, so that the drive is as tired afterwards as it is in a
+  // long step.
   SettlingRule writes{.least_s = 1.5, .most_s = 4}, reads{.least_s = 0.75, .most_s = 2.5}, both{.least_s = 0.75, .most_s = 3};
 };
 
 double seconds_of(const std::function<void()>& work);
-double seconds_of(UnitsAlone& units);  // of all passes, each with its weights and gradients out of the caches
-double seconds_of(Update& update, void (Update::*work)());  // of one of its kinds of work, on what is in no cache
-// `timed` returns its own seconds.
+double seconds_of(UnitsAlone& units);                       // all passes, each with its weights and gradients out of the caches
+double seconds_of(Update& update, void (Update::*work)());  // one kind of its work, with all its data out of the caches
+// `timed` returns the seconds that it counts itself.
 std::vector<double> seconds_of_each(const Sampling& sampling, const std::function<double()>& timed);
-// `amount` of work in each of those times: all work by all time. A step takes the sum of what its operations take, those that
-// other programs disturb among them.
+// The rate of `amount` of work in each of these times: all work by all time. A step takes the sum of its operations' times,
+// including those that other programs disturb.
 Measurement measured(std::string name, double amount, const std::vector<double>& seconds);
-Measurement mean_of(std::string name, const std::vector<double>& values);  // of rates over equal times, too
+Measurement mean_of(std::string name, const std::vector<double>& values);  // also for rates over equal times
 Measurement figure(std::string name, double value);                        // sampled once in a round
 Measurement mean_of_rounds(const std::vector<Measurement>& rounds);
 Measurement middle_of(std::string name, std::vector<double> values);
 double mean(const std::vector<double>& values);
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling);
-// A GPU in place of that, its link, and updates on its host.
+// Measures a GPU instead of the CPU, its link, and updates on its host.
 std::vector<Measurement> measure_gpu(Device& device, const ThreadPool& pool, const Sampling& sampling);
-// What whole units make of the rates of their parts, which `parts` has.
+// Compares the times of whole units with the rates of their parts, given in `parts`.
 std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& sampling, const MachineProfile& parts);
-// Until a lane that waits for another's operation goes on after it.
+// Measures the time until a lane continues after an operation of another lane that it waited for.
 std::vector<Measurement> measure_handover(const Sampling& sampling);
 std::vector<Measurement> measure_sustained(DiskMoves& disk, const Sampling& sampling);
 std::vector<Measurement> measure_requests(DiskMoves& disk, const Sampling& sampling);
-// Speeds of lanes beside one another, as shares of their speeds alone; above one where a round was disturbed.
+// Measure the speeds of lanes side by side, as shares of their speeds alone; above 1 if a round was disturbed.
 std::vector<Measurement> measure_shared(const ThreadPool& pool, const Sampling& sampling);
 std::vector<Measurement> measure_beside(const ThreadPool& pool, DiskMoves& disk, const Sampling& sampling);
 

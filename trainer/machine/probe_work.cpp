@@ -22,13 +22,13 @@
 namespace spillway {
 namespace {
 
-// Beyond the caches of a processor's share of a server.
+// More than the caches of one processor's share of a server.
 constexpr Bytes kCold = 40 * kMiB;
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Done by a thread such as the lanes of NVMe have.
+// Runs `work` on a thread like those of the NVMe lanes.
 template <typename F>
 void in_prompt_thread(const F& work) {
   std::exception_ptr error;
@@ -44,7 +44,7 @@ void in_prompt_thread(const F& work) {
   if (error) std::rethrow_exception(error);
 }
 
-// Drives may do without writing what is all alike, or what they have already: each page gets what no other has.
+// A drive may skip writing bytes that are all alike or that it has already, so each page gets content that no other page has.
 void fill_pages(const Arena& arena, std::uint64_t& pages) {
   for (Bytes at = 0; at + 8 <= arena.bytes(); at += kExtentAlignment) {
     const std::uint64_t word = mix64(pages++);
@@ -175,7 +175,7 @@ SettlingRate DiskMoves::settle(Way& way, const SettlingRule& rule, const std::fu
   SettlingRate rate(rule);
   Moved before;
   move(way, [&](const Moved& now) {
-    if (over(rate)) return true;  // perhaps in the midst of a window, of which the rest would not be as its beginning
+    if (over(rate)) return true;  // perhaps in the middle of a window, whose rest would differ from its beginning
     if (now.seconds - before.seconds < rule.window_s) return false;
     rate.add(static_cast<double>(now.bytes - before.bytes), now.seconds - before.seconds);
     before = now;
@@ -218,17 +218,18 @@ DiskMoves::Moved DiskMoves::move(Way& way, const std::function<bool(const Moved&
   return moved;
 }
 
-// A few hundred at a time, as a micro-batch's rows are.
+// Times the second of two syncs, around one small write.
 double DiskMoves::sync_s() {
   const Arena memory = filled(kSmallRequestBytes);
   const IoSegment segment{writes_.begin, memory.data(), kSmallRequestBytes};
-  writes_.channel.sync();  // of what the drive still has of all before
+  writes_.channel.sync();  // flushes whatever the drive still holds from earlier writes
   writes_.channel.write({&segment, 1});
   const auto begin = Clock::now();
   writes_.channel.sync();
   return seconds_since(begin);
 }
 
+// Moves a few hundred requests at a time, as many as the rows of a micro-batch.
 double DiskMoves::move_small(Way& way, double seconds) {
   constexpr std::uint64_t together = 256;
   const auto places = static_cast<std::uint64_t>(std::max<Bytes>(1, (way.end - way.begin) / kSmallRequestBytes));

@@ -1,5 +1,6 @@
-// The work whose speed the probe measures, alone and beside other work: products of a layer, updates, moves of a drive.
-// Not for anyone but trainer/machine/probe*.cpp. Not here: how it is sampled (probe_measure.h).
+// The work whose speed the probe measures, alone and beside other work: products of a layer, updates, moves of a drive. For
+// trainer/machine/probe*.cpp only.
+// Not here: how it is sampled (probe_measure.h).
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,8 @@
 
 namespace spillway {
 
-// The three products of a linear layer: n rows, `in` and `out` features. Each run takes weights that no run before has left in
-// the caches, as a step finds them.
+// The three products of a linear layer: n rows, `in` and `out` features. Each run takes weights that no earlier run has left in
+// the caches, as in a step.
 class Products {
  public:
   Products(const ThreadPool& pool, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out);
@@ -39,14 +40,14 @@ class Products {
   double flops_;
 };
 
-// State and gradient of `elements` parameters: 16 bytes each.
+// State and gradient of `elements` parameters: 16 bytes for each.
 class Update {
  public:
   Update(const ThreadPool& pool, std::int64_t elements);
   void run();
-  void run_hashed();  // with hashes of the state before and after, piece by piece, as durable state is updated
-  void copy();        // half of it onto the other half, by one thread
-  void pass();        // over the gradient and an array of the state, which it is added to
+  void run_hashed();  // also hashes the state before and after, piece by piece, as updates of durable state do
+  void copy();        // copies half of it onto the other half, on one thread
+  void pass();        // adds the gradient to an array of the state
   void leave_caches() const { spillway::leave_caches(arena_.at(0), arena_.bytes()); }
   double update_bytes() const { return 28.0 * static_cast<double>(elements_); }
   double copied_bytes() const { return 8.0 * static_cast<double>(elements_); }
@@ -58,42 +59,42 @@ class Update {
   const ThreadPool& pool_;
   std::int64_t elements_;  // a whole number of kAdamWChunk
   Arena arena_;
-  std::atomic<std::uint64_t> hashes_{0};  // so that they are taken
+  std::atomic<std::uint64_t> hashes_{0};  // keeps the compiler from dropping the hashes
 };
 
-// Files in the directories with requests of the size and depth of training, by threads as lanes have. Reads and writes may run at
-// once, each called by one thread.
+// Reads and writes files in the directories with the request size and depth of training, on threads like the lanes'. Reads and
+// writes may run at the same time, each called by one thread.
 inline constexpr std::string_view kNotMeasured = "this machine was not measured to its end; nothing is kept of it";
 
 class DiskMoves {
  public:
-  // Files that take half of the room in the directories, up to `most` bytes. Memory is held only while moves run.
+  // Makes files that take half of the free space in the directories, up to `most` bytes. Holds memory only while moves run.
   DiskMoves(const std::vector<NvmeDirectory>& directories, Bytes most);
 
-  // What the drive sustains. Writes come first, as what was never written would be read without a disk; and they go to places
-  // that had none before for as long as there are any: what was written a moment ago may still be in a cache, and is written over
-  // there.
+  // The rates that the drive sustains. Writes come first, because reading bytes that were never written would need no disk. They
+  // go to unwritten places as long as there are any: bytes written a moment ago may still be in a cache, where a second write
+  // would replace them.
   SettlingRate settle_writes(const SettlingRule& rule);
   SettlingRate settle_reads(const SettlingRule& rule);
-  // Both at once, until both have settled, so that each has the rate that the other leaves it. What follows writes to places that
-  // have been written to.
+  // Both directions at the same time, until both have settled, so that each has the rate that the other leaves it. Later writes
+  // go to places that have been written before.
   struct Both {
     SettlingRate reads, writes;
   };
   Both settle_both(const SettlingRule& rule);
 
-  // Bytes a second of moves that follow each other for so long, after settle_writes(). `begun` is called right before the first:
-  // their memory is filled by then, which would take the processors' time from what is measured beside.
+  // Bytes a second of consecutive moves over `seconds`, after settle_writes(). `begun` is called right before the first move,
+  // when the moves' memory is already filled: filling it would take processor time from the work measured beside them.
   double read_for(double seconds, const std::function<void()>& begun) { return rate_of(reads_, seconds, begun); }
   double write_for(double seconds, const std::function<void()>& begun) { return rate_of(writes_, seconds, begun); }
-  // Requests a second of moves as those of an embedding's rows: small ones that lie apart.
+  // Requests a second of small moves at scattered places, like those of an embedding's rows.
   double small_reads_for(double seconds) { return move_small(reads_, seconds); }
   double small_writes_for(double seconds) { return move_small(writes_, seconds); }
   // Seconds of a sync right after a small write.
   double sync_s();
 
  private:
-  // Moves of one direction, round and round through a part of the files.
+  // Moves of one direction, again and again through a part of the files.
   struct Way {
     StoreChannel channel;
     IoDirection direction;
@@ -104,16 +105,16 @@ class DiskMoves {
     Bytes bytes = 0;
     double seconds = 0;
   };
-  // Two segments in flight; `enough` is asked whenever one is complete, and told of all so far.
+  // Keeps two segments in flight. Calls `enough` with the total so far whenever one completes.
   Moved move(Way& way, const std::function<bool(const Moved&)>& enough, const std::function<void()>& begun = {});
   SettlingRate settle(Way& way, const SettlingRule& rule, const std::function<bool(const SettlingRate&)>& over);
-  Bytes written() const;  // from the beginning of the files
+  Bytes written() const;  // bytes from the beginning of the files
   double rate_of(Way& way, double seconds, const std::function<void()>& begun);
   double move_small(Way& way, double seconds);
   Bytes bytes_, segment_;
   std::unique_ptr<Store> store_;
   Way reads_, writes_;
-  std::uint64_t pages_ = 0;  // written
+  std::uint64_t pages_ = 0;  // pages written
 };
 
 }  // namespace spillway

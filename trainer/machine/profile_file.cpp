@@ -23,7 +23,7 @@ namespace spillway {
 namespace {
 
 constexpr bool is_in_files(double MachineProfile::* rate) { return rate == nullptr || row_of(rate) != nullptr; }
-// But for what compute loses beside copies: the number of threads says it (add_copies), and no file does.
+// Every rate of a lane is in files, except compute's share beside copies, which the number of threads determines (add_copies).
 constexpr bool are_in_files(const LaneRate& rate) {
   const bool is_compute_in_files =
       rate.compute_beside == &MachineProfile::compute_beside_copy || is_in_files(rate.compute_beside);
@@ -32,10 +32,10 @@ constexpr bool are_in_files(const LaneRate& rate) {
 }
 static_assert(std::ranges::all_of(kLaneRates, are_in_files), "a rate of a lane has no row in kMachineRates (rate_table.h)");
 
-// Raised when figures are measured in another way: what was kept is then measured again.
+// Raise it when a figure is measured in another way: kept profiles are then measured again.
 constexpr int kMeasurementVersion = 16;
 
-// Beside the rates.
+// Keys other than the rates.
 constexpr std::string_view kOtherKeys[] = {"name", "threads", "instructions", "measured_by", "probed_at",
                                            "seen", "samples", "sources",      "assumptions", "devices"};
 
@@ -53,7 +53,7 @@ double rate_from(const JsonPlace& place, const MachineRate& rate) {
   return place.number(rate.least, rate.most);
 }
 
-// Lanes that slow each other are no faster together than alone, and a drive that reads but does not write is none.
+// Lanes that slow each other are no faster together than alone, and a drive has all its rates or none.
 void check_links(const MachineProfile& profile, const JsonPlace& place) {
   const bool any = profile.nvme_read_bytes > 0;
   for (const std::string_view key : {"nvme_write_bytes", "nvme_mixed_read_bytes", "nvme_mixed_write_bytes"}) {
@@ -100,7 +100,7 @@ MeasuredProfile profile_of(const KnownMachine& machine) {
   return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
 }
 
-// Seconds since 1970 at which the machine started; 0 where the system does not say.
+// Time at which the machine started, in seconds since 1970; 0 if the system does not say.
 std::int64_t started_at() {
   std::ifstream file("/proc/stat");
   for (std::string line; std::getline(file, line);) {
@@ -152,7 +152,7 @@ std::optional<MeasuredProfile> cached_profile(const std::filesystem::path& cache
 }
 
 void keep_profile(const std::filesystem::path& cache, const MeasuredProfile& profile) {
-  // Processes may keep one at the same time: each by way of a name of its own.
+  // Several processes may keep a profile at the same time: each writes a name of its own and renames it.
   std::filesystem::path mine = cache;
   mine += fmt::format(".{}", getpid());
   try {
@@ -160,7 +160,7 @@ void keep_profile(const std::filesystem::path& cache, const MeasuredProfile& pro
     write_text_file(mine, to_json_text(profile));
     std::filesystem::rename(mine, cache);
   } catch (const std::exception&) {
-    // The next run measures again; that is all.
+    // A profile that cannot be kept is no error: the next run measures again.
     std::error_code ignored;
     std::filesystem::remove(mine, ignored);
   }

@@ -1,5 +1,6 @@
-// The figures of a machine's profile, a row each: what it is called in files and tables, where it is kept, what it is counted in,
-// and beyond what no machine is. Not here: how it is measured (probe.h), the file (profile_file.h).
+// The figures of a machine's profile, one row for each: its name in files and tables, its field, its unit, and its plausible
+// limits.
+// Not here: how it is measured (probe.h), the file (profile_file.h).
 #pragma once
 
 #include <algorithm>
@@ -11,12 +12,12 @@
 
 namespace spillway {
 
-// optional: of profiles that were written before it was measured. may_be_none: of what a machine may not have; 0 says so.
+// optional: missing in profiles that are older than the figure. may_be_none: 0 says that the machine has no such part.
 enum class Presence : std::uint8_t { required, optional, required_may_be_none, optional_may_be_none };
-enum class RateUnit : std::uint8_t { flops, bytes, share, seconds, requests, rows };  // the first two, and requests, a second
+enum class RateUnit : std::uint8_t { flops, bytes, share, seconds, requests, rows };  // flops, bytes and requests are per second
 
-// Ranks of a host share what is the host's and its drives', and its processor where that is their device; not what is of a
-// device's own link to the host. alike: a time, a share.
+// What the figure belongs to. Ranks of a host share the rates of the host and of its drives, and of its processor if that is
+// their device; they do not share the rates of a device's own link to the host. alike: a time or a share, the same for all.
 enum class RateOf : std::uint8_t { alike, device, host, drive, link };
 
 struct MachineRate {
@@ -24,7 +25,7 @@ struct MachineRate {
   double MachineProfile::* rate;
   RateOf of;
   RateUnit unit;
-  double least, most;  // beyond these it is in another unit, or a slip of the hand
+  double least, most;  // beyond these it is in another unit, or a typing error
   Presence presence = Presence::required;
 
   constexpr bool is_optional() const { return presence == Presence::optional || presence == Presence::optional_may_be_none; }
@@ -89,7 +90,7 @@ inline constexpr MachineRate kMachineRates[] = {
     share("download_beside_update", &MachineProfile::download_beside_update, Presence::optional_may_be_none),
     bytes_rate("network_bytes", &MachineProfile::network_bytes, RateOf::device, Presence::optional_may_be_none)};
 
-// Null: there is none.
+// Null if there is none.
 constexpr const MachineRate* rate_named(std::string_view name) {
   const MachineRate* found = std::ranges::find(kMachineRates, name, &MachineRate::name);
   return found == std::end(kMachineRates) ? nullptr : found;

@@ -1,4 +1,4 @@
-// When a drive that is kept busy has come to the rate that it sustains: what its caches take at first is over then.
+// Finds out when a busy drive has reached the rate that it sustains, after its caches have stopped absorbing data.
 // Not here: keeping it busy (probe_work.h).
 #pragma once
 
@@ -10,27 +10,27 @@
 namespace spillway {
 
 struct SettlingRule {
-  double window_s = 0.25;  // of which rates are compared
-  int agreeing = 4;        // windows in a row that must agree
-  double spread = 0.05;    // by so much, at most, each of them from their mean
-  double least_s = 1;      // before that nothing counts as settled: a cache may take all for a while, evenly
-  double most_s = 4;       // then it is over, settled or not
+  double window_s = 0.25;  // seconds of each window whose rates are compared
+  int agreeing = 4;        // number of windows in a row that must agree
+  double spread = 0.05;    // largest distance of each from their mean, as a share of it
+  double least_s = 1;      // seconds before which nothing counts as settled: a cache may absorb all data evenly for a while
+  double most_s = 4;       // seconds after which it is over, settled or not
 };
 
-// Is told of windows one after the other.
+// Takes the windows one after another.
 class SettlingRate {
  public:
   explicit SettlingRate(const SettlingRule& rule) : rule_(rule) {}
 
   void add(double bytes, double seconds);
-  // The last windows agree.
+  // Returns true if the last windows agree.
   bool settled() const;
-  // It has settled, or there is no more time for it.
+  // Returns true if it has settled or its time is up.
   bool over() const { return seconds_ >= rule_.most_s || (seconds_ >= rule_.least_s && settled()); }
 
-  // Bytes a second of the windows that agree. Where none do, of the later half: whatever went before them is over.
+  // Bytes a second of the windows that agree; if none do, of the later half of the windows.
   double value() const;
-  double least() const { return *std::ranges::min_element(rates_); }  // of all windows, the first ones, too
+  double least() const { return *std::ranges::min_element(rates_); }  // of all windows, including the first ones
   double most() const { return *std::ranges::max_element(rates_); }
   int windows() const { return static_cast<int>(rates_.size()); }
   const SettlingRule& rule() const { return rule_; }
@@ -41,12 +41,12 @@ class SettlingRate {
   std::vector<double> bytes_, window_s_, rates_;
 };
 
-// Of two ways that a drive is kept busy, each told of by a thread of its own: it is over for both as soon as both are over, and
-// remains so, since what one of them does from there on it does alone.
+// Two directions of a busy drive, each reported by a thread of its own. It is over for both once both are over, and stays so,
+// because from then on each direction may run alone.
 class BothSettled {
  public:
   bool over(int way, const SettlingRate& rate) { return set_over(way, rate.over()); }
-  void gone(int way) { set_over(way, true); }  // no more will be told of this one: nobody waits for it
+  void gone(int way) { set_over(way, true); }  // reports that this direction ends: the other one need not wait for it
 
  private:
   bool set_over(int way, bool is_over) {

@@ -121,7 +121,7 @@ void UnitsAlone::fill_all(DType dtype) {
     const auto bytes = std::as_bytes(std::span(content));
     runtime.copy(memory_->data() + to, bytes.data(), static_cast<Bytes>(bytes.size()));
   };
-  constexpr std::int64_t words = 997;  // every vocabulary has so many
+  constexpr std::int64_t words = 997;  // every vocabulary has at least this many
   std::vector<std::int32_t> tokens;
   for (std::int64_t row = 0; row < graph().rows; ++row) tokens.push_back(static_cast<std::int32_t>(row * 7919 % words));
   put(tokens_, tokens);

@@ -73,7 +73,7 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   throw InputError(fmt::format("found argument \"{}\", which no flag takes", extras.at(0)), help);
 }
 
-// By our own rules: CLI11 takes 7.5 for a whole number, and an empty word for 0.
+// Numbers follow our own rules: CLI11 accepts 7.5 as a whole number and an empty word as 0.
 void read_number(const FlagValue& value, std::int64_t& into) {
   using Limits = std::numeric_limits<std::int64_t>;
   into = value.integer(Limits::min(), Limits::max());
@@ -133,7 +133,7 @@ void CommandLine::add_switch(const std::string& names, bool& variable, const std
   app_->add_flag(names, variable, help);
 }
 
-// Collects each occurrence, so that a flag given twice is refused with our message and not resolved by a policy.
+// Collects every occurrence, so that our own message refuses a flag given twice instead of a CLI11 policy resolving it.
 CLI::Option& CommandLine::add_collected(const std::string& name, RawFlags& flags, const std::string& help) {
   CLI::Option* const option = app_->add_option_function<std::vector<std::string>>(
       "--" + name, [&flags, name](const std::vector<std::string>& texts) { flags.given[name] = texts; }, help);

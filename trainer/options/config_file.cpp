@@ -32,7 +32,7 @@ std::string_view allowed_of(FlagKind kind) {
   return "";
 }
 
-// The same texts that the command line would give.
+// The texts that the command line would give for this value.
 std::vector<std::string> texts_of(const json& value, FlagKind kind, const std::string& where) {
   switch (kind) {
     case FlagKind::text:

@@ -1,5 +1,5 @@
-// What flags of a few words offer and take; and the words of those enumerations that options.h has alone.
-// Not here: which flag has which (flag_table.cpp), names that plans share (memory/choice_names.h).
+// The words that flags with a fixed choice offer and accept, and the names of the enumerations that only options.h has.
+// Not here: which flag has which enumeration (flag_table.cpp), names that plans share (memory/choice_names.h).
 #pragma once
 
 #include <fmt/ranges.h>
@@ -63,7 +63,7 @@ struct Names<OutputFormat> {
       {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"html", OutputFormat::html}};
 };
 
-// What a flag sets: a value of E, or one or none, which is called auto.
+// The type of value that a flag sets: a value of E, or an optional, whose empty state is called auto.
 template <typename T>
 struct Chosen {
   using Value = T;
@@ -76,7 +76,7 @@ struct Chosen<std::optional<E>> {
 };
 inline constexpr std::string_view kNone = "auto";
 
-// Those of its values that a flag allows, as it offers them; empty: all that have a name.
+// The values that a flag allows, in the order in which it offers them; empty: all that have a name.
 template <typename T>
 using Allowed = std::initializer_list<typename Chosen<T>::Value>;
 

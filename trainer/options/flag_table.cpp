@@ -32,7 +32,7 @@ json choice_json(const std::optional<E>& value) {
   return value ? choice_json(*value) : json(kNone);
 }
 
-// A word, or how many micro-batches go through all units together.
+// Sets a word, or the number of micro-batches that go through all units together.
 void set_order(MemoryOptions& memory, const FlagValue& value) {
   const std::string text = value.text();
   const bool is_number =
@@ -91,8 +91,8 @@ json device_json(const RunOptions& options) {
   return options.memory.device_index == 0 ? "cuda" : fmt::format("cuda:{}", options.memory.device_index);
 }
 
-// DIR[=SIZE]. A directory's own name may have a '=': one that is there is meant whole; of others the last '=' counts, and only
-// where a number follows it ("a=5/" is a name).
+// Reads DIR[=SIZE]. A directory's own name may contain '=': an existing directory is meant whole; otherwise the last '='
+// separates the size, and only if a number follows it ("a=5/" is a name).
 void set_nvme(RunOptions& options, const FlagValue& value) {
   options.memory.nvme.clear();
   for (const std::string& text : value.texts()) {
@@ -119,7 +119,7 @@ json nvme_json(const RunOptions& options) {
     const std::size_t equals = directory.path.rfind('=');
     const bool could_be_size = equals != std::string::npos && directory.path.find('/', equals) == std::string::npos;
     texts.push_back(directory.size  ? fmt::format("{}={}", directory.path, exact_size(*directory.size))
-                    : could_be_size ? directory.path + "/"  // a name even where the directory is gone
+                    : could_be_size ? directory.path + "/"  // still reads as a name once the directory is gone
                                     : directory.path);
   }
   return list_json(texts);
@@ -131,7 +131,7 @@ std::int64_t steps(const FlagValue& value, std::int64_t least) { return value.in
 
 using F = FlagKind;
 
-// The rows of a group, which the help has under one heading.
+// Adds the rows of one group; the help lists them under one heading.
 class FlagRows {
  public:
   FlagRows(std::vector<Flag>& table, const char* group) : table_(table), group_(group) {}

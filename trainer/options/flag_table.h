@@ -1,6 +1,6 @@
-// Every run flag in one table: its name, type, help, and how it is set in and read from RunOptions. The command line, the
-// configuration file, run.json and --print-config all follow it, so a new flag is a new row. Not here: rules between flags
-// (validate), and what CLI11 is told (command_line.cpp).
+// All run flags in one table: name, type, help, and how to set and read the flag in RunOptions. The command line, the
+// configuration file, run.json and --print-config all follow this table, so a new flag is a new row.
+// Not here: rules between flags (validate_options.h), the calls of CLI11 (command_line.cpp).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class FlagKind : std::uint8_t { text, integer, real, size, list, boolean };
 struct Flag {
   std::string name;   // without dashes
   std::string group;  // heading in the help
-  std::string value;  // what the help calls its value: SIZE, N, PATH, or the choices
+  std::string value;  // name of the value in the help: SIZE, N, PATH, or the choices
   FlagKind kind;
   std::string help;  // the default is added from the options themselves
   void (*set)(RunOptions&, const FlagValue&);

@@ -1,5 +1,5 @@
-// What was said for one flag, read as what the flag wants: text, a number, a size.
-// Not here: which flags there are (flag_table.h).
+// The texts given for one flag, read as the type that the flag wants: text, a number, a size.
+// Not here: the list of flags (flag_table.h).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace spillway {
 
-// What was said for one flag, and the only readers of it: each refuses with where it was said, what was found and what is
-// allowed.
+// The texts given for one flag, with the only functions that read them. Each refuses a bad value with a message that says where
+// it was given, what was found and what is allowed.
 class FlagValue {
  public:
   FlagValue(std::string where, std::vector<std::string> texts) : where_(std::move(where)), texts_(std::move(texts)) {}

@@ -22,9 +22,9 @@ constexpr std::string_view kShapeOfTheModel =
     "catalogue.";
 constexpr std::string_view kNothingToTune = "There is nothing to set: leave it out.";
 
-// Where trainers differ in what a name means, the answer says what ours counts.
+// If trainers disagree about a name's meaning, the answer says what our flag counts.
 constexpr ForeignFlags kTable[] = {
-    // How much goes into a step.
+    // Size of a step.
     {"per-device-train-batch-size per-gpu-train-batch-size train-micro-batch-size-per-gpu micro-batch device-batch-size",
      "--micro-batch-size", "It counts the sequences that go through the model at once, on one rank."},
     {"gradient-accumulation-steps grad-accum-steps accumulate-grad-batches gradient-accumulation", "--global-batch-size",
@@ -192,7 +192,7 @@ constexpr ForeignFlags kTable[] = {
      "No checkpoint is chosen for you: log.jsonl has eval_loss, and eval, generate and export take --step N."},
     {"exit-interval exit-duration-in-mins", "--train-iters", "Ctrl-C saves first; --load goes on."},
 
-    // What is seen.
+    // Output: evaluation, logs, curves.
     {"eval-steps eval-every eval-freq val-loss-every val-check-interval eval-strategy evaluation-strategy eval-delay do-eval -v",
      "--eval-interval", "In steps, with --eval-data."},
     {"logging-steps log-every log-steps logging-strategy logging-first-step print-freq steps-per-print wall-clock-breakdown",

@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-constexpr int kTexts = 30;  // columns before what a flag means
+constexpr int kTexts = 30;  // columns before the meaning of a flag
 
 std::string line_of(const HelpOfFlag& flag) {
   std::string line = "  " + flag.typed;

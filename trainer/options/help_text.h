@@ -1,4 +1,4 @@
-// The help of a command: lines of at most 100 columns, flags in groups, then what its words mean.
+// Formats the help of a command: lines of at most 100 columns, flags in groups, then the meaning of its terms.
 // Not here: the flags (flag_table.h, and each command's own).
 #pragma once
 
@@ -28,7 +28,7 @@ struct CommandHelp {
 
 std::string help_text(const CommandHelp& help);
 
-// What a plan's words mean, for the end of a command's help.
+// Explains the terms of a plan, for the end of a command's help.
 std::string words_of_plans();
 
 }  // namespace spillway

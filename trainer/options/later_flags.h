@@ -1,5 +1,6 @@
-// Flags that the command has by contract and this version cannot run yet: they are refused by name, with what it can do.
-// Not here: flags of which one value waits, such as --dtype fp16 (validate in options.cpp refuses the value), and those of other
+// Flags that belong to the command's contract but that this version cannot run yet. The message refuses them by name and says
+// what this version can do.
+// Not here: flags with one value that waits, such as --dtype fp16 (validate_options.cpp refuses the value), flags of other
 // trainers (foreign_flags.h).
 #pragma once
 
@@ -9,14 +10,14 @@
 namespace spillway {
 
 struct LaterFlags {
-  std::string_view names;    // of one meaning, separated by blanks, without dashes in front
-  std::string_view lacks;    // goes on after "--name: "
+  std::string_view names;    // names with one meaning, separated by blanks, without dashes in front
+  std::string_view lacks;    // message text after "--name: "
   std::string_view instead;  // a sentence
 };
 
 std::span<const LaterFlags> later_flags();
 
-// Null where the name, with dashes or underscores, is none of them.
+// Null if `name`, with dashes or underscores, is not one of them.
 const LaterFlags* find_later_flag(std::string_view name);
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
-// The learning rate of a step, a pure function of the step: nothing is stored, so resuming needs only the step.
-// Not here: the scaling by loss or norm (clipping is the optimizer's).
+// The learning rate of a step as a pure function of the step: nothing is stored, so a resumed run needs only the step.
+// Not here: scaling by loss or norm (clipping is part of the optimizer).
 #pragma once
 
 #include <cstdint>

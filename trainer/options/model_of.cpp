@@ -9,7 +9,7 @@ namespace spillway {
 
 ResolvedModel model_of(const RunOptions& options, Weights weights) {
   const ModelOptions& asked = options.model;
-  // Of a run that is loaded, weights are in its state.
+  // A loaded run has its weights in its own state, so the directory need not have them.
   if (!options.checkpoint.load.empty()) weights = Weights::if_there;
   if (asked.init == WeightInit::random) weights = Weights::drawn;
   if (asked.kept_config.empty()) {

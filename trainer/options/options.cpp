@@ -14,7 +14,7 @@ int threads_of(const RunOptions& options) {
 }
 
 int threads_of_run(const RunOptions& options) {
-  constexpr int kOfLanes = 8;  // and those who plan, copy checkpoints and read ahead
+  constexpr int kOfLanes = 8;  // and for the threads that plan, copy checkpoints and read ahead
   return 2 * threads_of(options) + kOfLanes;
 }
 

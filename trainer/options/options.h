@@ -1,6 +1,6 @@
-// The options of plan, train and verify: one struct, which everything that a run does follows from.
-// Not here: how it is filled (resolve_options.h), which options go together (validate_options.h), and whether the model, the
-// data or the machine agree with them; those who open these say so.
+// The options of plan, train and verify: one struct that determines everything that a run does.
+// Not here: how it is filled (resolve_options.h), which options go together (validate_options.h), and whether the model, the data
+// and the machine fit them; the code that opens these checks that.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ enum class OutputFormat : std::uint8_t { table, json, html };
 struct ModelOptions {
   std::string model;  // a directory, a config.json or a catalogue name
   std::uint64_t seed = 1234;
-  WeightInit init = WeightInit::checkpoint;  // random: drawn from the seed, also where a directory has weights
-  // Of a run that is loaded and goes on with what it was begun with: its own copies. Not flags; resolve_options finds them.
+  WeightInit init = WeightInit::checkpoint;  // random: drawn from the seed, even if the directory has weights
+  // The run directory's own copies, for a loaded run that goes on with the model that it began with. Not flags; resolve_options
+  // finds them.
   std::string kept_config, kept_tokenizer;
 };
 
@@ -47,7 +48,7 @@ struct DataOptions {
 struct BatchOptions {
   std::int64_t micro_batch_size = 1;
   std::int64_t global_batch_size = 0;  // 0 until resolved: then micro_batch_size × ranks where not given
-  std::int64_t seq_length = 0;         // 0: the model's longest, at most kDefaultSeqLength (see seq_length_for)
+  std::int64_t seq_length = 0;         // 0: the model's longest sequence, at most kDefaultSeqLength (see seq_length_for)
   std::int64_t train_iters = 100;
 };
 
@@ -72,33 +73,33 @@ struct ScheduleOptions {
 
 struct PrecisionOptions {
   DType dtype = DType::bfloat16;
-  StateForm state = StateForm::exact;  // exact or compact; what dtype makes of it is form_of()
+  StateForm state = StateForm::exact;  // exact or compact; form_of() combines it with dtype
 };
 
-// What state is stored as.
+// The form in which state is stored.
 inline StateForm form_of(const PrecisionOptions& precision) {
   return precision.dtype == DType::float32 ? StateForm::fp32 : precision.state;
 }
 
 struct NvmeDirectory {
   std::string path;
-  std::optional<Bytes> size;  // what is free where not given
+  std::optional<Bytes> size;  // all free space if not given
 };
 
 struct MemoryOptions {
   DeviceChoice device = DeviceChoice::automatic;
   int device_index = 0;                   // of cuda:N
-  By<Tier, std::optional<Bytes>> budget;  // of tiers in memory: --device-memory and the like
+  By<Tier, std::optional<Bytes>> budget;  // limits of the tiers in memory: --device-memory and the like
   std::vector<NvmeDirectory> nvme;
-  // Where nothing is given, the planner chooses.
+  // The planner chooses a value that is not given.
   std::optional<Tier> parameter_tier, optimizer_tier;
   SavedRequest activation_tier = SavedRequest::automatic;
   std::optional<Tier> update_on;  // host or device
   OrderChoice order = OrderChoice::automatic;
-  std::int64_t order_group = 0;  // of OrderChoice::groups: micro-batches of each
+  std::int64_t order_group = 0;  // OrderChoice::groups only: micro-batches in each group
   std::optional<UpdateTime> update;
-  Durability durability = Durability::automatic;  // automatic: step where the directories have room
-  std::int64_t durability_interval = 0;           // steps from one durable one to the next; 0: found from the plan
+  Durability durability = Durability::automatic;  // automatic: step if the directories have room
+  std::int64_t durability_interval = 0;           // steps from one durable step to the next; 0: the plan determines it
   std::string plan;                               // a saved plan to run
   std::string profile;                            // a machine profile to plan for: a file, or a shipped one's name
 };
@@ -107,7 +108,7 @@ struct MemoryOptions {
 struct GpuHere {
   int index = 0;
   std::string name;
-  Bytes free = 0, total = 0;  // of its memory, as it was before the run took any
+  Bytes free = 0, total = 0;  // bytes of GPU memory, before the run took any
 };
 
 struct ParallelOptions {
@@ -115,8 +116,8 @@ struct ParallelOptions {
   int zero_stage = 0;
   std::int64_t zero_group_size = 0;  // 0: all ranks
   CollectivesChoice collectives = CollectivesChoice::automatic;
-  std::int64_t sum_groups = 1;  // of micro-batches, over which gradients are summed along a tree
-  std::int64_t threads = 0;     // of a rank; 0: as many as affinity and the control group's quota give
+  std::int64_t sum_groups = 1;  // groups of micro-batches; gradients are summed over the groups along a tree
+  std::int64_t threads = 0;     // threads of a rank; 0: as many as affinity and the control group's quota allow
 };
 
 struct CheckpointOptions {
@@ -134,10 +135,10 @@ struct LogOptions {
   std::int64_t sample_interval = 0;  // steps between samples of text; 0: none
   std::string sample_prompt;
   std::int64_t sample_tokens = 32;
-  OutputFormat format = OutputFormat::table;  // of plan and of --print-config
-  std::string out;                            // of plan
-  double drift_threshold = 0.25;              // share by which steps may be longer than planned before the log says why; 0: off
-  std::optional<Bytes> nvme_tbw;              // what a drive is rated to have written to it
+  OutputFormat format = OutputFormat::table;  // format of plan and of --print-config
+  std::string out;                            // output of plan
+  double drift_threshold = 0.25;              // fraction over the planned step at which the log says why; 0: off
+  std::optional<Bytes> nvme_tbw;              // bytes that a drive is rated to take in writes
 };
 
 struct RunOptions {
@@ -151,23 +152,24 @@ struct RunOptions {
   ParallelOptions parallel;
   CheckpointOptions checkpoint;
   LogOptions log;
-  // No flag: found by settle_device() (trainer/machine/open_device.h), where --device is or becomes cuda.
+  // Not a flag: settle_device() (trainer/machine/open_device.h) sets it if --device is cuda or resolves to cuda.
   std::optional<GpuHere> gpu;
 
   std::int64_t micro_batches() const { return batch.global_batch_size / (batch.micro_batch_size * parallel.ranks); }
 };
 
 inline bool is_apart(const RunOptions& options) { return options.memory.device == DeviceChoice::cpu_apart; }
-// Whether the run's device, here, has memory of its own beside the host's.
+// Returns true if the run's device on this machine has memory of its own beside the host's.
 inline bool has_own_memory(const RunOptions& options) { return is_apart(options) || options.gpu.has_value(); }
 
-// --threads, or what the process may use.
+// --threads, or else the number of cores that the process may use.
 int threads_of(const RunOptions& options);
-// Those of lanes, too, at most.
+// Upper bound of all threads of the run, including those of lanes.
 int threads_of_run(const RunOptions& options);
 
 inline constexpr std::int64_t kDefaultSeqLength = 1024;
-// --seq-length against the model's longest (0: no limit): the default, or an InputError where it is longer.
+// Checks --seq-length against the model's longest sequence (0: no limit). Returns the default if it is not given; throws
+// InputError if it is longer.
 std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions);
 
 }  // namespace spillway

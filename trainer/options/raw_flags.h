@@ -1,4 +1,4 @@
-// What was typed of the run flags. Not here: how it is parsed (command_line.h), what becomes of it (resolve_options.h).
+// The texts typed for run flags. Not here: parsing (command_line.h), resolving (resolve_options.h).
 #pragma once
 
 #include <map>

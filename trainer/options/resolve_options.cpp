@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 using Given = std::map<std::string, std::vector<std::string>>;
 
-// Options go into run.json, and JSON is UTF-8: a path that is not could not be read back.
+// Options go into run.json, and JSON is UTF-8: a path that is not UTF-8 could not be read back.
 void refuse_what_json_cannot_hold(const std::vector<std::string>& texts, const std::string& where) {
   for (const std::string& text : texts) {
     try {
@@ -42,7 +42,7 @@ void apply(const Given& given, OptionSource source, std::string_view origin, Res
   }
 }
 
-// What a run that is loaded was begun with counts where nothing else is said.
+// A loaded run keeps the configuration and tokenizer that it began with, unless they are given anew.
 void find_copies(ResolvedOptions& resolved) {
   const std::string& run = resolved.options.checkpoint.load;
   const auto is_said_anew = [&](const char* flag) {
@@ -107,7 +107,7 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
   if (const auto load = load_from.find("load"); load != load_from.end()) {
     const std::string directory = FlagValue("--load", load->second).text();
     Given loaded = read_config_file(directory + "/run.json", "--load");
-    loaded.erase("load");  // where that run came from is not where this one does
+    loaded.erase("load");  // the run that this run was loaded from
     loaded["save"] = {directory};
     apply(loaded, OptionSource::loaded_run, directory + "/run.json", resolved);
   }

@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-// Of the flags that are ours, at least one could have stood there; or there is none, and the answer says why.
+// Returns true if one of our equivalent flags could have stood there, or if there is no equivalent and the answer says why.
 bool is_of_use(const ForeignFlags& foreign, std::span<const std::string> known) {
   return foreign.ours.empty() ||
          std::ranges::any_of(known, [&](const std::string& name) { return has_word(foreign.ours, "--" + name); });
@@ -43,7 +43,7 @@ InputError refusal_of(const UnknownFlag& unknown, std::string_view where) {
     return InputError(foreign->ours.empty() ? message : fmt::format("{}; here it is {}", message, listed(foreign->ours)),
                       std::string(foreign->how));
   }
-  // Of one letter nothing is near.
+  // A flag of one letter has no near names.
   const std::string nearest = unknown.name.starts_with('-') ? "" : nearest_name(unknown.name, unknown.known);
   return InputError(message, nearest.empty() ? unknown.help : fmt::format("did you mean --{}?", nearest));
 }

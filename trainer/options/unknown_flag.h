@@ -1,6 +1,6 @@
-// What is said of a flag, or of a key of a configuration file, that is not known where it stands: that it waits for a later
-// version, what it is called here, or which known one is near.
-// Not here: which are known (flag_table.h, and each command's own).
+// The message for an unknown flag or configuration key: that a later version will have it, what it is called here, or which known
+// name is near.
+// Not here: which names are known (flag_table.h, and each command's own).
 #pragma once
 
 #include <span>
@@ -12,10 +12,10 @@
 namespace spillway {
 
 struct UnknownFlag {
-  std::string_view name;               // as it was said: "batch_size", "-b"; without "--" in front
+  std::string_view name;               // as typed: "batch_size", "-b"; without "--" in front
   std::string said;                    // as the message calls it: "unknown flag --batch_size"
   std::span<const std::string> known;  // names of flags that could have stood there
-  std::string help;                    // where nothing better is known
+  std::string help;                    // used if nothing better is known
 };
 
 // `where` begins the message, as in "c.json: "; it may be empty.

@@ -19,7 +19,8 @@ namespace {
   throw InputError(fmt::format("{}: found {}, allowed in this version: {}", flag, found, allowed));
 }
 
-// What this version does not run, and what would have no effect until there are devices of their own and ranks that talk.
+// Refuses options that this version cannot run, or that have no effect until devices have memory of their own and ranks
+// communicate.
 void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
   if (options.data.train_on == TrainOn::assistant)
@@ -28,7 +29,7 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
   }
-  // Another machine's profile may have devices; which there are here is asked where a run takes one.
+  // Another machine's profile may have devices. The devices of this machine are checked when the run takes one.
   const bool may_be_gpu = options.memory.device == DeviceChoice::cuda || options.memory.device == DeviceChoice::automatic;
   if (options.memory.profile.empty() && !may_be_gpu) refuse_what_needs_a_device(options.memory);
   if (options.parallel.collectives != CollectivesChoice::automatic) {
@@ -47,7 +48,7 @@ void validate_ranks(const ParallelOptions& parallel) {
 void validate_batch(BatchOptions& batch, std::int64_t ranks) {
   const std::int64_t at_once = batch.micro_batch_size * ranks;
   if (batch.global_batch_size == 0) batch.global_batch_size = at_once;
-  // Data positions count sequences over all steps, in 63 bits.
+  // Data positions count the sequences of all steps in 63 bits.
   if (batch.train_iters > std::numeric_limits<std::int64_t>::max() / 2 / batch.global_batch_size) {
     throw InputError(fmt::format("--train-iters: found {} with --global-batch-size {}, allowed: below 2^62 sequences in all",
                                  batch.train_iters, batch.global_batch_size));
@@ -106,7 +107,7 @@ void validate(RunOptions& options) {
   if (options.schedule.min_lr > options.schedule.lr) {
     throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
   }
-  (void)LrSchedule(options.schedule, options.batch.train_iters);  // it refuses spans that do not fit one another
+  (void)LrSchedule(options.schedule, options.batch.train_iters);  // throws if the spans do not fit one another
   if (options.precision.dtype == DType::float32 && options.precision.state == StateForm::compact) {
     throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
   }

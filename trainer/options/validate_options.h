@@ -1,16 +1,16 @@
-// Which options go together, and what this version refuses. Not here: values of one flag alone (flag_table.h).
+// Checks which options go together and what this version can run. Not here: checks of one flag alone (flag_table.h).
 #pragma once
 
 #include "trainer/options/options.h"
 
 namespace spillway {
 
-// Fills what follows from other options (global batch size) and refuses what does not go together.
+// Fills options that follow from others (global batch size) and refuses options that do not go together.
 void validate(RunOptions& options);
-// Refuses flags that mean something only where a device has memory of its own.
+// Refuses flags that only apply to a device with memory of its own.
 void refuse_what_needs_a_device(const MemoryOptions& memory);
 
-// Refuse options that lack a model, or training data: of those commands that need them.
+// Refuse options without a model, or without training data, for the commands that need them.
 void require_model(const RunOptions& options);
 void require_data(const RunOptions& options);
 

@@ -11,7 +11,7 @@ constexpr LaneSet kDrive = set_of(Lane::nvme_read) | set_of(Lane::nvme_write);
 
 bool is_one(LaneSet lanes) { return (lanes & (lanes - 1)) == 0; }
 
-// "compute", "nvme_read and nvme_write", "compute, update and nvme_read": the one that weighs most first.
+// "compute", "nvme_read and nvme_write", "compute, update and nvme_read": the lane that weighs most comes first.
 std::string names_of(const LanesBound& bound) {
   std::string names(name_of(bound.lane));
   LaneSet left = bound.lanes & ~set_of(bound.lane);

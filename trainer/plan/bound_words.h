@@ -1,5 +1,5 @@
-// What bounds a step, in words: which bound binds, what it is made of, and which choice it comes from.
-// Not here: the bounds themselves (memory/search/bound.h), what other choices would make of them (plan_lifts.h).
+// Describes in words what bounds a step: which bound binds, its parts, and the choice that it comes from.
+// Not here: the bounds themselves (memory/search/bound.h), their values under other choices (plan_lifts.h).
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace spillway {
 
-// One word, for scripts: a lane; "drive", where it is its reads and writes together; "lanes", where several slow each other;
-// "norm", where updates wait for it; "gradients", where they wait for those alone.
+// One word, for scripts: a lane's name; "drive": its reads and writes together; "lanes": several lanes that slow each other;
+// "norm": updates wait for the norm; "gradients": updates wait for gradients alone.
 std::string bound_name(const Bound& bound, const Choices& choices);
 
-// "updates wait for the norm ...". Part of a sentence, without the seconds of the bound.
+// Part of a sentence, without the seconds of the bound: "updates wait for the norm ...".
 std::string bound_words(const Bound& bound, const Choices& choices);
 
 }  // namespace spillway

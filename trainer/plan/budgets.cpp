@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-// Of a machine that is not this one: here, what is free counts, and not what a profile says.
+// True for another machine with devices: its profile gives the memory. On this machine the free memory counts instead.
 bool has_devices_elsewhere(const MachineProfile& machine, const RunOptions& options) {
   return has_devices(machine) && !has_own_memory(options);
 }
@@ -21,8 +21,8 @@ bool has_own_devices(const MachineProfile& machine, const RunOptions& options) {
   return has_devices(machine) && !is_apart(options);
 }
 
-// Of a GPU here: what is free of it, and what is available of the host's memory, each less a margin. The first is rounded down,
-// so that a plan and the run after it, which see a little more or less free, have the same.
+// Budgets on this machine's GPU: its free memory and the host's available memory, each less a margin. The GPU's is rounded down,
+// so that a plan and the run after it get the same budget although they see slightly different free memory.
 Budgets gpu_budgets(Budgets budgets, const RunOptions& options) {
   constexpr Bytes step = 256 * kMiB;
   const Bytes margin = std::max(512 * kMiB, options.gpu->total / 20),
@@ -33,7 +33,7 @@ Budgets gpu_budgets(Budgets budgets, const RunOptions& options) {
   return budgets;
 }
 
-// Ranks of one host share its memory and its directories; --device-memory is each one's.
+// Ranks of one host share its memory and its directories; --device-memory is for each rank.
 Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const MachineProfile& machine) {
   const std::int64_t ranks = options.parallel.ranks;
   for (const Tier tier : kAll<Tier>) {
@@ -43,7 +43,7 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const Machin
   return budgets;
 }
 
-// What a profile in a file says of its machine's memory: a plan for it goes by that, a run has no more than there is.
+// Applies the memory size in a profile file: a plan for that machine uses it, a run never takes more than this machine has.
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
   const Bytes there = machine.tier_bytes[Tier::device];
   if (options.memory.budget[Tier::device] || there == 0 || has_own_memory(options) || has_devices(machine)) return;
@@ -51,7 +51,8 @@ void take_memory_of(const MachineProfile& machine, const RunOptions& options, Wh
   budget = where == Where::here ? std::min(budget, share) : share;
 }
 
-// Of a device on the CPU whose memory is apart: half of what there is stands for it, the other half for the host's.
+// Budgets of a device on the CPU with memory of its own: half of the available memory stands for the device's, the other half for
+// the host's.
 Budgets apart_budgets(Budgets budgets, const RunOptions& options) {
   const By<Tier, std::optional<Bytes>>& given = options.memory.budget;
   const Bytes there = budgets[Tier::device], half = there / 2;
@@ -83,7 +84,7 @@ Budgets budgets_for(const RunOptions& options, Where where) {
 }
 
 Budgets budgets_of(const MachineProfile& machine, const RunOptions& options) {
-  // What a device's driver and libraries take of it, and a system of its host.
+  // Memory that the driver and libraries of a device take, and the operating system of its host.
   By<Tier, Bytes> margin;
   if (has_devices_elsewhere(machine, options)) margin = {{Tier::device, 512 * kMiB}, {Tier::host, kProcessOverhead + 4 * kGiB}};
   Budgets budgets;
@@ -109,7 +110,7 @@ bool is_elsewhere(const RunOptions& options, const MachineProfile& machine) {
 Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine, Where where) {
   const bool elsewhere = is_elsewhere(options, machine);
   RunOptions asked = options;
-  if (is_apart(options)) asked.memory.budget[Tier::device].reset();  // it is of what there is
+  if (is_apart(options)) asked.memory.budget[Tier::device].reset();  // it is a part of the available memory
   Budgets budgets = elsewhere ? budgets_of(machine, asked) : budgets_for(asked, where);
   if (is_apart(options)) budgets = apart_budgets(budgets, options);
   if (options.gpu && !elsewhere) budgets = gpu_budgets(budgets, options);

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The nearest directory above, or itself, that is there.
+// The path itself, or its nearest parent that exists.
 std::string there(const std::string& path) {
   std::error_code ignored;
   fs::path at = fs::absolute(path).lexically_normal();
@@ -32,7 +32,7 @@ bool on_one_disk(const std::string& a, const std::string& b) {
   return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
 }
 
-// Checkpoints that are in the directory already.
+// Number of checkpoints in the directory already.
 std::int64_t checkpoints_in(const std::string& save) {
   std::int64_t count = 0;
   std::error_code error;
@@ -45,7 +45,7 @@ std::int64_t checkpoints_in(const std::string& save) {
   return count;
 }
 
-// That are written from `step` on.
+// Number of checkpoints that will be written from `step` on.
 std::int64_t checkpoints_to_come(const RunOptions& options, std::int64_t step) {
   const std::int64_t last = options.batch.train_iters, interval = options.checkpoint.save_interval;
   if (step >= last) return 0;
@@ -58,7 +58,7 @@ std::int64_t checkpoints_to_come(const RunOptions& options, std::int64_t step) {
 Bytes free_space_at(const std::string& path) {
   struct statvfs info{};
   if (::statvfs(there(path).c_str(), &info) != 0 || info.f_blocks == 0) return -1;
-  if ((info.f_flag & ST_RDONLY) != 0) return -1;  // who writes there says so
+  if ((info.f_flag & ST_RDONLY) != 0) return -1;  // the code that writes there reports it
   return static_cast<Bytes>(info.f_bavail) * static_cast<Bytes>(info.f_frsize);
 }
 
@@ -73,7 +73,7 @@ CheckpointRoom checkpoint_room(const PlannedRun& run, const PreparedModel& model
   room.is_known = true;
   room.free = free;
   room.of_checkpoint = disk.checkpoint_bytes;
-  // One is whole before an older one goes.
+  // A new checkpoint is complete before an older one is removed.
   const std::int64_t keep = options.checkpoint.keep_last, here = checkpoints_in(save);
   room.at_once = keep > 0 ? std::clamp<std::int64_t>(std::min(here + to_come, keep + 1) - here, 1, to_come) : to_come;
   room.needed = room.at_once * room.of_checkpoint;

@@ -12,8 +12,8 @@
 namespace spillway {
 namespace {
 
-// The files of the store: whole stripes where there are several, and who the store is where it outlives its process. Ranks have
-// their parts of what rests there each; what is copied there of the devices they have once.
+// Bytes of the store's files: whole stripes if there are several directories, plus an identity in each if the store outlives its
+// process. The state that rests there exists once for each rank; copies of the devices' state exist once in all.
 Bytes store_files_bytes(const PlannedRun& run, const RunOptions& options) {
   const Bytes resting = run.outcome.plan->peak[Tier::nvme];
   const Bytes beside = run.durability ? run.durability->layout.store_bytes - resting : 0;

@@ -11,9 +11,9 @@
 namespace spillway {
 namespace {
 
-// Share of the time that copying state on the device may take where the user does not say how often.
+// Share of the time that copying the device's state may take if the user gives no interval.
 constexpr double kCopyShare = 0.02;
-// Shortest time from one durable step to the next where the user says nothing at all: two syncs should hide in it.
+// Shortest time between two durable steps if the user asks for nothing: two syncs should hide in it. Seconds.
 constexpr double kLeastApart_s = 0.05;
 
 std::int64_t interval_of(const RunOptions& options, const Plan& plan, double copy_s, double step_s) {

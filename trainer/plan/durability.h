@@ -1,5 +1,5 @@
-// Whether and how often the steps of a run are made durable, and what that costs beside what a kill would.
-// Not here: making them durable (offload/committer.h), the store on disk (trainer/keep/durable_store.h).
+// Decides whether and how often the steps of a run are made durable, and compares the cost with the cost of a kill.
+// Not here: making steps durable (offload/committer.h), the store on disk (trainer/keep/durable_store.h).
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@ namespace spillway {
 
 struct DurabilityPlan {
   DurableLayout layout;
-  std::int64_t interval = 1;      // of steps: so many a kill costs at most
-  double copy_s = 0;              // writing the state that rests on the device, once
-  double bytes_per_step() const;  // of copies and records, beside what the plan's operations write
+  std::int64_t interval = 1;      // steps between durable steps: a kill loses at most this many
+  double copy_s = 0;              // seconds to write the state that rests on the device once
+  double bytes_per_step() const;  // bytes of copies and records, besides the writes of the plan's operations
 };
 
-// Nothing where a kill goes back to the last checkpoint: as --durability says, or, where it does not say, where there is no
-// --nvme or no room for two slots of everything. InputError and BudgetError where --durability step was asked for and cannot be.
+// Returns nothing if a kill goes back to the last checkpoint: because --durability says so or, if it is not given, because there
+// is no --nvme or no room for two slots of all state. Throws InputError or BudgetError if --durability step was asked for and is
+// impossible.
 std::optional<DurabilityPlan> durability_of(const RunOptions& options, const PlanRequest& request, const PlanOutcome& outcome,
                                             const UnitGraph& graph, const MachineProfile& machine);
 
-// What a kill costs without, at most, in steps; nothing where all of the run is lost.
+// Most steps that a kill loses without durable steps; nothing if it loses the whole run.
 std::optional<std::int64_t> steps_lost_without(const RunOptions& options);
 
-// What a kill costs in either mode, and what is written so that it costs no more.
+// Describes what a kill loses in either mode, and what is written to limit that loss.
 std::string durability_summary(const RunOptions& options, const PlanOutcome& outcome,
                                const std::optional<DurabilityPlan>& durability);
 

@@ -16,7 +16,7 @@
 namespace spillway {
 namespace {
 
-// How many of the blocks rest on the device, and how many behind them on the host; all others are on NVMe.
+// Number of blocks that rest on the device, and of the next ones that rest on the host; all others rest on NVMe.
 struct Resting {
   int on_device = 0, on_host = 0;
 };
@@ -37,7 +37,7 @@ Plan with_weights_resting(const UnitGraph& graph, StateForm form, Chain chain, c
   return plan;
 }
 
-// The largest number in [0, most] that fits, where the smaller ones do; 0 is taken to.
+// The largest number in [0, most] that fits, if every smaller one fits, too; 0 is assumed to fit.
 int largest_that_fits(int most, const std::function<bool(int)>& fits) {
   int low = 0, high = most + 1;
   while (low + 1 < high) {
@@ -58,7 +58,7 @@ Plan evaluation_plan(const UnitGraph& graph, DType type, const Budgets& budgets,
   const auto below = [&](int on_device) { return has_host(chain) ? blocks - on_device : 0; };
   Plan plan = build({blocks, 0});
   if (short_tier(plan.peak, budgets) && (budgets[Tier::nvme] > 0 || has_host(chain))) {
-    // What the device has no room for rests on its host, and what that has none for on NVMe.
+    // Blocks that the device has no room for rest on its host, and blocks that the host has no room for rest on NVMe.
     Resting resting;
     resting.on_device = largest_that_fits(
         blocks - 1, [&](int count) { return build({count, below(count)}).peak[Tier::device] <= budgets[Tier::device]; });

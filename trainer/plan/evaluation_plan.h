@@ -1,4 +1,4 @@
-// A plan that only evaluates: the weights, one forward, and nothing of what training needs beside them.
+// A plan that only evaluates: it has the weights and one forward, and nothing else that training needs.
 // Not here: the evaluation program itself (memory/passes/schedule.h), plans that train (memory/search/planner.h).
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace spillway {
 
-// What the plan is for, in the words of the error where it does not fit.
+// Words for the error if the plan does not fit.
 struct PlanPurpose {
   std::string_view name;     // "evaluation"
-  std::string_view smaller;  // what would take less: "shorter sequences"
+  std::string_view smaller;  // what would need less: "shorter sequences"
 };
 
-// Weights of that type rest on the device as far as they fit, the others on NVMe. `graph` has no fused head. BudgetError where
-// it does not fit.
+// As many weights of that type as fit rest on the device, the others on the host if it has a budget, then on NVMe. `graph` has no
+// fused head. Throws BudgetError if the plan does not fit.
 Plan evaluation_plan(const UnitGraph& graph, DType type, const Budgets& budgets, PlanPurpose purpose);
 
 }  // namespace spillway

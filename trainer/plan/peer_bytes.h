@@ -1,5 +1,5 @@
-// What the same training takes in the layout of other trainers, in the closed forms that the field knows by heart: to compare
-// with. Not here: what Spillway takes (plan.h).
+// Bytes that the same training takes in the layout of other trainers, in the field's well-known closed forms, for comparison.
+// Not here: the bytes that Spillway takes (plan.h).
 //
 // Legend: P parameters, N ranks that shard; s tokens of a sequence, b sequences, h hidden, a heads.
 #pragma once
@@ -10,15 +10,15 @@
 
 namespace spillway {
 
-// A rank's bytes of weights (2P), gradients (2P), and fp32 master, m and v (12P) in mixed-precision Adam;
-// each sharded from its stage on.
+// A rank's bytes of weights (2P), gradients (2P), and fp32 master, m and v (12P) in mixed-precision Adam. Each part is sharded
+// from its ZeRO stage on.
 constexpr double peer_state_bytes(std::int64_t parameters, const Sharding& sharding) {
   const double of_rank = 1.0 / sharding.group;
   const auto part = [&](int stage) { return sharding.stage >= stage ? of_rank : 1.0; };
   return static_cast<double>(parameters) * (2 * part(3) + 2 * part(2) + 12 * part(1));
 }
 
-// Activations of one layer without recomputation, in 16 bits, attention's scores kept: sbh (34 + 5 a s / h).
+// Activations of one layer without recomputation, in 16 bits, with attention's scores kept: sbh (34 + 5 a s / h).
 constexpr double peer_activation_bytes(std::int64_t s, std::int64_t b, std::int64_t h, std::int64_t a) {
   return static_cast<double>(s * b * h) * (34 + 5 * static_cast<double>(a * s) / static_cast<double>(h));
 }

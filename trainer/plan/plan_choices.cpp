@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kMakeOne = "Make the file with `spillway plan --format json --out FILE`.";
 
-// The two ways through the vocabulary, as plans have them.
+// Names of the two vocabulary heads in plan files.
 constexpr std::string_view kGraphs[] = {"tiled", "fused"};
 
 int graph_named(const JsonPlace& place) {
@@ -65,7 +65,7 @@ Json names_of(std::span<const Tier> tiers) {
   return names;
 }
 
-// Of a chain with memory below the device: the tiers, and what follows from there being a choice of them.
+// For a chain with memory below the device: adds its tiers and the choices that depend on them.
 void add_chain(Json& json, const Choices& choices) {
   if (!has_memory_below(choices.chain)) return;
   json["tiers"] = names_of(tiers_of(choices.chain));
@@ -73,7 +73,7 @@ void add_chain(Json& json, const Choices& choices) {
   json["spill"] = runs_of(choices.units, &UnitPlace::spill);
 }
 
-// Updates that may have to be taken back leave the state that they begin with as it is.
+// Updates that may have to be taken back must not overwrite the state that they begin with.
 void refuse_what_cannot_be_taken_back(const Choices& choices, const JsonPlace& fields) {
   const bool all_on_nvme = std::ranges::none_of(
       choices.blocks, [](const BlockPlace& place) { return in_memory(place.weight) || in_memory(place.optimizer); });

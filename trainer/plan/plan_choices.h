@@ -1,5 +1,6 @@
-// The choices of a plan as plan.json has them: written, and read from a file that anybody may have edited, where what cannot be
-// is refused by its key. Not here: whether the plan that they make is the one in the file (saved_plan.h).
+// Writes the choices of a plan to plan.json and reads them back. Anybody may have edited the file: an impossible choice is
+// refused by its key.
+// Not here: whether the resulting plan is the one in the file (saved_plan.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +16,7 @@ inline constexpr std::string_view kPlanWasEdited =
 
 nlohmann::ordered_json choices_json(const Choices& choices);
 
-// InputError where the file is no plan, or of another model.
+// Throws InputError if the file is no plan, or a plan for another model.
 Choices choices_of(const nlohmann::json& json, const std::string& file, const GraphCandidates& graphs);
 
 }  // namespace spillway

@@ -25,7 +25,7 @@ void append(std::string& text, std::int64_t number) {
   text.append(digits.data(), digits.size());
 }
 
-// The text of a JSON object, put together without the object: that of a large model would take hundreds of megabytes.
+// Builds the text of a JSON object without the object, which would take hundreds of megabytes for a large model.
 class Columns {
  public:
   Columns& add(std::string_view key, const Json& value) { return add_text(key, value.dump()); }
@@ -59,7 +59,7 @@ class Columns {
   std::string text_;
 };
 
-// Values that repeat, by their places in the order in which they are first asked for.
+// Numbers distinct values in the order in which they first occur.
 template <typename T>
 class Repeated {
  public:
@@ -94,7 +94,7 @@ Json list_of(const Repeated<T>& classes) {
   return list;
 }
 
-// All that operations and buffers are made of, number after number.
+// Hashes all fields of operations and buffers, number after number.
 class Digest {
  public:
   void add(std::int64_t number) {
@@ -144,7 +144,7 @@ std::string digest_of(const Plan& plan) {
 }
 
 void add_times(Columns& columns, const Plan& plan, const Prediction& prediction) {
-  const double unit_s = prediction.step_s / 1e6;  // so that what is in order at the end of a step stays so
+  const double unit_s = prediction.step_s / 1e6;  // fine enough to keep the order at the end of a step
   const std::vector<Span>& spans = prediction.timeline.spans;
   const auto units = [&](double seconds) { return std::llround(seconds / unit_s); };
   const auto turns = [&](const auto& figure_of) {

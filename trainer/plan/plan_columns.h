@@ -1,5 +1,5 @@
-// The operations of a plan as plan.json has them: columns with an entry an operation, so that those of a large model stay small,
-// and a digest of all that the plan is made of in place of it.
+// Writes the operations of a plan to plan.json: columns with one entry for each operation, so that the file of a large model
+// stays small, and a digest of all their fields.
 // Not here: the rest of the file (plan_file.h), reading it for a report (trainer/show/run_record.h).
 #pragma once
 
@@ -12,16 +12,17 @@
 
 namespace spillway {
 
-// An object of columns. Of one turn: `class` is a place in `classes` [{kind, lane, when, micro_batches, bytes}], where `when`
-// says in which turns of a step it does its work; `of` is one in `names`, of a unit or a block, or -1. `waits`: so many
-// operations before; -1 - id: that of the turn before. Where times are given, `begin_delta`, from where the operation before
-// begins, and `duration` are lists for each of `shown_turns`, in so many seconds as `time_unit_s`.
+// An object of columns, for the operations of one turn. `class`: index into `classes` [{kind, lane, when, micro_batches, bytes}],
+// where `when` names the turns of a step that it works in. `of`: index into `names` of its unit or block, or -1. `waits`: how
+// many operations before it is the one that it waits for, or -1 - id for an operation of the turn before. With times:
+// `begin_delta`, from the begin of the operation before, and `duration`, lists for each of `shown_turns`, in units of
+// `time_unit_s` seconds.
 std::string operations_text(const Plan& plan, const UnitGraph& graph, const Prediction* times);
-// What of the tiers the operations use: `class` is a place in `classes` [{tier, category, bytes}]. `ops` of a buffer: the first
-// that touches it, and how far from it those are that are the last of their lanes.
+// The memory that operations use on the tiers. `class`: index into `classes` [{tier, category, bytes}]. `ops` of a buffer: the
+// first operation that touches it, then the distances from it to the last operation of each lane.
 std::string buffers_text(const StepUse& use);
 
-// The numbers of the turns whose times there are.
+// The numbers of the turns that have times.
 std::vector<int> turns_shown(int turns);
 // "every", "first", "waiting", "last", "middle, last"
 std::string turn_words(TurnSet when);

@@ -13,7 +13,8 @@ double flops_of(const Work& work) { return work.gemm_flops + work.attention_flop
 std::optional<double> tokens_until_compute_binds(const PlannedRun& run, const UnitGraph& graph) {
   const StepBound& bound = run.outcome.prediction.bound;
   const auto binds_at = [&](double count) { return bound.with_micro_batches(count).lane() == Lane::compute; };
-  // Once compute has more work than another lane it keeps it, as its share grows fastest: halving finds where that begins.
+  // Once compute has more work than any other lane this stays so, because its share grows fastest: halving finds the smallest
+  // number.
   double high = 1;
   constexpr double kMost = 1 << 24;
   while (!binds_at(high) && high < kMost) high *= 2;
@@ -29,7 +30,7 @@ std::optional<double> tokens_until_compute_binds(const PlannedRun& run, const Un
 }  // namespace
 
 double flops_per_token(const PreparedModel& model) {
-  // The head in tiles computes its logits again in the backward; the fused one does not.
+  // A tiled head computes its logits again in the backward; the fused head does not.
   const UnitGraph& graph = *model.graphs().fused;
   double flops = 0;
   for (const Unit& unit : graph.units)

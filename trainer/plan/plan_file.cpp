@@ -51,13 +51,13 @@ Json lanes_json(const PlanFigures& figures) {
   return lanes;
 }
 
-// What of the tiers is used when, which is for those who draw it: no part of what a plan is made of.
+// The resident bytes of each tier, for drawing; the plan is made without them.
 Json resident_json(const StepUse& use) {
   Json tiers;
   for (const auto& [name, tier] : Names<Tier>::all) tiers[std::string(name)] = categories_json(use.resident[tier]);
   return tiers;
 }
-// What a kill costs in either mode; null where all of the run is lost.
+// The loss of a kill in either mode; null if the whole run is lost.
 Json durability_json(const PlannedRun& run, const RunOptions& options) {
   const std::optional<std::int64_t> without = steps_lost_without(options);
   const double step_s = run.outcome.prediction.step_s;
@@ -88,7 +88,8 @@ Json wear_json(const DiskFigures& disk) {
           {"checkpoint_written_tb_per_1000_steps", terabytes_in_1000_steps(disk.checkpointed_bytes)}};
 }
 
-// Which rates of the drive the plan goes by, those of either source, and the whole profile as --profile takes it.
+// The source of the drive rates that the plan uses, the rates of both sources, and the whole profile in the form that --profile
+// takes.
 Json machine_json(const MeasuredProfile& measured) {
   Json json;
   if (measured.nvme_read_bytes > 0) {

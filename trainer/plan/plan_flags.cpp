@@ -12,8 +12,8 @@
 namespace spillway {
 namespace {
 
-// The run as it was planned; what belongs to one invocation alone is left out. What was searched for is left to the search, which
-// finds it again: forced to it, the search would have more time for the rest, and might find another plan.
+// The options of the run as it was planned, without those that belong to one invocation. Choices that the search made stay open,
+// and the search finds them again: if they were forced, it would have more time for the rest and might find another plan.
 RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOptions options) {
   options.batch.seq_length = model.seq_length();
   const PlanRequest& request = run.request;
@@ -27,7 +27,7 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.log = {};
   if (!run.outcome.plan) return options;
   const Choices& choices = run.outcome.plan->choices;
-  // Two slots with no room for records are had by not asking for more.
+  // If there was room for two slots but none for records, not asking for durability gives the same plan.
   if (choices.slots == 1) options.memory.durability = Durability::checkpoint;
   if (run.durability) options.memory.durability = Durability::step;
   return options;

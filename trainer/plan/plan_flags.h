@@ -1,5 +1,5 @@
-// A plan as a command line: every choice that the planner made is forced, so that the same flags plan the same again.
-// Not here: parsing one (trainer/options/options.h), what a flag means (trainer/options/flag_table.h).
+// Writes a plan as a command line that plans the same again.
+// Not here: parsing a command line (trainer/options/options.h), the meaning of flags (trainer/options/flag_table.h).
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace spillway {
 
-// Flags as typed ("--seq-length 512"), quoted for a shell where they must be: what was asked for, the budgets that were found,
-// and, where the run fits, order, update and durability as chosen.
+// Flags as typed ("--seq-length 512"), quoted for a shell if necessary: the flags that were given, the budgets that were found
+// and, if the run fits, order, update and durability as chosen.
 std::vector<std::string> plan_flags(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
 
-// One word of a shell's command line that means `text`.
+// `text` as one word of a shell's command line.
 std::string shell_word(std::string_view text);
 
 }  // namespace spillway

@@ -17,13 +17,14 @@
 namespace spillway {
 namespace {
 
-constexpr double kGains = 1.03;   // what is less is not worth a line
-constexpr double kHidden = 1.05;  // of compute's own time: nothing but compute is left to lift
+constexpr double kGains = 1.03;   // smaller gains are not worth a line
+constexpr double kHidden = 1.05;  // of compute's own time: below this only compute is left to speed up
 
-// A plan with so many operations takes a while to make: how much of a search each alternative is given, and how many there are.
+// Making a plan with many operations takes a while: for up to `operations`, the effort of each alternative's search and the
+// number of alternatives.
 struct Patience {
   std::size_t operations;
-  double effort;  // of what the plan's own search may cost
+  double effort;  // share of the effort that the plan's own search may take
   std::size_t alternatives;
 };
 constexpr Patience kPatience[] = {{5'000, 0.25, 4}, {40'000, 0.1, 4}, {std::numeric_limits<std::size_t>::max(), 0, 2}};
@@ -42,7 +43,8 @@ void double_drive(MachineProfile& machine) {
 
 std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   const Choices& choices = run.outcome.plan->choices;
-  // What is best for the plan as it is is near enough to the best of the others, and leaves a short search little to weigh.
+  // The best choices for the present plan are near enough to the best for the alternatives, and leave a short search little to
+  // weigh.
   PlanRequest asked = run.request;
   const Patience& patience = *std::ranges::lower_bound(kPatience, run.outcome.plan->step.ops.size(), {}, &Patience::operations);
   asked.effort = patience.effort;
@@ -76,7 +78,7 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
     }
   }
   for (const Tier tier : tiers_of(run.request.chain)) {
-    const bool is_as_it_is = tier == Tier::device && has_memory_below(run.request.chain);  // a device of its own
+    const bool is_as_it_is = tier == Tier::device && has_memory_below(run.request.chain);  // a device of its own has fixed memory
     if (!in_memory(tier) || is_as_it_is) continue;
     const Bytes twice = 2 * run.request.budgets[tier];
     const std::string size = exact_size(of_flag(tier, twice, asked.sharding.ranks));
@@ -88,7 +90,7 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   return alternatives;
 }
 
-// The planned times, where there are any.
+// Sets the planned times, if a plan is found.
 void plan(Alternative& alternative, const PreparedModel& model) {
   const PlanOutcome outcome = make_plan(model.graphs(), alternative.machine, alternative.request);
   if (outcome.prediction.step_s <= 0) return;

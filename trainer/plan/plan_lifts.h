@@ -1,5 +1,5 @@
-// What would make the steps of a plan faster: the same run planned again with one choice made otherwise.
-// Not here: what bounds it as it is (memory/search/bound.h), what would make a run fit that does not (prepared_run.h).
+// Finds what would make the steps of a plan faster: plans the same run again with one choice changed.
+// Not here: what bounds the plan as it is (memory/search/bound.h), what would make an unfitting run fit (prepared_run.h).
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-// Those that gain, fastest first; each was planned, by a short search: with its flags a run is planned to be no slower than that.
-// None where compute takes nearly all of the step anyway, nor for a plan from a file.
+// Returns the changes that gain, fastest first. Each was planned by a short search: with these flags a run is planned to be no
+// slower than the lift says. Empty if compute takes nearly all of the step anyway, or if the plan comes from a file.
 std::vector<Lift> lifts_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
 
 }  // namespace spillway

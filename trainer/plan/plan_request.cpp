@@ -12,7 +12,7 @@
 namespace spillway {
 namespace {
 
-// Micro-batches that go through all units together, where the flags say.
+// Number of micro-batches that go through all units together, if the flags give it.
 std::optional<int> group_of(const RunOptions& options, int micro_batches) {
   switch (options.memory.order) {
     case OrderChoice::automatic: return std::nullopt;
@@ -26,7 +26,8 @@ std::optional<int> group_of(const RunOptions& options, int micro_batches) {
                    "Give a divisor of --global-batch-size / --micro-batch-size, or horizontal, vertical or auto.");
 }
 
-// Of which there is memory on every tier: a drive, and where the device's budget ends, are the search's to see.
+// The longest chain whose memory tiers all have bytes: the search decides whether to use a drive and where the device's budget
+// ends.
 Chain longest_chain(const Budgets& budgets) {
   Chain longest = Chain::device_nvme;
   for (std::size_t chain = 0; chain < std::size(kChains); ++chain) {
@@ -57,7 +58,7 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   request.activations = options.memory.activation_tier;
   request.durability = options.memory.durability;
   if (options.memory.durability_interval > 0) request.durable_every = options.memory.durability_interval;
-  // Steps that may be taken back are made durable one by one.
+  // Steps that may be taken back are made durable one at a time.
   request.expected_clip_rate = options.memory.durability_interval > 1 ? 1.0 : options.optimizer.expected_clip_rate;
   request.gives_logits = options.log.sample_interval > 0;
   request.evaluates = !options.data.eval_data.empty() || request.gives_logits;

@@ -1,4 +1,4 @@
-// What the planner is asked, as the flags say it. Not here: what it answers (planned_run.h).
+// Turns the flags into the planner's request. Not here: the planner's answer (planned_run.h).
 #pragma once
 
 #include "memory/search/planner.h"
@@ -6,7 +6,7 @@
 
 namespace spillway {
 
-// InputError where a forced combination cannot be exact.
+// Throws InputError if a forced combination cannot be exact.
 PlanRequest plan_request(const RunOptions& options, const Budgets& budgets);
 
 }  // namespace spillway

@@ -20,7 +20,7 @@
 namespace spillway {
 namespace {
 
-// What a plan for a device of its own needs of a profile.
+// Checks that a profile has the rates that a plan for a device with memory of its own needs.
 void require_rates_of_device(const MachineProfile& machine, const RunOptions& options) {
   const MemoryOptions& memory = options.memory;
   const std::string whose = memory.profile.empty() ? std::string("the profile of this machine")
@@ -39,7 +39,7 @@ void require_rates_of_device(const MachineProfile& machine, const RunOptions& op
   if (options.parallel.ranks > 1) needs(machine.network_bytes, name_of_rate(&MachineProfile::network_bytes));
 }
 
-// A run is on this machine; a plan may be for another one.
+// A run must be on this machine; a plan may be for another one.
 void refuse_other_devices(const MachineProfile& machine, const RunOptions& options, Where where) {
   const MemoryOptions& memory = options.memory;
   if (options.gpu) return require_rates_of_device(machine, options);
@@ -66,16 +66,16 @@ void refuse_other_devices(const MachineProfile& machine, const RunOptions& optio
   require_rates_of_device(machine, options);
 }
 
-// Copies between two mappings of one memory, by a core that computes otherwise.
+// Adds the rates of copies between two mappings of the same memory, by a core that otherwise computes.
 void add_copies(MachineProfile& machine) {
-  constexpr double of_memory = 0.25;  // where a profile does not say: bytes are read and written, and by one thread of several
+  constexpr double of_memory = 0.25;  // assumed if the profile does not say: reads and writes, on one thread
   for (const LaneRate& rate : kLaneRates) {
     if (is_copy(rate.lane)) machine.*rate.bytes = machine.copy_bytes > 0 ? machine.copy_bytes : of_memory * machine.memory_bytes;
   }
   machine.compute_beside_copy = 1 - 1.0 / std::max(2, machine.threads);
 }
 
-// What one rank has: ranks of a host share what is the host's.
+// The share of one rank: ranks of a host share the host's rates.
 MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
   if (ranks == 1) return machine;
   const bool has_own_device = has_devices(machine);
@@ -84,7 +84,7 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
     if (is_shared) machine.*rate.rate /= ranks;
   }
   if (has_own_device) return machine;
-  // They talk through its memory.
+  // Ranks communicate through the host's memory.
   if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
   return machine;
 }

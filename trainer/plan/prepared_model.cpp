@@ -32,18 +32,18 @@ void refuse_ranks(const ParallelOptions& parallel) {
                    "`spillway plan` says what they take and how fast they would be; run with --ranks 1.");
 }
 
-// The machine that a plan is, or was, made for, where that is not simply this one.
+// The machine that a plan is, or was, made for; nothing if that is this machine.
 std::optional<MachineProfile> machine_planned_for(const MemoryOptions& memory) {
   if (memory.plan.empty()) return memory.profile.empty() ? std::nullopt : std::optional(profile_named(memory.profile));
   try {
     return machine_of_plan(memory.plan);
   } catch (const InputError&) {
-    return std::nullopt;  // who takes the plan says what is wrong with it
+    return std::nullopt;  // the code that loads the plan reports the error
   }
 }
 
-// Of the machine that is planned for, so that a plan for it is the same wherever it is made, and where it is run; if what its
-// kernels may use is as much as this one's do.
+// The traits of the planned machine, so that a plan for it is the same wherever it is made or run; but those of this machine for
+// a run here, if the planned machine's kernels may use less scratch memory than this one's.
 CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
   const CpuTraits here = traits_of_this_cpu(threads);
   const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
@@ -53,7 +53,7 @@ CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
   return where == Where::here && !covers ? here : CpuTraits{machine->threads, machine->instructions};
 }
 
-// Of what computes: a GPU, here or of the machine that is planned for, or a CPU.
+// Scratch memory of whatever computes: a GPU, of this machine or of the planned one, or a CPU.
 ScratchBound scratch_for(const RunOptions& options, Where where, int threads) {
   const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
   const bool of_gpu = options.gpu || (machine && has_devices(*machine) && !is_apart(options));
@@ -66,7 +66,7 @@ ResolvedModel resolved(const RunOptions& options, Where where) {
   return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
 }
 
-// Layers on which the planner weighs outlines: few where a layer has many units.
+// Number of layers on which the planner compares outlines: few if a layer has many units.
 std::int64_t layers_to_weigh(const ModelConfig& config) {
   constexpr std::int64_t units = 96, fewest = 3, most = 8;
   const std::int64_t tile = canonical_cuts(config).mlp_columns;

@@ -1,4 +1,4 @@
-// The model of a run, compiled: what the planner weighs and the executor runs.
+// The model of a run, compiled: the planner weighs it and the executor runs it.
 // Not here: planning (planned_run.h), the model's shape (models/catalogue/catalogue.h).
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace spillway {
 
-// Whether the run is to happen on this machine, or is only planned: then for a machine that may be another one.
+// here: the run happens on this machine. anywhere: it is only planned, perhaps for another machine.
 enum class Where : std::uint8_t { here, anywhere };
 
-// The model compiled for each way through the vocabulary, and the threads that it computes with.
+// The model compiled with each of the two vocabulary heads, and the threads that it computes with.
 class PreparedModel {
  public:
-  // InputError for models that this version can only plan, where the run is to happen. The options must outlive this.
+  // Throws InputError for a model that this version can only plan, if the run is to happen. The options must outlive this.
   explicit PreparedModel(const RunOptions& options, Where where = Where::here);
   PreparedModel(const PreparedModel&) = delete;
   PreparedModel& operator=(const PreparedModel&) = delete;
@@ -30,7 +30,7 @@ class PreparedModel {
   const ResolvedModel& model() const noexcept { return model_; }
   std::int64_t seq_length() const noexcept { return seq_length_; }
   const ThreadPool& pool() const noexcept { return pool_; }
-  // Of runs; opened when it is first asked for.
+  // For runs only; opened at the first call.
   Device& device() const;
   const CompiledModel& tiled() const noexcept { return tiled_; }
   const CompiledModel& of(const Plan& plan) const noexcept { return plan.choices.graph == 0 ? tiled_ : fused_; }
@@ -44,10 +44,10 @@ class PreparedModel {
   mutable std::unique_ptr<Device> device_;
   ScratchBound scratch_;
   CompiledModel tiled_, fused_;
-  std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; not where there are few
+  std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; none if the model has few
 };
 
-// InputError where the options name a machine that need not be this one: of those who run and not only plan.
+// Throws InputError if the options name a machine that need not be this one; for commands that run, not only plan.
 void refuse_known_machine(const RunOptions& options);
 
 }  // namespace spillway

@@ -18,7 +18,7 @@ MeasuredProfile measured_machine(const RunOptions& options, const PreparedModel&
   if (options.memory.plan.empty()) return profile_for(options, model.pool(), say);
   if (auto profile = profile_at_hand(options, model.pool().threads())) return *std::move(profile);
   if (auto profile = machine_of_plan(options.memory.plan)) return *std::move(profile);
-  return profile_for(options, model.pool(), say);  // a plan of before plans said what they were made for
+  return profile_for(options, model.pool(), say);  // plans of older versions do not name their machine
 }
 
 }  // namespace

@@ -29,12 +29,12 @@ std::string tiers_in_words(Chain chain) {
   return words;
 }
 
-// A plan runs as it is compiled, whatever a file says of its operations; a file that says otherwise is not run at all.
+// A plan runs as it is compiled, whatever the file says about its operations; a file with other operations is not run at all.
 void refuse_other_operations(const nlohmann::json& json, const std::string& file, const Plan& plan, const UnitGraph& graph) {
   const JsonPlace ops = JsonPlace(json, file, kPlanWasEdited).at("ops");
   const auto columns = nlohmann::ordered_json::parse(operations_text(plan, graph, nullptr));
   for (const auto& [key, made] : columns.items()) {
-    if (key == "digest") continue;  // it says less than any of the others
+    if (key == "digest") continue;  // every other column tells more
     const JsonPlace column = ops.at(key);
     const nlohmann::json& found = column.json();
     if (!made.is_array() && found != made)

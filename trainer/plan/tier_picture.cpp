@@ -14,8 +14,7 @@ struct Change {
   bool of_step_before;
 };
 
-// When the bytes of a buffer of the step are in use: from the beginning of the first operation that touches it to the end of the
-// last.
+// The time in which a buffer's bytes are in use: from the begin of the first operation that touches it to the end of the last.
 Span lifetime(const BufferUse& buffer, std::span<const Span> spans /* of a turn */) {
   Span life{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
   for (const int op : buffer.ops) {
@@ -35,7 +34,8 @@ StepUse step_use(const Plan& plan) {
     use.buffers.push_back({.tier = buffer.tier, .category = buffer.category, .bytes = buffer.bytes * buffer.slots, .ops = {}});
   use.operations = plan.step.ops.size();
   const int resident = static_cast<int>(plan.resident.size());
-  // Whoever is the first to touch a buffer writes it, and the others wait for that; those of a lane end in order.
+  // The first operation that touches a buffer writes it, and the others wait for that one. Operations of a lane end in order, so
+  // of each lane only the last is kept.
   const auto note = [&](std::vector<int>& ops, int id) {
     const auto lane_of = [&](int op) { return plan.step.ops[static_cast<std::size_t>(op)].lane; };
     const auto of_lane =
@@ -60,7 +60,7 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
   const auto take = [&](const BufferUse& buffer, std::span<const Span> turn) {
     const Span life = lifetime(buffer, turn);
     if (!(life.end_s > life.begin_s)) return;
-    // A span of several steps' length covers all of each but its beginning and its end, folded into one step.
+    // A span may be longer than a step. Folded into one step, it covers all of it but the gap between its end and its beginning.
     const double within = std::fmod(life.begin_s, step_s), begin = within < 0 ? within + step_s : within;
     const double end = begin + std::min(life.end_s - life.begin_s, step_s);
     const bool begins_later = life.begin_s >= step_s;
@@ -73,10 +73,10 @@ TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double
       if (buffer.tier == tier) take(buffer, spans.subspan(first, use.operations));
     }
   }
-  // Moments that folding has rounded apart are one.
+  // Times that differ only by the rounding of the fold are made equal.
   const double moment_s = step_s * 1e-9;
   for (Change& change : changes) change.at_s = std::round(change.at_s / moment_s) * moment_s;
-  // What ends goes before what begins at the same moment: it may leave its bytes to it.
+  // At equal times ends come before begins: a new buffer may take the bytes of an old one.
   std::ranges::sort(changes,
                     [](const Change& a, const Change& b) { return a.at_s != b.at_s ? a.at_s < b.at_s : a.bytes < b.bytes; });
   TierPicture picture;

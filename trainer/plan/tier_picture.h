@@ -1,5 +1,6 @@
-// How full each tier is over a step, by category: from what operations touch and when they run, as predicted or as recorded.
-// Not here: the bytes that are reserved, which do not change (Plan::peak), drawing (trainer/show/page.h).
+// Shows how full each tier is over a step, by category, from the buffers that operations touch and the times at which they run,
+// predicted or recorded.
+// Not here: the reserved bytes, which do not change (Plan::peak), drawing (trainer/show/page.h).
 #pragma once
 
 #include <limits>
@@ -11,27 +12,27 @@
 
 namespace spillway {
 
-// Of each category, bytes in use in each of the columns that the step is divided into; a column shows its fullest moment.
+// For each category, the bytes in use in each column of the step; a column shows its fullest moment.
 using TierPicture = By<Category, std::vector<Bytes>>;
 
 struct BufferUse {
   Tier tier = Tier::device;
   Category category = Category::staging;
   Bytes bytes = 0;
-  std::vector<int> ops;  // that are the first to touch it, or the last of their lane
+  std::vector<int> ops;  // the first operation that touches it, and the last of each lane
 };
 
-// What of the tiers a step uses.
+// The memory that a step uses on the tiers.
 struct StepUse {
   By<Tier, By<Category, Bytes>> resident;
-  std::vector<BufferUse> buffers;  // of each turn
-  std::size_t operations = 0;      // of a turn
+  std::vector<BufferUse> buffers;  // in each turn
+  std::size_t operations = 0;      // in a turn
 };
 StepUse step_use(const Plan& plan);
 
-// `spans`: of every operation of each turn whose times there are. Steps follow one another: what one step still uses while the
-// next has begun is counted in both. `most`: of the tier. Steps as planned need no more; of steps that ran, each took another
-// time, and where this one and the one before would need more together, the one before was through with it.
+// `spans`: the operations of each turn that has times. Steps follow one another: memory that a step still uses after the next has
+// begun counts in both. `most`: bytes of the tier. Planned steps never need more. Recorded steps vary in length: if this step and
+// the one before together seem to need more, the step before had already freed the excess.
 TierPicture tier_picture(const StepUse& use, std::span<const Span> spans, double step_s, Tier tier, int columns,
                          Bytes most = std::numeric_limits<Bytes>::max());
 

@@ -27,14 +27,14 @@ struct Offer {
   FlagList flags;
 };
 
-// To be read: whole MiB, and of much whole GiB.
+// Rounded for reading: to whole MiB, large sizes to whole GiB.
 Bytes rounded_up(Bytes bytes) { return round_up(bytes, bytes < 16 * kGiB ? kMiB : bytes < 1024 * kGiB ? kGiB : 16 * kGiB); }
 
-// The directories of --nvme with `bytes` of room in all, none with less than it was given.
+// Gives the --nvme directories `bytes` in all, and none of them less than it was given.
 void give_nvme(Offer& offer, Bytes bytes) {
   std::vector<NvmeDirectory>& directories = offer.options.memory.nvme;
   const auto count = static_cast<Bytes>(directories.size());
-  // Several directories are filled by whole stripes.
+  // Several directories are filled in whole stripes.
   const Bytes share = round_up((bytes + count - 1) / count, count > 1 ? StoreOptions{}.stripe_bytes : kMiB);
   for (NvmeDirectory& directory : directories) {
     directory.size = std::max(directory.size.value_or(0), share);
@@ -42,7 +42,7 @@ void give_nvme(Offer& offer, Bytes bytes) {
   }
 }
 
-// A directory that is there and likely to have room: what --save lies in, else the one that the user is in.
+// An existing directory that probably has room: the one that contains --save, else the current one.
 std::string directory_near(const std::string& save) {
   std::error_code ignored;
   for (std::filesystem::path place = save; !place.empty() && place.has_relative_path(); place = place.parent_path()) {
@@ -65,17 +65,17 @@ class Offers {
   Offers(const PlannedRun& run, const PreparedModel& model, const RunOptions& options)
       : run_(run), model_(model), options_(options), is_elsewhere_(is_elsewhere(options, run.machine)) {}
 
-  // Of the tier that lacked.
+  // Offers a larger budget on the tier that was short.
   void add_larger_memory() {
     const Tier tier = run_.outcome.short_tier;
     const std::optional<Offer> offer = grown({options_, {}}, tier, of_flag(tier, run_.outcome.needed), run_.machine);
     if (offer) add(offer->flags, where_is_memory(tier, *offer->options.memory.budget[tier]));
   }
 
-  // With as much of the device's memory as it takes where all else rests on the disk.
+  // Offers a disk, with as much of the memory as is needed when everything else rests on the disk.
   void add_disk() {
     MachineProfile machine = run_.machine;
-    if (machine.nvme_read_bytes == 0) {  // of a disk that is not there yet only the room matters
+    if (machine.nvme_read_bytes == 0) {  // for a disk that does not exist yet only its room matters
       machine.nvme_read_bytes = machine.nvme_write_bytes = 2e9;
       machine.nvme_mixed_read_bytes = machine.nvme_mixed_write_bytes = 1e9;
     }
@@ -84,12 +84,12 @@ class Offers {
     std::optional<Offer> offer;
     const bool is_memory_short = in_memory(run_.outcome.short_tier);
     if (!is_memory_short) offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, run_.outcome.needed), machine);
-    if (!offer) {  // memory lacks, too, or alone
+    if (!offer) {  // memory is short, too, or alone
       const Bytes taken = taken_without_limit(spilling, machine);
       if (taken > run_.request.budgets[Tier::nvme]) {
         offer = grown(spilling, Tier::nvme, of_flag(Tier::nvme, taken), machine);
       } else if (spilling.flags.size() > (is_memory_short ? 1 : 0) && fits(spilling.options, model_, machine)) {
-        // A larger one of the memory that lacked has been offered.
+        // A larger budget of the short memory was offered already.
         add(spilling.flags, has_memory_for(spilling) ? Where::here : Where::anywhere);
       }
     }
@@ -110,7 +110,7 @@ class Offers {
     if (smaller.micro_batches() > kMostMicroBatches) return;
     const PreparedModel model(smaller, Where::anywhere);
     if (!fits(smaller, model, run_.machine)) return;
-    // The batch of a step stays as it is, which follows from the other where it is not given.
+    // Keeps the global batch size, which would otherwise follow from the micro-batch size.
     add({"--micro-batch-size 1", fmt::format("--global-batch-size {}", smaller.batch.global_batch_size)}, Where::here);
   }
 
@@ -122,7 +122,7 @@ class Offers {
  private:
   struct Planned {
     PlanOutcome outcome;
-    Bytes store_bytes = 0;  // on NVMe, with durable steps where they are to be had; where there is a plan
+    Bytes store_bytes = 0;  // on NVMe, with durable steps if they are possible; valid if there is a plan
   };
   Planned planned(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
     const PlanRequest request = plan_request(options, budgets_of_run(options, machine, Where::anywhere));
@@ -136,11 +136,12 @@ class Offers {
   PlanOutcome outcome_of(const RunOptions& options, PlanRequest request, const PreparedModel& model,
                          const MachineProfile& machine) const {
     if (!options.memory.plan.empty()) return outcome_from_file(options.memory.plan, model.graphs(), machine, request);
-    // The fastest plan decides how much of the state is copied to make steps durable; without that, any plan will do.
+    // The fastest plan decides how much state is copied to make steps durable; without durable steps any plan will do.
     if (options.memory.durability != Durability::step) request.goal = Goal::any;
     PlanOutcome outcome = make_plan(model.graphs(), machine, request);
     if (!outcome.plan && request.budgets[Tier::nvme] > 0 && request.goal == Goal::any) {
-      // That goal looks at what spills alone where something can; what is all on the device is a plan, too.
+      // With this goal the planner only tries plans that spill, if spilling is possible; a plan entirely on the device counts,
+      // too.
       PlanRequest in_core = request;
       in_core.budgets[Tier::nvme] = 0;
       if (PlanOutcome found = make_plan(model.graphs(), machine, in_core); found.plan) outcome = std::move(found);
@@ -148,7 +149,7 @@ class Offers {
     return outcome;
   }
 
-  // What does not go together, or asks for durable steps without the room, does not fit either.
+  // Options that contradict each other, or ask for durable steps without the room for them, count as not fitting.
   bool fits(const RunOptions& options, const PreparedModel& model, const MachineProfile& machine) const {
     try {
       return planned(options, model, machine).outcome.plan.has_value();
@@ -157,8 +158,8 @@ class Offers {
     }
   }
 
-  // Bytes on NVMe of a plan that has all the room there that it wants, with durable steps where they are to be had; `offer` is
-  // given the memory that this takes. 0 where there is no such plan.
+  // Bytes on NVMe of a plan that has unlimited room there, with durable steps if they are possible; gives `offer` the memory that
+  // this plan needs. 0 if there is no such plan.
   Bytes taken_without_limit(Offer& offer, const MachineProfile& machine) const {
     for (int attempt = 0; attempt < 4; ++attempt) {
       Offer unlimited = offer;
@@ -176,7 +177,7 @@ class Offers {
     return 0;
   }
 
-  // `offer` with the least of growing sizes that a plan fits into.
+  // `offer` with the smallest of a few growing sizes that a plan fits into.
   std::optional<Offer> grown(const Offer& offer, Tier tier, Bytes bytes, const MachineProfile& machine) const {
     for (int attempt = 0; attempt < 4; ++attempt, bytes += bytes / 4) {
       Offer larger = offer;
@@ -190,7 +191,7 @@ class Offers {
 
   void add(FlagList flags, Where where) { (where == Where::here ? here_ : elsewhere_).push_back(std::move(flags)); }
 
-  // Of a tier's budget, as its flag says it.
+  // `budget` is a tier's budget as its flag gives it.
   Where where_is_memory(Tier tier, Bytes budget) const {
     const int ranks = run_.request.sharding.ranks;
     Bytes there = available_memory();
@@ -198,7 +199,7 @@ class Offers {
       there = run_.machine.tier_bytes[tier];
     } else if (tier == Tier::device) {
       there /= ranks;
-    } else {  // a device on the CPU has its memory out of the host's, as each tier below it has
+    } else {  // a device on the CPU and each tier below it take their memory from the host's
       for (const Tier other : tiers_of(run_.request.chain)) {
         if (other != tier && in_memory(other)) there -= run_.request.budgets[other] * ranks;
       }
@@ -213,7 +214,7 @@ class Offers {
     });
   }
 
-  // Directories of another machine cannot be looked at.
+  // Directories of another machine cannot be checked.
   Where where_is_disk(const std::vector<NvmeDirectory>& directories) const {
     if (is_elsewhere_) return Where::here;
     Bytes wanted = 0;
@@ -221,7 +222,7 @@ class Offers {
     try {
       return store_capacity(store_directories(directories)) >= wanted ? Where::here : Where::anywhere;
     } catch (const Error&) {
-      return Where::anywhere;  // not there, or not to be written to
+      return Where::anywhere;  // does not exist, or cannot be written
     }
   }
 
@@ -240,7 +241,7 @@ WouldFit flags_that_fit(const PlannedRun& run, const PreparedModel& model, const
   if (in_memory(run.outcome.short_tier)) offers.add_larger_memory();
   offers.add_disk();
   offers.add_compact();
-  // A model is compiled again for it.
+  // Comes last, because it compiles the model again.
   if (!offers.has_any_here()) offers.add_smaller_micro_batches();
   return std::move(offers).take();
 }

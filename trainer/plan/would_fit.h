@@ -1,5 +1,5 @@
-// Where a run does not fit: flags with which it does. What is offered has been planned, and is typed as it stands.
-// Not here: what lacks (memory/search/planner.h).
+// For a run that does not fit: finds flags with which it does. Each offer has been planned, and can be typed as it stands.
+// Not here: which tier is short (memory/search/planner.h).
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace spillway {
 
-// Tries a larger budget on the tier that lacks, a directory for what spills, smaller state, smaller micro-batches. What this
-// machine has, or the machine planned for, goes before what it has not: the latter is offered only where there is nothing else.
+// Tries a larger budget on the short tier, a directory for spilling, smaller state and smaller micro-batches. Offers that this
+// machine (or the planned one) has room for come first; others are made only if there are none of these.
 WouldFit flags_that_fit(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
 
-// "Each of these fits:" and a line of flags each, or what may help where nothing that was tried does. Without an end of line.
+// "Each of these fits:" and one line of flags for each offer, or general advice if no offer fits. Without a newline at the end.
 std::string words_of(const WouldFit& would_fit);
 
 }  // namespace spillway

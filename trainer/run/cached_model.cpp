@@ -17,7 +17,7 @@
 namespace spillway {
 namespace {
 
-// Parts of a prompt of equal size, so that the longest one has no rows that only fill up.
+// A prompt is read in parts of equal size, so that the longest prompt needs no padding rows.
 std::int64_t rows_at_a_time(const CachedModelRequest& request) {
   const std::int64_t parts = (request.longest_prompt + request.most_rows - 1) / request.most_rows;
   return (request.longest_prompt + parts - 1) / parts;
@@ -43,7 +43,7 @@ struct CachedModel::Impl {
         scratch(request.options.gpu ? ScratchBound(cuda::scratch_bytes) : cpu_scratch_bound(traits_of_this_cpu(pool.threads()))),
         many(compile(request, model.config, rows_at_a_time(request), scratch)),
         one(compile(request, model.config, 1, scratch)) {
-    // The plan is of the many rows; the single one lives in the same places.
+    // The plan is made for the many rows; the single row uses the same places.
     for (std::size_t unit = 0; unit < many.graph.units.size(); ++unit) {
       Bytes& workspace = many.graph.units[unit].forward_workspace;
       workspace = std::max(workspace, one.graph.units[unit].forward_workspace);
@@ -77,7 +77,8 @@ std::span<const float> CachedModel::begin(std::span<const std::int32_t> prompt) 
   SPILLWAY_CHECK(length > 0, "a prompt without tokens");
   std::span<const float> logits;
   for (std::int64_t next = 0; next < length; next += rows) {
-    // The last part ends with the prompt; what it reads again comes out the same. Rows beyond a short prompt are read over later.
+    // The last part ends with the prompt, and tokens that it reads again give the same values. Padding rows after a short prompt
+    // are overwritten later.
     const std::int64_t first = std::clamp<std::int64_t>(length - rows, 0, next);
     logits = impl_->run->executor().logits({.position = first, .row = std::min(rows, length - first) - 1},
                                            [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t>) {
@@ -104,7 +105,7 @@ CachedModel::Traffic CachedModel::traffic() const noexcept {
   traffic.device = impl_->plan.peak[Tier::device];
   for (const Op& op : impl_->plan.evaluate.ops) {
     if (op.lane == Lane::nvme_read) traffic.nvme += op.bytes;
-    // Of an embedding a token reads a row.
+    // A token reads only one row of an embedding.
     for (const Operand& operand : op.operands) {
       if (op.work.gemm_flops > 0 && operand.role == Role::weights) traffic.weights += operand.bytes;
     }

@@ -50,7 +50,7 @@ LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_bat
     const std::int64_t rows = std::min(micro_batch_size, sequences - first);
     loss.sum += executor.evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
       data.fill(batch, 0, tokens, targets);
-      // The data starts over at its end: what comes twice is left out.
+      // The data starts over at its end: sequences that come a second time are left out.
       const auto kept = targets.size() / static_cast<std::size_t>(micro_batch_size) * static_cast<std::size_t>(rows);
       std::ranges::fill(targets.subspan(kept), kNoLoss);
       loss.tokens += static_cast<std::int64_t>(targets.size()) - std::ranges::count(targets, kNoLoss);

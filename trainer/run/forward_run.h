@@ -1,5 +1,5 @@
-// A plan that only evaluates, at work: the weights of a checkpoint, a directory or the seed at rest as the plan says, and the
-// executor that runs forwards over them. What evaluation and generation share.
+// Runs a plan that only evaluates: puts the weights of a checkpoint, a directory or the seed in their places and holds the
+// executor that runs forwards over them. Shared by evaluation and generation.
 // Not here: such plans (trainer/plan/evaluation_plan.h), training (step_loop.h).
 #pragma once
 
@@ -21,14 +21,14 @@ struct NamedWeights {
   BlockSource read;
 };
 
-// Of the checkpoint of --load (the newest, or that of `step`), else of the model's directory, else drawn from --seed. The graph
-// and the model must outlive the result. InputError where they are of another model.
+// Opens the weights of a checkpoint of --load (of `step`, or the newest), else of the model's directory, else drawn from --seed.
+// The graph and the model must outlive the result. Throws InputError if the weights belong to another model.
 NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph,
                           std::optional<std::int64_t> step);
 
 class ForwardRun {
  public:
-  // `programs` but for the store, which is made here; `weights` is read to its end now.
+  // `programs` lacks only the store, which is made here; reads `weights` to the end now.
   ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights);
 
   Executor& executor() noexcept { return *executor_; }

@@ -29,7 +29,7 @@ constexpr Bytes kLargestSettings = kMiB;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The ids under "eos_token_id", a number or a list of them.
+// The ids under "eos_token_id", which is a number or a list of numbers.
 std::set<std::int32_t> end_tokens_in(const nlohmann::json& settings) {
   std::set<std::int32_t> tokens;
   if (!settings.is_object() || !settings.contains("eos_token_id")) return tokens;
@@ -51,7 +51,8 @@ const std::string& place_of_settings(const ModelOptions& model) {
   return model.kept_config.empty() ? model.model : model.kept_config;
 }
 
-// What ends a text: by generation_config.json, else by config.json, else the tokenizer's token of one of the usual names.
+// The tokens that end a text: from generation_config.json, else from config.json, else the tokenizer's token with one of the
+// usual names.
 std::set<std::int32_t> end_tokens(const std::string& model, const ModelConfig& config, const TextCodec& codec) {
   std::error_code ignored;
   const fs::path directory = fs::is_directory(model, ignored) ? fs::path(model) : fs::path(model).parent_path();
@@ -105,7 +106,7 @@ struct Generation::Impl {
     std::size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
     const auto length = static_cast<std::int64_t>(longest);
-    // The last token is never read.
+    // The last token is never read back, so it needs no position.
     model.emplace(CachedModelRequest{.options = request.options,
                                      .step = request.step,
                                      .context = std::min(config.max_positions, length + most - 1),

@@ -1,4 +1,4 @@
-// Text that a model goes on with: prompts in, text out as it comes. What `spillway generate` does.
+// Continues prompts with a model and hands out the text as it comes, for `spillway generate`.
 // Not here: the forward (cached_model.h), the choice of a token (sampler.h).
 #pragma once
 
@@ -17,7 +17,7 @@ namespace spillway {
 
 struct GenerationRequest {
   const RunOptions& options;         // model, checkpoint, tokenizer, precision, memory; must outlive the generation
-  std::optional<std::int64_t> step;  // of --load; the newest where not given
+  std::optional<std::int64_t> step;  // step of a checkpoint of --load; empty: the newest
   std::vector<std::string> prompts;
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling;
@@ -27,22 +27,22 @@ enum class StopReason : std::uint8_t { end_of_text, length, context, interrupted
 std::string_view name_of(StopReason reason);
 
 struct GeneratedText {
-  std::vector<std::int32_t> tokens;  // without the one that ended the text
+  std::vector<std::int32_t> tokens;  // without the token that ended the text
   std::string text;
   StopReason stopped = StopReason::length;
   std::int64_t prompt_tokens = 0;
-  double prompt_s = 0, tokens_s = 0;  // to the first token; for those after it
+  double prompt_s = 0, tokens_s = 0;  // seconds to the first token; seconds for the tokens after it
 };
 
 class Generation {
  public:
-  // Everything that can be wrong with the prompts is said before the model is loaded. InputError, BudgetError, IoError.
+  // Checks the prompts completely before it loads the model. Throws InputError, BudgetError or IoError.
   explicit Generation(const GenerationRequest& request);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // `on_text` gets whole characters as they come.
+  // Calls `on_text` with whole characters, as they come.
   GeneratedText run(std::size_t prompt, const std::function<void(std::string_view)>& on_text);
 
   const CachedModel& model() const noexcept;
@@ -52,9 +52,9 @@ class Generation {
   std::unique_ptr<Impl> impl_;
 };
 
-// A line for people.
+// One line for people.
 std::string generation_summary(const GeneratedText& text, const CachedModel& model);
-// One JSON object, on a line.
+// One JSON object, on one line.
 std::string generation_json(const std::string& prompt, const GeneratedText& text);
 
 }  // namespace spillway

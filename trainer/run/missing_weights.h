@@ -1,4 +1,4 @@
-// A model that has a shape and no weights: what is said of it where they are drawn, and where there is nothing to do without.
+// Messages about a model that has a shape but no weights: when they are drawn, and when a command is useless without them.
 // Not here: drawing them (models/weights_io.h).
 #pragma once
 
@@ -9,15 +9,15 @@
 
 namespace spillway {
 
-// A line for the log of a run whose weights are drawn from --seed: that they are, and how to get others. Empty where they are
+// A line for the log of a run whose weights are drawn from --seed: says so, and how to get trained ones. Empty if the weights are
 // read, from the model's directory or from --load.
 std::string note_of_drawn_weights(const RunOptions& options, const ResolvedModel& model);
 
-// InputError where --model is a name of the catalogue and no --load says where weights are: numbers drawn at random have nothing
-// to say and no loss worth knowing.
+// Throws InputError if --model is a name of the catalogue and there is no --load to give weights: a model with random weights
+// generates nothing sensible and has no meaningful loss.
 void refuse_catalogue_name(const RunOptions& options);
 
-// A sentence without its full stop.
+// One sentence, without its full stop.
 std::string how_to_get_weights();
 
 }  // namespace spillway

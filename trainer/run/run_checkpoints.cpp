@@ -17,7 +17,7 @@ void RunCheckpoints::note_step(const StepOutcome& outcome) {
   timeline_step_ = outcome.step;
 }
 
-// What the last step did, beside plan.json's prediction: operation i of the plan ran from spans[i][0] to spans[i][1].
+// Writes the last step's times beside plan.json's prediction: operation i of the plan ran from spans[i][0] to spans[i][1].
 void RunCheckpoints::write_timeline() const {
   if (timeline_step_ == 0) return;
   nlohmann::ordered_json json = {{"step", timeline_step_}, {"spans", nlohmann::ordered_json::array()}};

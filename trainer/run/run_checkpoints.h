@@ -1,5 +1,5 @@
-// The checkpoints of a run while it goes: written while training waits, or beside it.
-// Not here: what is in one (trainer/keep/checkpoint.h), durable steps (step_loop.h).
+// Writes the checkpoints of a run, while training waits or while it goes on.
+// Not here: the contents of a checkpoint (trainer/keep/checkpoint.h), durable steps (step_loop.h).
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ namespace spillway {
 
 class RunCheckpoints {
  public:
-  // Everything given must outlive it. `saved_step`: of the newest checkpoint that there is; 0: none.
+  // All arguments must outlive it. `saved_step`: step of the newest existing checkpoint; 0: none.
   RunCheckpoints(const CheckpointOptions& options, const RunDirectory& directory, StepLoop& loop, const Plan& plan,
                  const UnitGraph& graph, std::int64_t saved_step);
 
   std::int64_t saved_step() const noexcept { return saved_step_; }
   bool saves_after(std::int64_t step) const noexcept { return options_.save_interval > 0 && step % options_.save_interval == 0; }
 
-  // A step that is over: its timeline goes beside plan.json with the next checkpoint.
+  // Notes a finished step: its timeline is written beside plan.json with the next checkpoint.
   void note_step(const StepOutcome& outcome);
-  // Of the state after `step`, where there is none yet. No step may be under way.
+  // Saves the state after `step`, if it is not saved yet. No step may be under way.
   void save(std::int64_t step);
-  // The same while training goes on, where it can.
+  // The same while training goes on, if possible.
   void save_beside(std::int64_t step);
-  // A copy that is under way: taken if it is complete, waited for, or given up.
+  // For a copy that is under way: take it if it is complete, wait for it, or give it up.
   void take_complete_copy();
   void finish_copy();
   void drop_copy() noexcept { copy_.reset(); }
@@ -45,7 +45,7 @@ class RunCheckpoints {
   std::int64_t saved_step_;
   Timeline timeline_;
   std::int64_t timeline_step_ = 0;        // 0: no step has run
-  std::unique_ptr<CheckpointCopy> copy_;  // under way
+  std::unique_ptr<CheckpointCopy> copy_;  // the copy under way; null: none
 };
 
 }  // namespace spillway

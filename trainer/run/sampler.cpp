@@ -9,9 +9,9 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t kStream = 0x73616d706c65;  // apart from what draws weights and rounding from the same seed
+constexpr std::uint64_t kStream = 0x73616d706c65;  // apart from the streams for weights and rounding
 
-// In [0, 1), of 53 bits.
+// A number in [0, 1) with 53 random bits.
 double uniform(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position) {
   const std::uint64_t high = random_bits(seed, position, kStream, 2 * sequence);
   const std::uint64_t low = random_bits(seed, position, kStream, 2 * sequence + 1);

@@ -1,4 +1,4 @@
-// The choice of the next token from logits. Not here: where the logits come from.
+// Chooses the next token from logits. Not here: the source of the logits.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace spillway {
 
 struct SamplingOptions {
-  double temperature = 0;  // 0: the likeliest token, always
-  std::int64_t top_k = 0;  // among the k likeliest only; 0: all
-  double top_p = 1;        // among the likeliest that together have this probability only
+  double temperature = 0;  // 0: always the likeliest token
+  std::int64_t top_k = 0;  // choose among the k likeliest only; 0: all
+  double top_p = 1;        // choose among the likeliest tokens that together have this probability
   std::uint64_t seed = 0;
 };
 
@@ -18,8 +18,8 @@ class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options) : options_(options) {}
 
-  // A function of (options, logits, sequence, position) alone. Of equal logits the lowest id counts as the
-  // likelier one. The logits are finite.
+  // Depends only on (options, logits, sequence, position). Among equal logits the lowest id counts as the likeliest. The logits
+  // must be finite.
   std::int32_t pick(std::span<const float> logits /*[V]*/, std::uint64_t sequence, std::uint64_t position);
 
  private:

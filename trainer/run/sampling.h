@@ -1,5 +1,5 @@
-// What a model says while it is trained: samples of text, made by the plan's own evaluation and in its memory. No cache of keys
-// and values: each token is a forward over one micro-batch, whose first sequence it is.
+// Samples of text from a model in training, made by the plan's own evaluation and in its memory. There is no cache of keys and
+// values: each token costs a forward over one micro-batch, in which the text is the first sequence.
 // Not here: text from a finished model (generation.h).
 #pragma once
 
@@ -16,11 +16,11 @@ namespace spillway {
 
 class TrainingSamples {
  public:
-  // InputError where the prompt has no tokens or does not fit a sequence.
+  // Throws InputError if the prompt has no tokens or does not fit a sequence.
   TrainingSamples(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
 
-  // The prompt and what the model goes on with, greedily, up to the end of a text or of a sequence.
-  // Only while no step is under way.
+  // Returns the prompt and its greedy continuation, up to the end of the text, of the sequence, or --sample-tokens. Call it only
+  // while no step is under way.
   std::string sample(Executor& executor) const;
 
  private:

@@ -98,7 +98,7 @@ void StepLoop::give_up_store() noexcept {
   if (store_) store_->discard();
 }
 
-// A step whose update may be taken back must be over before the next begins.
+// A step whose update may be taken back must end before the next one begins.
 bool StepLoop::steps_overlap() const noexcept { return !speculates(plan_.choices); }
 
 void StepLoop::submit(std::int64_t step) {

@@ -1,5 +1,5 @@
-// One plan at work: its store, its executor with the state, and the steps that go through it. What train and verify share.
-// Not here: what is done with a step's outcome (trainer.h, verify.h), planning (trainer/plan/prepared_model.h).
+// Runs one plan: its store, its executor with the state, and its steps. Shared by train and verify.
+// Not here: the use of a step's outcome (trainer.h, verify.h), planning (trainer/plan/prepared_model.h).
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,33 @@ namespace spillway {
 struct DurableSteps {
   std::uint64_t store_id = 0;
   std::string run_directory;
-  bool yields = false;   // whether another run may have the store: see StoreIdentity
+  bool yields = false;   // another run may take over the store: see StoreIdentity
   DurableLayout layout;  // of the plan
   std::int64_t interval = 1;
-  std::optional<CommitRecord> from;  // where the store holds the state to go on with, in place
+  std::optional<CommitRecord> from;  // set if the store holds the state from which the run goes on in place
 };
 
 class StepLoop {
  public:
-  // Everything given is kept and must outlive the loop. Reserves all memory of the plan.
+  // Keeps references to all arguments, which must outlive the loop. Reserves all memory of the plan.
   StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log,
            std::optional<DurableSteps> durable = std::nullopt);
   StepLoop(const StepLoop&) = delete;
   StepLoop& operator=(const StepLoop&) = delete;
 
-  // State from the checkpoint, or from the model's weights or the seed, or as the store holds it; durable then where steps are.
+  // Loads the state: from the checkpoint, or from the model's weights or the seed, or as the store holds it. With durable steps
+  // the state is durable on return.
   void begin(const std::optional<LoadedCheckpoint>& checkpoint);
-  // A checkpoint of the state after `step`, copied while steps go on. Only while none is under way. Null where it cannot be:
-  // steps are not durable and not all state rests on a device that is the CPU, or may be taken back. Must end before the loop.
+  // Copies a checkpoint of the state after `step` while steps go on. Only one copy at a time. Returns null if that is impossible:
+  // steps are not durable and some state rests outside the memory of a CPU device; or steps are durable but may be taken back.
+  // The copy must end before the loop.
   std::unique_ptr<CheckpointCopy> begin_copy(const RunDirectory& directory, std::int64_t step);
-  // The store's files go with it: nobody will go on with what they hold.
+  // Removes the store's files; nobody will go on with their contents.
   void give_up_store() noexcept;
 
-  // Whether a step may be submitted before the one before it is waited for.
+  // Returns true if a step may be submitted before the one before it has ended.
   bool steps_overlap() const noexcept;
-  void submit(std::int64_t step);  // from 0; returns once its tokens are filled
+  void submit(std::int64_t step);  // `step` from 0; returns once its tokens are filled
   StepOutcome wait() { return executor_->wait(); }
 
   Executor& executor() noexcept { return *executor_; }

@@ -35,7 +35,7 @@ class EvaluationWatcher final : public StepWatcher {
       });
       record.eval_loss = loss.mean();
     } catch (const Interrupted&) {
-      // The step is without an evaluation, and the run saves.
+      // The step gets no evaluation, and the run saves.
     }
   }
 
@@ -78,8 +78,8 @@ class DriveWatcher final : public StepWatcher {
   }
 
  private:
-  // No step is shorter than what a lane has to do in it, at the rates of the profile: where steps are, it was measured in a slow
-  // hour.
+  // A step cannot be shorter than the work of a lane at the profile's rates. If steps are shorter, the profile was measured in a
+  // slow hour.
   void forget_contradicted_profile() const {
     constexpr std::int64_t kFewest = 5;
     constexpr double kContradiction = 1.25;  // times
@@ -93,7 +93,7 @@ class DriveWatcher final : public StepWatcher {
                     "hour, and the next plan or run measures it again",
                     rounded_seconds(median_s), rounded_seconds(bound_s)));
   }
-  // Where no profile of this drive is kept, nobody would look for it.
+  // If no profile of this drive is kept, nobody would look for its rates.
   void keep(const std::optional<SeenDrive>& seen) const {
     if (!seen) return;
     const auto cache = profile_cache(model_.pool().threads(), options_.memory.nvme, options_.gpu);

@@ -75,10 +75,10 @@ class TrainingRun {
       if (checkpoints_) checkpoints_->take_complete_copy();
       if (!outcome.stopped.empty()) stop(outcome, submitted > step + 1);
       watch(outcome);
-      // A step that is under way is finished before the run pauses.
+      // Finish the step that is under way before the run pauses.
       if (submitted > step + 1) continue;
       if (interrupt_.requested()) {
-        if (checkpoints_) checkpoints_->drop_copy();  // of a step before
+        if (checkpoints_) checkpoints_->drop_copy();  // of an earlier step
         end(step + 1);
         progress_.message(
             fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
@@ -100,7 +100,7 @@ class TrainingRun {
     return run;
   }
 
-  // Looked at first: without its store's directories the run cannot even be planned.
+  // Comes first, because the run cannot even be planned without its store's directories.
   static std::optional<DurableState> stored_state(const RunOptions& options) {
     return options.checkpoint.load.empty() ? std::nullopt
                                            : durable_state_of(options.checkpoint.load, paths_of(options.memory.nvme));
@@ -113,7 +113,7 @@ class TrainingRun {
     return !options_.checkpoint.save.empty() && planned_.durability ? &*planned_.durability : nullptr;
   }
 
-  // Where it goes on otherwise than it began.
+  // Describes each way in which the run goes on otherwise than it began.
   std::vector<std::string> changes_of_loaded_run() const {
     if (options_.checkpoint.load.empty()) return {};
     const std::string settings = options_.checkpoint.load + "/run.json";
@@ -129,7 +129,7 @@ class TrainingRun {
     return changes;
   }
   std::string device_identity() const { return options_.gpu ? model_.device().identity() : std::string(); }
-  // Of a run that goes on, and has something left to do with data.
+  // For a run that goes on; its data matter only if steps are left.
   std::vector<std::string> changes_of_loaded_data() const {
     const std::string& run = options_.checkpoint.load;
     if (run.empty()) return {};
@@ -192,7 +192,7 @@ class TrainingRun {
     progress_.set_tiers(tiers);
   }
 
-  // The state is where the plan has it when this returns.
+  // On return the state is where the plan has it.
   void begin() {
     const std::optional<LoadedCheckpoint> loaded = checkpoint_to_load();
     if (start_.discards_store) {
@@ -213,7 +213,7 @@ class TrainingRun {
       progress_.message(fmt::format("goes on with the state on nvme (step {})", start_.step));
   }
 
-  // Of a run that was killed before its first step, weights are still in the model's directory alone.
+  // A run that was killed before its first step has its weights in the model's directory alone.
   void require_weights() const {
     (void)resolve_model(options_.model.model, options_.model.init == WeightInit::random ? Weights::drawn : Weights::of_directory);
   }
@@ -227,7 +227,7 @@ class TrainingRun {
     return checkpoint_of_step(directory_->path(), start_.step);
   }
 
-  // The store that the loop is to have, where steps are durable.
+  // The store for the loop, if steps are durable.
   std::optional<DurableSteps> durable_steps() {
     if (durability() == nullptr) return std::nullopt;
     const bool in_place = start_.kind == StartKind::in_place;
@@ -245,7 +245,7 @@ class TrainingRun {
     return (std::uint64_t{random()} << 32 | random()) | 1;
   }
 
-  // A checkpoint has all that the store has.
+  // The store is no longer needed once a checkpoint has everything in it.
   void give_up_store() {
     if (store_id_ == 0) return;
     remove_store_link(directory_->path());
@@ -276,7 +276,7 @@ class TrainingRun {
     if (checkpoints_) checkpoints_->note_step(outcome);
   }
 
-  // The state after `step` is kept, and no store is needed any more.
+  // Saves the state after `step`; after that no store is needed.
   void end(std::int64_t step) {
     for (const auto& watcher : watchers_) watcher->finish();
     if (!checkpoints_) return;
@@ -285,7 +285,7 @@ class TrainingRun {
     give_up_store();
   }
 
-  // The numbers are gone: nothing of this step was applied, so what there is now is the last good state.
+  // Stops at a loss or norm that is not finite; what_is_kept() saves or names the last good state.
   [[noreturn]] void stop(const StepOutcome& outcome, bool another_under_way) {
     if (another_under_way) loop_->wait();
     if (checkpoints_) checkpoints_->finish_copy();
@@ -323,23 +323,23 @@ class TrainingRun {
   }
 
   const RunOptions& options_;
-  InterruptHandler interrupt_;                // before the machine is measured or a byte is written
-  const std::optional<DurableState> stored_;  // what the store of the run in --load holds
+  InterruptHandler interrupt_;                // comes before the machine is measured or a byte is written
+  const std::optional<DurableState> stored_;  // contents of the store of the run in --load
   PreparedModel model_;
   PlannedRun planned_;
   const Plan& plan_;
   const CompiledModel& compiled_;
   BatchSampler data_;
-  std::vector<DataFile> data_files_;  // where there is a run directory to say so in
+  std::vector<DataFile> data_files_;  // filled if there is a run directory to note them in
   StartingPoint start_;
   std::optional<RunDirectory> directory_;
   Progress progress_;
   const LogSink say_ = [this](std::string_view message) { progress_.message(message); };
   StepWatchers watchers_;
   std::optional<StepLoop> loop_;
-  std::optional<RunCheckpoints> checkpoints_;  // where there is a directory
+  std::optional<RunCheckpoints> checkpoints_;  // if there is a directory
   const Bound bound_ = planned_.outcome.prediction.bound.of_step();
-  std::uint64_t store_id_ = 0;  // of the store that outlives the process; 0: none does
+  std::uint64_t store_id_ = 0;  // id of the store that outlives the process; 0: none does
 };
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-// Returns the exit code: 0, or 130 after an interruption, with the state saved first where there is a --save. Everything else is
-// thrown as Error.
+// Returns the exit code: 0, or 130 after an interruption; with --save the state is saved first. Throws an Error for everything
+// else.
 int train(const ResolvedOptions& resolved);
 
 }  // namespace spillway

@@ -41,8 +41,8 @@ std::string words_of(const Plan& plan) {
       count_of(c.units, &UnitPlace::saved, Saved::spill), peaks);
 }
 
-// Requests of plans worth comparing with, best first: in core as plainly as can be, in core otherwise, and other schedules
-// under the budgets that were given.
+// Requests for plans to compare with, the best first: the plainest one in core, another one in core, then other schedules under
+// the given budgets.
 std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& given) {
   const Plan& plan = *given.outcome.plan;
   RunOptions roomy = options;
@@ -56,7 +56,7 @@ std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& 
   if (!options.gpu) in_core.budgets[Tier::host] = 0;
   in_core.group = 1;
   in_core.update = UpdateTime::after;
-  if (!options.gpu) in_core.chain = Chain::device_nvme;  // a GPU's drive is behind its host
+  if (!options.gpu) in_core.chain = Chain::device_nvme;  // a GPU reaches its drive through its host
   in_core.update_tier.reset();
   in_core.parameter_tier = in_core.optimizer_tier = Tier::device;
   in_core.activations = SavedRequest::device;
@@ -93,7 +93,7 @@ Plan rival_of(const RunOptions& options, const PreparedModel& model, const Plann
                    "Give more --device-memory, or a --nvme directory.");
 }
 
-// The first run's final state, on a disk while the second runs: both may fill the memory.
+// Keeps the first run's final state on a disk while the second one runs, because each may fill the memory.
 class StateOnDisk {
  public:
   explicit StateOnDisk(const MemoryOptions& memory) {
@@ -117,7 +117,7 @@ class Verification {
  public:
   Verification(const RunOptions& options, std::int64_t steps, const Say& say, const Disturb& disturb)
       : options_(options), steps_(steps), say_(say), disturb_(disturb), model_(options_), loaded_(loaded()) {
-    // Steps are those that train would run, beyond --train-iters too.
+    // Runs the steps that train would run, also beyond --train-iters.
     options_.batch.train_iters = std::max(options_.batch.train_iters, first_step() + steps);
   }
 
@@ -154,7 +154,7 @@ class Verification {
     StepLoop loop(options_, model_, plan, data, say_);
     loop.begin(loaded_);
     if (disturb_) disturb_(which, loop.executor(), graph);
-    // As train does it: the next step is under way while one is waited for.
+    // As in train, the next step is under way while one is waited for.
     const int ahead = loop.steps_overlap() ? 2 : 1;
     std::int64_t submitted = 0;
     for (std::int64_t i = 0; i < steps_; ++i) {

@@ -18,7 +18,7 @@
 namespace spillway {
 namespace {
 
-// Those of log.jsonl; samples are no figures.
+// The keys of log.jsonl, without samples, which are no figures.
 std::vector<std::string> columns() {
   std::vector<std::string> keys = log_keys();
   std::erase(keys, "sample");
@@ -27,7 +27,7 @@ std::vector<std::string> columns() {
 
 std::string header() { return fmt::format("{}\n", fmt::join(columns(), ",")); }
 
-// Bytes of the header and of the rows up to `last_step`; a torn row at the end does not count.
+// Bytes of the header and the rows up to `last_step`; a torn row at the end does not count.
 Bytes whole_rows(const std::string& path, std::int64_t last_step) {
   std::ifstream file(path, std::ios::binary);
   Bytes kept = 0;
@@ -53,7 +53,7 @@ bool has_no_rows(const std::string& path) {
 AppendFile opened(const std::string& path, std::int64_t last_step) {
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(path, ignored) && std::filesystem::file_size(path, ignored) > 0;
-  // A table without rows is what a run left that could not begin.
+  // A table without rows was left by a run that could not begin.
   if (is_there && last_step == 0 && !has_no_rows(path)) {
     throw InputError(fmt::format("--csv: found {}, allowed: a file that does not exist yet", path),
                      "it may be another run's table");
@@ -69,7 +69,7 @@ AppendFile opened(const std::string& path, std::int64_t last_step) {
 CsvLog::CsvLog(const std::string& path, std::int64_t last_step) : file_(opened(path, last_step)) {}
 
 void CsvLog::append(const StepRecord& record) {
-  // Numbers as log.jsonl has them, so that they read back to the same bits.
+  // The numbers are those of log.jsonl, so that they read back to the same bits.
   const nlohmann::json values = parsed_json(to_log_line(record));
   SPILLWAY_CHECK(values.is_object(), "a line of log.jsonl is no object");
   std::vector<std::string> cells;

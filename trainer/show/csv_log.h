@@ -11,8 +11,8 @@ namespace spillway {
 
 class CsvLog {
  public:
-  // Goes on after the row of `last_step` (the step resumed from); rows beyond it are cut off. With 0 the file must have no rows
-  // yet: InputError, since another run's table would be lost. IoError where a row that stays is damaged.
+  // Continues after the row of `last_step`, the step resumed from; cuts off later rows. With 0 the file must have no rows yet:
+  // otherwise throws InputError, because another run's table would be lost. Throws IoError if a row that stays is damaged.
   CsvLog(const std::string& path, std::int64_t last_step);
 
   void append(const StepRecord& record);

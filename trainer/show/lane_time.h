@@ -1,4 +1,4 @@
-// How long an operation had its lane to itself: predicted or recorded, of a plan at work or of a run that is over.
+// The time for which an operation had its lane to itself, predicted or recorded, in a running plan or a finished run.
 // Not here: when it ran (memory/timeline.h).
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-// Seconds of its lane that each operation took; of requests that overlap, from the end of the one before.
+// Seconds of its lane that each operation took. If requests overlap, an operation's time begins at the end of the one before.
 std::vector<double> lane_seconds(std::span<const Lane> lanes, std::span<const Span> spans);
 
 }  // namespace spillway

@@ -36,7 +36,7 @@ void add(std::string& line, std::string_view key, double value) {
     char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
     const std::string_view text(digits.data(), static_cast<std::size_t>(end - digits.data()));
     line += text;
-    // Without a point a reader takes it for an integer, and those have no -0.
+    // Without a point a reader would take it for an integer, and integers have no -0.
     if (text.find_first_of(".e") == text.npos) line += ".0";
   }
 }
@@ -74,7 +74,7 @@ void read(const JsonPlace& place, std::optional<T>& into) {
   if (place.is_there()) read(place, into.emplace());
 }
 
-// Each field of a record with its key, in the order of a line.
+// Visits each field of a record with its key, in the order of a line.
 template <typename Record, typename Visit>
 void for_each_field(Record& record, const Visit& visit) {
   visit("step", record.step);
@@ -111,7 +111,7 @@ class Descriptor {
   int fd_;
 };
 
-// A device in the place of the log may never end.
+// A device in place of the log might be read for ever.
 void refuse_unless_regular(int fd, const std::string& path) {
   struct stat status = {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) throw IoError(fmt::format("{}: is not a regular file", path));
@@ -124,7 +124,7 @@ Descriptor opened_to_read(const std::string& path) {
   return file;
 }
 
-// Visits whole lines with the offset of their end; stops where `visit` says so. Returns the end of the last whole line visited.
+// Visits whole lines with their numbers; stops when `visit` returns false. Returns the end of the last whole line visited.
 template <typename Visit>
 std::int64_t for_each_line(int fd, const std::string& path, const Visit& visit) {
   std::string pending;
@@ -149,7 +149,7 @@ std::int64_t for_each_line(int fd, const std::string& path, const Visit& visit) 
   }
 }
 
-// Where the record of `last_step`, or the last one before it, ends.
+// Offset after the record of `last_step`, or after the last one before it.
 std::int64_t end_of_step(const std::string& path, std::int64_t last_step) {
   if (::access(path.c_str(), F_OK) != 0) return 0;
   const Descriptor file = opened_to_read(path);

@@ -1,5 +1,5 @@
-// log.jsonl: one object a step, written as the step ends, and read again by resume and report.
-// Not here: what people see while it runs (progress.h).
+// log.jsonl: one object for each step, written at its end, and read again by resume and report.
+// Not here: the display while the run goes on (progress.h).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct StepRecord {
   std::int64_t tokens = 0;  // positions with loss, of all micro-batches and ranks
   double step_s = 0;
   double tokens_per_s = 0;
-  By<Tier, Bytes> peak_bytes;  // of tiers in memory; of others 0
+  By<Tier, Bytes> peak_bytes;  // of tiers in memory; 0 for others
   Bytes nvme_read_bytes = 0;
   Bytes nvme_written_bytes = 0;
   double bound_s = 0;
@@ -29,25 +29,25 @@ struct StepRecord {
   double overlap_efficiency = 0;  // bound_s / step_s
   std::optional<double> loss_scale;
   std::optional<double> eval_loss;
-  std::optional<std::string> sample;  // what the model said after --sample-prompt
+  std::optional<std::string> sample;  // the model's text after --sample-prompt
 };
 
-// One line without its end. Numbers are the shortest that read back to the same bits; JSON has no word for numbers that are not
-// finite, so they are the strings "NaN", "Infinity" and "-Infinity".
+// One line without its newline. Numbers have the fewest digits that read back to the same bits. JSON has no numbers that are not
+// finite, so these are the strings "NaN", "Infinity" and "-Infinity".
 std::string to_log_line(const StepRecord& record);
-// The keys of a line, in their order.
+// The keys of a line, in order.
 std::vector<std::string> log_keys();
-// `where` ("log.jsonl line 3") is for messages. Unknown keys are skipped, so that newer logs can be read. IoError where it is
+// `where` ("log.jsonl line 3") is for messages. Skips unknown keys, so that newer logs can be read. Throws IoError if the line is
 // damaged.
 StepRecord parse_log_line(std::string_view line, const std::string& where);
 
-// All whole lines. A torn last line (the process was killed within a write) is left out; any other damage is an IoError.
+// All whole lines. Leaves out a torn last line, which a process killed within a write left; throws IoError for any other damage.
 std::vector<StepRecord> read_log(const std::string& path);
 
 class LogWriter {
  public:
-  // Appends to `path`, made where there is none. Records of steps after `last_step` (the step resumed from; 0: start anew) are
-  // cut off first.
+  // Appends to `path`, and creates it if necessary. First cuts off the records of steps after `last_step` (the step resumed from;
+  // 0: a new run).
   LogWriter(const std::string& path, std::int64_t last_step);
 
   void append(const StepRecord& record) { file_.append(to_log_line(record) + "\n"); }

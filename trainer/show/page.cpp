@@ -16,10 +16,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whole nanoseconds: short to write, and finer than any clock here.
+// Rounded to whole nanoseconds: short to write, and finer than any clock here.
 std::int64_t nanoseconds(double seconds) { return std::isfinite(seconds) ? std::llround(seconds * 1e9) : 0; }
 
-// Numbers a name at its first use.
+// Numbers names in the order of their first use.
 class NameIndex {
  public:
   int index(std::string_view name) {
@@ -37,7 +37,7 @@ class NameIndex {
 }  // namespace
 
 std::string html_page(const nlohmann::ordered_json& data) {
-  // ASCII only, and no '<': neither "</script" nor "<!--" can come of a name.
+  // ASCII only, and no '<', so that no name can form "</script" or "<!--".
   std::string text;
   for (const char c : data.dump(-1, ' ', true, Json::error_handler_t::replace)) {
     if (c == '<') {
@@ -66,7 +66,7 @@ std::string words_of_turns(int turns) {
 nlohmann::ordered_json timeline_data(std::span<const ShownOperation> operations, std::span<const TimelineMark> marks,
                                      std::string_view note) {
   NameIndex kinds, lanes, names;
-  for (const auto& [of, _] : Names<Lane>::all) {  // in the order in which people think of them
+  for (const auto& [of, _] : Names<Lane>::all) {  // in the order in which people think of lanes
     const std::string_view name = of;
     if (std::ranges::any_of(operations, [&](const ShownOperation& op) { return op.lane == name; })) lanes.index(name);
   }

@@ -1,5 +1,5 @@
-// One self-contained HTML page: style, script and data in one file, nothing fetched. What a plan and a run show alike.
-// Not here: which figures a plan (plan_page.h) or a run (run_report.h) shows, how they are drawn (page/page.js).
+// One self-contained HTML page: style, script and data in one file, nothing fetched. Shared by plans and runs.
+// Not here: the figures of a plan (plan_page.h) or a run (run_report.h), the drawing (page/page.js).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,7 @@
 
 namespace spillway {
 
-// The page of `data`, whose names are shown as text whatever they contain.
+// The page of `data`. Names are shown as text, whatever they contain.
 std::string html_page(const nlohmann::ordered_json& data);
 
 struct ShownOperation {
@@ -26,20 +26,20 @@ struct ShownOperation {
   std::optional<Span> recorded;
 };
 
-// Which of so many turns a timeline shows, where that is not all of them.
+// Says which of `turns` turns a timeline shows, if not all.
 std::string words_of_turns(int turns);
 
-// A moment of the timeline with a word.
+// A labelled moment of the timeline.
 struct TimelineMark {
   double at_s = 0;
   std::string word;
 };
 
-// The lanes over time; an operation's id is its place in `operations`.
+// The lanes over time; an operation's id is its index in `operations`.
 nlohmann::ordered_json timeline_data(std::span<const ShownOperation> operations, std::span<const TimelineMark> marks,
                                      std::string_view note);
 
-// A table: columns are names, those of figures end in '#'; every row has as many cells.
+// A table. Column names of figures end in '#'; every row has as many cells as there are columns.
 nlohmann::ordered_json table_data(std::string_view title, std::string_view note, std::span<const std::string_view> columns,
                                   const std::vector<std::vector<std::string>>& rows);
 

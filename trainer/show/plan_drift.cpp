@@ -21,7 +21,7 @@ std::optional<std::string> PlanDrift::observe(double step_s, const Timeline& tim
   std::array<double, kWindow> sorted = last_;
   std::ranges::sort(sorted);
   const double middle = sorted[kWindow / 2];
-  // The step at hand must be a long one, too: it is what the message takes apart.
+  // The current step must be long, too, because the message analyses it.
   if (std::min(middle, step_s) <= prediction_.step_s * (1 + threshold_)) return std::nullopt;
   threshold_ = 0;
   return message(middle, timeline);

@@ -1,5 +1,5 @@
 // Notices that steps take longer than planned, and says once which lane and which operations make the difference.
-// Not here: the whole comparison of a run with its plan (run_analysis.h).
+// Not here: the full comparison of a run with its plan (run_analysis.h).
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@ namespace spillway {
 
 class PlanDrift {
  public:
-  // All given must outlive it. `threshold` is the share by which steps may be longer than planned; 0: nothing is ever said.
+  // All references must outlive it. `threshold`: fraction by which steps may be longer than planned; 0 turns it off.
   PlanDrift(const Plan& plan, const UnitGraph& graph, const Prediction& prediction, double threshold);
 
-  // To be told of each step, in order. What is to be said, at the first step at which the middle one of the last few is too long.
+  // Call it for each step, in order. Returns a message at the first step at which the median of the last few is too long.
   std::optional<std::string> observe(double step_s, const Timeline& timeline);
 
  private:

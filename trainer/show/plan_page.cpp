@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kColumnsOfPicture = 1200;  // about one a pixel
+constexpr int kColumnsOfPicture = 1200;  // about one for each pixel
 
 Json tiles_of(const PlanFigures& figures) {
   Json tiles = Json::array();
@@ -115,7 +115,7 @@ std::string plan_page(const PlannedRun& run, const PreparedModel& model, const R
     page["subtitle"] = fmt::format("It does not fit: {}.", lacks(run.outcome));
     std::vector<std::vector<std::string>> rows;
     for (const FlagList& flags : run.would_fit.lists) rows.push_back({fmt::format("{}", fmt::join(flags, " "))});
-    const std::string words = words_of(run.would_fit);  // what heads the flags, or says that there are none
+    const std::string words = words_of(run.would_fit);  // heading of the flags, or the statement that there are none
     page["tables"] = {table_data("Would fit", words.substr(0, words.find('\n')), std::array<std::string_view, 1>{"flags"}, rows)};
     return html_page(page);
   }

@@ -191,7 +191,7 @@ std::string tier_lines(const PlannedRun& run) {
 }
 
 std::string lane_lines(const PlanFigures& figures) {
-  constexpr double kBar = 34;  // columns of a lane that is busy all the time
+  constexpr double kBar = 34;  // columns of a lane that is always busy
   std::string lines = fmt::format("{:<11}{:>13}{:>16}{:>11}{:>9}\n", "lane", "work", "rate", "busy", "of step");
   for (const LaneFigures& lane : figures.lanes) {
     lines += fmt::format("{:<11}{:>13}{:>16}{:>11}{:>7.0f} %  {}\n", name_of(lane.lane), work_of(lane), rate_of(lane),
@@ -201,7 +201,7 @@ std::string lane_lines(const PlanFigures& figures) {
   return lines;
 }
 
-// Broken before flags only, so that it can be pasted.
+// Breaks lines only before flags, so that the command can be pasted.
 std::string command_lines(const std::vector<std::string>& flags) {
   std::string lines = "spillway train";
   std::size_t used = lines.size();

@@ -1,4 +1,4 @@
-// A plan in words: the table of `spillway plan`, and the lines that train begins with.
+// Describes a plan in words: the table of `spillway plan`, and the first lines of train.
 // Not here: the figures (trainer/plan/plan_figures.h), the page (plan_page.h).
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace spillway {
 
-// A few lines: where things rest, the predicted step and what binds it.
+// A few lines: the tiers of the state, the predicted step and the bound that binds it.
 std::string plan_summary(const PlannedRun& run, const PreparedModel& model);
 
-// Tiers, lanes, the step and the command line, within 100 columns. Where nothing fits: what lacks, and what would fit.
+// Tiers, lanes, the step and the command line, within 100 columns. If nothing fits: what is short and what would fit.
 std::string plan_table(const PlannedRun& run, const PreparedModel& model, const RunOptions& options);
 
-// What the table says beside tiers and lanes, a name and a sentence each: model, machine, choices, step, bound, wear.
+// The rest of the table, a name and a sentence for each fact: model, machine, choices, step, bound, wear.
 std::vector<std::pair<std::string, std::string>> plan_facts(const PlannedRun& run, const PreparedModel& model,
                                                             const RunOptions& options);
 
-// Where nothing fits: the tier, what it needs and has.
+// If nothing fits: the short tier, its needed bytes and its budget.
 std::string lacks(const PlanOutcome& outcome);
 
 // "1.25 TFLOP", "3.2 GiB"; "410 GFLOP/s", "1.4 GiB/s".

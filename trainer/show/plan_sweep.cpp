@@ -40,7 +40,7 @@ std::string value_of(const Flag& flag, const RunOptions& options) {
   return plain_text(value);
 }
 
-// Each as if it had been typed in place of what was.
+// The options for each value, as if it had been typed in place of the original.
 std::vector<RunOptions> options_of_values(const Sweep& sweep, const RawFlags& typed) {
   std::vector<RunOptions> all;
   std::set<std::string> seen;
@@ -103,7 +103,7 @@ PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed, const LogSink& s
   const std::vector<RunOptions> all = options_of_values(sweep, typed);
   PlanSweep swept{.sweep = sweep, .options = all.front(), .machine = {}, .parameters = 0, .plans = {}};
   require_model(swept.options);
-  std::optional<MeasuredProfile> machine;  // the same for all, though nothing keeps what is measured
+  std::optional<MeasuredProfile> machine;  // one profile for all, although nothing keeps a measured one
   for (const RunOptions& options : all) {
     const PreparedModel model(options, Where::anywhere);
     if (!machine) {
@@ -126,7 +126,7 @@ void require_any_fit(const PlanSweep& sweep) {
 
 namespace {
 
-// The tiers that any of the plans uses.
+// The tiers that at least one of the plans uses.
 std::vector<Tier> tiers_of(const PlanSweep& sweep) {
   std::vector<Tier> tiers;
   for (const Tier tier : kAll<Tier>) {
@@ -150,7 +150,7 @@ std::vector<std::string> columns_of(const PlanSweep& sweep) {
   return columns;
 }
 
-// The cells of a plan that fits; nothing after the value where it does not.
+// The cells of a plan that fits; only the value if it does not fit.
 std::vector<std::string> cells_of(const PlanSweep& sweep, const SweptPlan& plan) {
   if (!plan.figures) return {plan.value};
   const PlanFigures& figures = *plan.figures;
@@ -188,7 +188,7 @@ std::string table_lines(const PlanSweep& sweep) {
   return lines;
 }
 
-// Bars of '#', the longest as long as there is room; '|' is where the bound of the plan's work would end.
+// Bars of '#', the longest filling the line; '|' marks the end of a bar at the bound of the plan's work.
 std::string picture_lines(const PlanSweep& sweep) {
   std::size_t values = 0, figures = 0;
   double most = 0;
@@ -254,7 +254,7 @@ std::string sweep_json(const PlanSweep& sweep) {
   return json_text(rows);
 }
 
-// A bar each: its length, where the bound is, and what it says.
+// One bar for each plan: its length, the mark of its bound, and its text.
 Json bars_of(const PlanSweep& sweep) {
   Json bars = Json::array();
   for (const SweptPlan& plan : sweep.plans) {

@@ -1,4 +1,4 @@
-// What a plan costs as one flag grows: each value is planned on the same machine, in the order given.
+// Plans one flag's values in turn, on the same machine and in the order given, to show what a plan costs as the flag grows.
 // Not here: a single plan (plan_report.h, trainer/plan/plan_file.h, plan_page.h).
 #pragma once
 
@@ -14,20 +14,20 @@
 
 namespace spillway {
 
-// "device-memory=512MiB,1GiB": a run flag, and values as the flag itself takes them.
+// A run flag and its values, as the flag itself takes them: "device-memory=512MiB,1GiB".
 struct Sweep {
   std::string flag;
   std::vector<std::string> values;
 };
-// InputError for a flag that is none or cannot be swept, and for values that are none, too many or empty.
+// Throws InputError for an unknown flag or one that cannot be swept, and for values that are bad, too many or empty.
 Sweep parse_sweep(const std::string& text);
 
 struct SweptPlan {
   std::string value;                   // as the flag has it
-  std::optional<PlanFigures> figures;  // nothing where it does not fit
+  std::optional<PlanFigures> figures;  // empty if it does not fit
   DiskFigures disk;
   By<Tier, Bytes> peak;
-  PlanOutcome lacking;  // where it does not fit, without its plan
+  PlanOutcome lacking;  // the outcome without a plan, if it does not fit
   std::string lacks;    // the same in words
 };
 
@@ -39,14 +39,14 @@ struct PlanSweep {
   std::vector<SweptPlan> plans;
 };
 
-// Plans for what was typed with each of the values in the flag's place. InputError where one of them is refused, or is there
-// twice. `say` is told what takes long.
+// Plans the typed flags with each value in the flag's place. Throws InputError if a value is refused or occurs twice. `say` hears
+// of work that takes long.
 PlanSweep plan_sweep(const Sweep& sweep, const RawFlags& typed, const LogSink& say);
 
-// A table of 100 columns with a picture; an array of rows; a page with the same picture.
+// A table of 100 columns with a picture, an array of rows, or a page with the same picture.
 std::string sweep_text(const PlanSweep& sweep, OutputFormat format);
 
-// BudgetError where no value fits.
+// Throws BudgetError if no value fits.
 void require_any_fit(const PlanSweep& sweep);
 
 }  // namespace spillway

@@ -28,8 +28,8 @@ int terminal_columns(int fd) {
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// A live line that wraps cannot be erased: cut it to the columns there are, counting neither escape sequences nor continuation
-// bytes.
+// A live line that wraps cannot be erased, so it is cut to the columns of the terminal; escape sequences and continuation bytes
+// do not count.
 std::string cut_to_columns(std::string_view line, int columns) {
   std::string cut;
   int used = 0;
@@ -83,7 +83,7 @@ Progress::~Progress() {
 void Progress::set_tiers(const By<Tier, TierUse>& tiers) { tiers_ = tiers; }
 
 void Progress::step(const StepRecord& record) {
-  // Recent steps say more of the remaining ones than the first did; the first, often slow, is forgotten in a few steps.
+  // Recent steps predict the remaining ones better than the first did, which is often slow and fades within a few steps.
   constexpr double kWeight = 0.2;
   mean_step_s_ = mean_step_s_ == 0 ? record.step_s : mean_step_s_ + kWeight * (record.step_s - mean_step_s_);
   const auto left = static_cast<double>(train_iters_ - record.step);
@@ -102,7 +102,7 @@ void Progress::message(std::string_view text) {
   line_open_ = false;
 }
 
-// A reader that went away (a closed pipe) must not end the training: what cannot be shown is dropped.
+// A reader that went away (a closed pipe) must not end the training: text that cannot be shown is dropped.
 void Progress::write(std::string_view text) const {
   while (!text.empty()) {
     const ssize_t count = ::write(fd_, text.data(), text.size());

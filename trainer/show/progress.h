@@ -1,5 +1,5 @@
-// What a person sees while a run goes: one live line on a terminal, plain lines in a pipe or a file.
-// Not here: the record of every step (log.h), and warnings of other folders.
+// The display for a person while a run goes on: one live line on a terminal, plain lines in a pipe or a file.
+// Not here: the record of every step (log.h), warnings of other folders.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 namespace spillway {
 
 enum class ProgressStyle : std::uint8_t { plain, live, live_with_colour };
-// Live on a terminal that can move its cursor (TERM is not "dumb"); colour there without NO_COLOR; else plain.
+// Live on a terminal that can move its cursor (TERM is not "dumb"), with colour unless NO_COLOR is set; otherwise plain.
 ProgressStyle progress_style_of(int fd);
 
 struct TierUse {
@@ -33,7 +33,7 @@ std::string progress_line(const ProgressState& state, ProgressStyle style);
 
 class Progress {
  public:
-  // Writes to `fd` (not owned). A plain line is written every `log_interval` steps and at the last; a live one at every step.
+  // Writes to `fd` (not owned). A plain line comes every `log_interval` steps and at the last step; a live line at every step.
   Progress(int fd, ProgressStyle style, std::int64_t train_iters, std::int64_t log_interval);
   ~Progress();  // ends a live line, so that the prompt starts on its own
   Progress(const Progress&) = delete;
@@ -41,7 +41,7 @@ class Progress {
 
   void set_tiers(const By<Tier, TierUse>& tiers);
   void step(const StepRecord& record);
-  // A line of its own, above the live one.
+  // Writes a line of its own, above the live one.
   void message(std::string_view text);
 
  private:

@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Ids of the lane's operations, by when they began.
+// Ids of the lane's operations, in the order in which they began.
 std::vector<int> in_order_of_begin(const RunRecord& run, Lane lane, Span RecordedOperation::* when) {
   std::vector<int> ids;
   for (std::size_t id = 0; id < run.operations.size(); ++id) {
@@ -30,13 +30,13 @@ std::vector<double> occupancy(const RunRecord& run, Span RecordedOperation::* wh
 
 std::vector<Stall> stalls(const RunRecord& run) {
   std::vector<Stall> found;
-  double free_at = std::numeric_limits<double>::infinity();  // what comes before the first operation belongs to the step before
+  double free_at = std::numeric_limits<double>::infinity();  // time before the first operation belongs to the step before
   for (const int id : in_order_of_begin(run, Lane::compute, &RecordedOperation::recorded)) {
     const RecordedOperation& operation = run.operations[static_cast<std::size_t>(id)];
     if (operation.recorded.end_s <= operation.recorded.begin_s) continue;
     if (operation.recorded.begin_s > free_at) {
       Stall stall{.id = id, .begin_s = free_at, .seconds = operation.recorded.begin_s - free_at};
-      double latest = free_at;  // what was over before compute was free held nothing up
+      double latest = free_at;  // an operation that ended before compute was free delayed nothing
       for (const Wait& wait : operation.waits) {
         const double end_s = run.operations[static_cast<std::size_t>(wait.op)].recorded.end_s;
         if (wait.turn == 0 && end_s > latest) latest = end_s, stall.waited_for = wait.op;

@@ -24,14 +24,14 @@ constexpr std::string_view kHelp = "The files of a run directory are written by 
 
 nlohmann::json json_of(const std::string& file) { return parse_strict_json(read_text_file(file, kLargestFile), file, kMostKeys); }
 
-// A list with an entry for each of so many.
+// A list that must have `count` entries.
 JsonPlace column_of(const JsonPlace& table, std::string_view key, std::size_t count) {
   const JsonPlace column = table.at(key);
   if (column.size() != count) column.refuse(fmt::format("has {} entries, not {}", column.size(), count));
   return column;
 }
 
-// The entry of a list that another has the place of.
+// The entry of `list` whose index is at `place`.
 JsonPlace entry_at(const JsonPlace& list, const JsonPlace& place) {
   return list.at(static_cast<std::size_t>(place.integer(0, static_cast<std::int64_t>(list.size()) - 1)));
 }
@@ -160,7 +160,7 @@ void read_timeline(RunRecord& run, const std::string& file) {
   }
 }
 
-// Whatever is wrong with a file that report is given is bad input to it.
+// Report treats any fault in a file that it is given as bad input.
 std::vector<StepRecord> log_of(const std::string& file) {
   std::vector<StepRecord> log;
   try {

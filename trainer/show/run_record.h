@@ -1,5 +1,5 @@
-// A run as its directory tells it: the plan that it followed, the log of its steps, the recorded timeline of its last one.
-// Not here: what is made of it (run_report.h, trace_file.h), writing the directory (trainer/keep/run_directory.h), going on with
+// Reads a run from its directory: the plan that it followed, the log of its steps, the recorded timeline of its last one.
+// Not here: reports and traces (run_report.h, trace_file.h), writing the directory (trainer/keep/run_directory.h), going on with
 // it.
 #pragma once
 
@@ -23,9 +23,9 @@ struct RecordedOperation {
   Lane lane = Lane::compute;
   int micro_batch = -1;
   Bytes bytes = 0;
-  std::vector<Wait> waits;  // `op` is the place in RunRecord::operations
+  std::vector<Wait> waits;  // `op` is an index in RunRecord::operations
   Span planned;
-  Span recorded;  // of a run that was timed
+  Span recorded;  // if the run was timed
 };
 
 struct RunRecord {
@@ -36,15 +36,15 @@ struct RunRecord {
   double planned_step_s = 0, bound_s = 0;
   Lane binding_lane = Lane::compute;
   By<Tier, Bytes> budget, planned_peak;
-  Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // a step
-  int turns = 1;                                            // of a step
+  Bytes planned_read_bytes = 0, planned_written_bytes = 0;  // in a step
+  int turns = 1;                                            // in a step
   std::vector<RecordedOperation> operations;                // of each turn whose times are kept
-  std::optional<StepUse> use;                               // nothing where the plan is of a version that did not say it
-  std::optional<std::int64_t> timed_step;                   // nothing where the run has not saved a timeline yet
+  std::optional<StepUse> use;                               // none if the plan's version did not record it
+  std::optional<std::int64_t> timed_step;                   // none if the run has not saved a timeline yet
   std::vector<StepRecord> log;                              // at least one step
 };
 
-// InputError, with the file and the entry, where a file is missing, damaged or does not go with the others.
+// Throws an InputError with the file and the entry if a file is missing, damaged or does not go with the others.
 RunRecord read_run(const std::string& directory);
 
 }  // namespace spillway

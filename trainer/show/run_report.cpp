@@ -21,9 +21,9 @@ using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr std::size_t kShownOperations = 10;
-constexpr std::size_t kMostPoints = 2000;  // of a curve: more than a screen has columns
+constexpr std::size_t kMostPoints = 2000;  // most points of a curve: more than a screen has columns
 
-// A curve over the steps; of a long run each point is the mean of several.
+// A curve over the steps; in a long run each point is the mean of several steps.
 Json curve(const RunRecord& run, std::string_view title, std::string_view note,
            const std::function<double(const StepRecord&)>& figure) {
   const std::size_t group = (run.log.size() + kMostPoints - 1) / kMostPoints;
@@ -33,7 +33,7 @@ Json curve(const RunRecord& run, std::string_view title, std::string_view note,
     double sum = 0;
     for (std::size_t k = i; k < end; ++k) sum += figure(run.log[k]);
     x.push_back(run.log[i].step);
-    y.push_back(sum / static_cast<double>(end - i));  // what is not finite becomes null
+    y.push_back(sum / static_cast<double>(end - i));  // a value that is not finite becomes null
   }
   const std::string means = group > 1 ? fmt::format("{}Each point is the mean of {} steps.", note.empty() ? "" : " ", group) : "";
   return {{"title", title}, {"note", fmt::format("{}{}", note, means)}, {"x", x}, {"y", y}};
@@ -118,7 +118,7 @@ Json lanes_table(const RunRecord& run) {
                     rows);
 }
 
-// The highest that the log has of a tier; nothing where it does not record it.
+// The highest peak of a tier in the log; 0 if the log does not record the tier.
 Bytes recorded_peak(const RunRecord& run, Tier tier) {
   Bytes most = 0;
   for (const StepRecord& record : run.log) most = std::max(most, record.peak_bytes[tier]);
@@ -158,9 +158,9 @@ Json timeline_of(const RunRecord& run) {
                            words_of_turns(run.turns));
 }
 
-// Planned above recorded, on one scale of time: the shorter of the two ends early.
+// The planned picture above the recorded one, on one scale of time: the shorter one ends early.
 Json tier_pictures_of(const RunRecord& run) {
-  constexpr int columns = 1200;  // about one a pixel
+  constexpr int columns = 1200;  // about one for each pixel
   std::vector<Span> planned, recorded;
   for (const RecordedOperation& operation : run.operations) {
     planned.push_back(operation.planned);

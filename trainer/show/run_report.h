@@ -1,5 +1,6 @@
-// A run beside its plan, as one self-contained page and as a few lines: curves, both timelines, what cost more than planned.
-// Not here: what is found out about it (run_analysis.h), how a page is made (page.h).
+// Shows a run beside its plan, as one self-contained page and as a few lines: curves, both timelines, operations that cost more
+// than planned.
+// Not here: the analysis (run_analysis.h), how a page is made (page.h).
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// TensorBoard takes every file with "tfevents" in its name; a fixed one is found again by the run that goes on.
+// TensorBoard takes every file with "tfevents" in its name. A fixed name lets a run that goes on find its file again.
 constexpr const char* kFileName = "events.out.tfevents.spillway";
 constexpr std::uint64_t kLargestRecord = 64 << 20;
 
@@ -32,7 +32,7 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
   return table;
 }
 
-// Checksums of data that hold checksums are masked in these files.
+// These files mask checksums, because the data may itself contain checksums.
 std::uint32_t masked_crc(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
 
 template <typename T>
@@ -79,7 +79,7 @@ std::string text_value(std::string_view tag, std::string_view text) {
   return message(1, message(1, tag) + message(8, tensor) + message(9, message(1, message(1, "text"))));
 }
 
-// The step of an event; nothing where the bytes are none.
+// The step of an event; nothing if the bytes are not an event.
 std::optional<std::int64_t> step_of(std::string_view bytes) {
   const auto take_varint = [&]() -> std::optional<std::uint64_t> {
     std::uint64_t value = 0;
@@ -155,7 +155,7 @@ AppendFile opened(const std::string& directory, std::int64_t last_step) {
   const std::string path = (fs::path(directory) / kFileName).string();
   const bool is_there = fs::exists(path, error);
   const Bytes kept = is_there ? whole_records(path, last_step) : 0;
-  // A file without steps is what a run left that could not begin.
+  // A file without steps was left by a run that could not begin.
   if (is_there && last_step == 0 && static_cast<std::uintmax_t>(kept) != fs::file_size(path, error)) {
     throw InputError(fmt::format("--tensorboard: found {}, allowed: a directory without a curve of ours", path),
                      "it is another run's curve");

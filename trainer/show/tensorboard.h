@@ -1,6 +1,7 @@
-// The curves of a run as TensorBoard reads them: --tensorboard DIR. An event file is a row of records, each a length and its
-// bytes with a checksum after either; a record is an Event message of protocol buffers. Both are few enough to be written out
-// here. Not here: the records of log.jsonl (log.h).
+// The curves of a run for TensorBoard: --tensorboard DIR. An event file is a sequence of records, each a length and its bytes
+// with a checksum after either; a record is an Event message of protocol buffers. Both formats are small enough to be written out
+// here.
+// Not here: the records of log.jsonl (log.h).
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,12 @@ namespace spillway {
 
 class TensorboardLog {
  public:
-  // One event file in `directory`, made where there is none. Goes on after the events of `last_step` (the step
-  // resumed from); those beyond it, and a torn one, are cut off, so that no step is there twice. With 0 the file must
-  // have no steps yet: InputError.
+  // Writes one event file in `directory`, which it creates if necessary. Continues after the events of `last_step` (the step
+  // resumed from); cuts off later events and a torn one, so that no step occurs twice. With 0 the file must have no steps yet:
+  // otherwise throws InputError.
   TensorboardLog(const std::string& directory, std::int64_t last_step);
 
-  // loss, grad_norm, lr, tokens_per_s, and, where there are such, eval_loss and the text of sample.
+  // Appends loss, grad_norm, lr, tokens_per_s and, if present, eval_loss and the text of sample.
   void append(const StepRecord& record);
 
  private:

@@ -11,10 +11,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kThreadsOfLane = 1000;  // ids of a lane's threads are apart from another's
+constexpr int kThreadsOfLane = 1000;  // distance of the thread ids of two lanes
 
-// Events of one timeline. A thread's events must not overlap, or the viewer drops them: each goes to the first thread of its lane
-// that is free.
+// Events of one timeline. The viewer drops events that overlap within a thread, so each goes to the first free thread of its
+// lane.
 class Process {
  public:
   Process(Json& events, int id, std::string_view name) : events_(events), id_(id) {
@@ -23,7 +23,7 @@ class Process {
   }
 
   void add(const RecordedOperation& operation, const Span& span) {
-    // Whole nanoseconds, so that an end and a beginning at the same moment stay in order.
+    // Whole nanoseconds, so that an end and a begin at the same moment stay in order.
     const std::int64_t begin_ns = std::llround(span.begin_s * 1e9), end_ns = std::llround(span.end_s * 1e9);
     if (end_ns <= begin_ns) return;  // was skipped
     const int thread = thread_for(operation.lane, begin_ns, end_ns);

@@ -1,6 +1,6 @@
-// A file that rows of data are read with, a tokenizer or a chat template, is wrong: that is one error of the run and never a
-// row's fault, so that no row is left out for it.
-// Not here: what is wrong with a row (an InputError of whoever reads it).
+// The error for a wrong file that rows of data are read with, a tokenizer or a chat template. It is one error of the whole run
+// and never a row's fault, so that no row is skipped for it.
+// Not here: errors in a row (the row's reader throws an InputError).
 #pragma once
 
 #include "memory/error.h"
@@ -12,7 +12,7 @@ struct ResourceError : InputError {
   explicit ResourceError(const Error& error) : InputError(error.what(), error.help()) {}
 };
 
-// What `load` gives; an InputError of it becomes a ResourceError.
+// Returns what `load` returns; turns an InputError that it throws into a ResourceError.
 template <typename Load>
 auto loaded_resource(const Load& load) {
   try {

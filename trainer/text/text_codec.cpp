@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 constexpr std::size_t kLongestCharacter = 4;
 
-// Bytes that a character has by its first one; 0 where no character begins so.
+// Number of bytes of a character with this first byte; 0 if no character begins with it.
 std::size_t length_by(unsigned char first) {
   return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
 }
@@ -59,7 +59,7 @@ std::vector<std::int32_t> TextCodec::prompt(std::string_view text) const {
   const std::span<const std::int32_t> leading = tokenizer_->leading_tokens();
   ids.assign(leading.begin(), leading.end());
   tokenizer_->encode(text, ids);
-  // A prompt that has them already, as chat templates give it, does not get them twice.
+  // A prompt that begins with the leading tokens already, as chat templates write them, does not get them twice.
   const std::size_t twice = 2 * leading.size();
   if (ids.size() >= twice &&
       std::equal(leading.begin(), leading.end(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()))) {
@@ -94,7 +94,7 @@ std::string Utf8Stream::add(std::string_view bytes) {
     }
     whole += rest.substr(0, invalid);
     rest.remove_prefix(invalid);
-    // A character that may still be completed waits; it must look right so far.
+    // An incomplete character may still be completed by later bytes: it waits if its bytes so far are valid.
     const std::size_t length = length_by(static_cast<unsigned char>(rest[0]));
     const bool begins_well =
         std::all_of(rest.begin() + 1, rest.begin() + static_cast<std::ptrdiff_t>(std::min(rest.size(), kLongestCharacter)),

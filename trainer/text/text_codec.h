@@ -1,4 +1,4 @@
-// Text in and text out of a model: by its tokenizer, or with a token for each byte.
+// Turns text into a model's tokens and back, by its tokenizer or with one token for each byte.
 // Not here: text to train on (trainer/data/text_documents.h, trainer/data/data.h).
 #pragma once
 
@@ -14,30 +14,30 @@
 
 namespace spillway {
 
-// The loaded run's own, else --tokenizer, else the tokenizer.json of the model; empty where there is neither.
+// The tokenizer of a run: the loaded run's own copy, else --tokenizer, else the model's tokenizer.json; empty if there is none.
 std::string tokenizer_of(const RunOptions& options);
 
 class TextCodec {
  public:
-  // `tokenizer` as from tokenizer_of. InputError where there is none.
+  // `tokenizer` as tokenizer_of returns it. Throws InputError if there is none.
   TextCodec(const std::string& tokenizer, std::int64_t vocabulary);
 
-  // What the model goes on from: the tokens that the tokenizer puts before a text, then the text.
-  // InputError for what is not UTF-8, and for a token that the model has not.
+  // The tokens that the model continues: the tokenizer's leading tokens, then the text.
+  // Throws InputError if the text is not UTF-8 or needs a token that the model does not have.
   std::vector<std::int32_t> prompt(std::string_view text) const;
-  std::string bytes_of(std::int32_t token) const;  // nothing for special tokens, and for ids that have none
+  std::string bytes_of(std::int32_t token) const;  // empty for special tokens and for ids without a token
   std::optional<std::int32_t> end_of_text() const;
 
  private:
   std::int64_t vocabulary_;
-  std::optional<Tokenizer> tokenizer_;  // none: bytes
+  std::optional<Tokenizer> tokenizer_;  // none: one token for each byte
 };
 
-// Bytes of tokens as they come, given on as whole characters. Bytes that are no UTF-8 become U+FFFD.
+// Turns the bytes of tokens, as they arrive, into whole characters. Bytes that are not UTF-8 become U+FFFD.
 class Utf8Stream {
  public:
   std::string add(std::string_view bytes);
-  std::string finish();  // what began and will not be completed
+  std::string finish();  // the rest: a character that began and will not be completed
 
  private:
   std::string pending_;

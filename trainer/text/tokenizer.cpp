@@ -82,7 +82,7 @@ struct TokenEncoder::Impl {
   void encode_words(std::string_view text, bool begins, std::vector<std::int32_t>& out) {
     tables.splitter.split(text, begins, split, [&](std::string_view word) { bpe.encode(word, out); });
   }
-  // `begins`, `goes_on`: the piece is the first of the text; and that goes on from other text.
+  // `begins`: the piece is the first of the text. `goes_on`: the text continues other text.
   void encode_piece(std::string_view piece, bool begins, bool goes_on, std::vector<std::int32_t>& out) {
     const std::string_view text = tables.normalization.apply(piece, begins && goes_on, normalized);
     const auto is_first = [&](std::string_view part) { return begins && !goes_on && part.data() == text.data(); };

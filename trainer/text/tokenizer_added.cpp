@@ -72,7 +72,7 @@ std::pair<std::int32_t, std::size_t> AddedTokenFinder::longest_at(std::string_vi
 void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string_view)> piece,
                              FunctionRef<void(std::int32_t)> token) const {
   std::size_t done = 0;
-  std::size_t space_end = 0;  // of the white space that was stripped last
+  std::size_t space_end = 0;  // end of the white space that was stripped last
   if (!nodes_.empty()) {
     for (std::size_t at = 0; at < text.size();) {
       if (!is_first_byte_[static_cast<unsigned char>(text[at])]) {
@@ -86,13 +86,13 @@ void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string
       }
       std::size_t begin = at;
       std::size_t end = at + length;
-      at = end;  // a match that is passed over is not looked into either
+      at = end;  // the inside of a match that is passed over is not searched either
       const Properties& found = tokens_[static_cast<std::size_t>(index)];
       if (found.is_single_word && is_inside_word(text, begin, end)) continue;
       if (found.strips_left) begin = begin > done ? start_of_space_before(text, done, begin, marks_spaces_) : done;
       if (found.strips_right)
         end = space_end = std::max(space_end, end) == end ? end_of_space_after(text, end, marks_spaces_) : space_end;
-      if (begin >= end) continue;  // it lies in the white space that the one before it took
+      if (begin >= end) continue;  // it lies in the white space that the token before it stripped
       if (done < begin) piece(text.substr(done, begin - done));
       token(found.id);
       done = end;

@@ -1,5 +1,6 @@
-// Added tokens: finds those of tokenizer.json's "added_tokens" in text, the leftmost and of these the longest, and cuts it there.
-// Not here: what is done with the text between them.
+// Finds added tokens (tokenizer.json's "added_tokens") in text and cuts the text there. The leftmost match wins, and among these
+// the longest.
+// Not here: the use of the text between them.
 #pragma once
 
 #include <array>
@@ -17,21 +18,21 @@ struct AddedToken {
   std::string content;
   std::int32_t id = 0;
   bool is_special = false;
-  bool is_normalized = false;  // looked for after normalisation
-  bool strips_left = false;    // takes the white space before it
+  bool is_normalized = false;  // searched for after normalization
+  bool strips_left = false;    // removes the white space before it
   bool strips_right = false;
-  bool is_single_word = false;  // only where no word goes on before or after it
+  bool is_single_word = false;  // matches only if no word continues before or after it
 };
 
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  // Of tokens of equal content the first stays. `contents` are theirs, normalised where they are. `marks_spaces`: a space of the
-  // text is a mark, which is no white space.
+  // Of tokens with equal content the first stays. `contents` are the tokens' contents, normalized if the tokens are.
+  // `marks_spaces`: a space of the text stands for a mark, which is not white space.
   AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents, bool marks_spaces = false);
 
   bool is_empty() const { return nodes_.empty(); }
-  // Calls `piece` with each non-empty piece between tokens, and `token` with each token, in order.
+  // Calls `piece` with each non-empty piece between tokens and `token` with each token, in order.
   void split(std::string_view text, FunctionRef<void(std::string_view piece)> piece,
              FunctionRef<void(std::int32_t id)> token) const;
 
@@ -46,7 +47,7 @@ class AddedTokenFinder {
     std::vector<std::pair<char, std::int32_t>> next;
     std::int32_t token = -1;  // index into tokens_
   };
-  // The longest token at `at`: its index and length; -1 where there is none.
+  // The index and length of the longest token at `at`; index -1 if there is none.
   std::pair<std::int32_t, std::size_t> longest_at(std::string_view text, std::size_t at) const;
 
   std::vector<Node> nodes_;  // a trie; the first is the root

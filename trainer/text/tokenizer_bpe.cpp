@@ -10,10 +10,10 @@
 namespace spillway {
 namespace {
 
-// Up to here the ranks of a word are searched through for each merge: cheaper than a heap. A few cache lines.
+// In words of up to this many symbols each merge searches all ranks, which is cheaper than a heap: they fill a few cache lines.
 constexpr std::size_t kShortWord = 48;
 
-// Bounds memory: merging takes about 30 bytes a byte of a word.
+// Bounds memory: merging takes about 30 bytes for each byte of a word.
 constexpr std::size_t kLongestWord = 16 << 20;
 
 std::uint64_t hash_of(std::string_view word) {
@@ -198,7 +198,7 @@ void BpeEncoder::merge_long() {
     const auto rank = static_cast<std::uint32_t>(heap_.back() >> 32);
     const auto i = static_cast<std::uint32_t>(heap_.back());
     heap_.pop_back();
-    if (next_merge_[i].rank != rank) continue;  // the pair that it was made for is no more
+    if (next_merge_[i].rank != rank) continue;  // the pair that it was made for no longer exists
     const std::uint32_t gone = following_[i];
     symbols_[i] = next_merge_[i].id;
     following_[i] = following_[gone];

@@ -1,5 +1,6 @@
-// Byte-pair encoding of one word: bytes, or characters, to ids by merges of the lowest rank first, the leftmost of equals.
-// Not here: how text becomes words (tokenizer_split.h), and how the tables are read (tokenizer_load.cpp).
+// Byte-pair encoding of one word: turns bytes or characters into ids by merges, the lowest rank first and the leftmost among
+// equals.
+// Not here: how text becomes words (tokenizer_split.h), how the tables are read (tokenizer_load.cpp).
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,12 @@
 
 namespace spillway {
 
-// Bytes to ids, of words that are one token as they stand. Open addressing over an arena; filled once.
+// Maps the bytes of whole-word tokens to ids. Open addressing over an arena; filled once.
 class WordTable {
  public:
   void reserve(std::size_t words, std::size_t bytes);
   void insert(std::string_view word, std::int32_t id);  // the last of equal words stays
-  std::int32_t find(std::string_view word) const;       // kNone where there is none
+  std::int32_t find(std::string_view word) const;       // kNone if there is none
   static constexpr std::int32_t kNone = -1;
 
  private:
@@ -32,7 +33,7 @@ class WordTable {
   std::string arena_;
 };
 
-// (left, right) → rank and merged id.
+// Maps a pair (left, right) to the merge's rank and the merged id.
 class MergeTable {
  public:
   struct Merge {
@@ -69,28 +70,28 @@ class MergeTable {
   int shift_ = 63;
 };
 
-// What a word begins as: its bytes; or its characters, and the bytes of those that are no token.
+// A word's symbols before any merge: its bytes; or its characters, with the bytes of characters that are no token.
 enum class Symbols : std::uint8_t { bytes, characters };
 
-// Symbols that are no token.
+// Treatment of symbols that are no token.
 enum class Unknown : std::uint8_t { dropped, one_token_each, one_token_a_run };
 
 struct BpeModel {
   Symbols symbols = Symbols::bytes;
   MergeTable merges;
-  WordTable words;                 // filled where `takes_whole_words`
-  WordTable characters;            // filled where they are the symbols
-  std::int32_t byte_ids[256];      // WordTable::kNone where the vocabulary lacks the byte
-  bool falls_back = false;         // a character that is no token becomes its bytes, which all are
+  WordTable words;                 // filled if `takes_whole_words`
+  WordTable characters;            // filled if characters are the symbols
+  std::int32_t byte_ids[256];      // WordTable::kNone if the vocabulary lacks the byte
+  bool falls_back = false;         // a character that is no token becomes its bytes, which are all tokens
   bool takes_whole_words = false;  // "ignore_merges": a word of the vocabulary is one token
   Unknown unknown = Unknown::dropped;
   std::int32_t unknown_id = WordTable::kNone;
 };
 
-// Encodes words, with a cache of the short ones and scratch memory of its own: one for each caller at a time.
+// Encodes words, with a cache of short words and scratch memory of its own: each caller needs its own encoder.
 class BpeEncoder {
  public:
-  explicit BpeEncoder(const BpeModel& model);  // which must outlive it
+  explicit BpeEncoder(const BpeModel& model);  // must outlive the encoder
   void encode(std::string_view word, std::vector<std::int32_t>& out);
 
  private:
@@ -98,7 +99,7 @@ class BpeEncoder {
   struct alignas(64) CacheLine {
     static constexpr std::size_t kLongestWord = 37;
     static constexpr std::size_t kMostIds = 6;
-    std::uint8_t length = 0;  // of the word; 0: nothing here
+    std::uint8_t length = 0;  // bytes of the word; 0: the line is empty
     std::uint8_t ids = 0;
     char word[kLongestWord + 1];
     std::int32_t id[kMostIds];
@@ -113,11 +114,11 @@ class BpeEncoder {
 
   const BpeModel* model_;
   std::vector<CacheLine> cache_;               // [kCacheLines]
-  std::vector<std::int32_t> symbols_;          // of the word in work
-  std::vector<MergeTable::Merge> next_merge_;  // [symbols] of a symbol and the one after it
+  std::vector<std::int32_t> symbols_;          // of the current word
+  std::vector<MergeTable::Merge> next_merge_;  // [symbols] merge of a symbol and the one after it
   std::vector<std::uint32_t> previous_;
   std::vector<std::uint32_t> following_;
-  std::vector<std::uint64_t> heap_;  // rank and position of merges that were possible when they were put there
+  std::vector<std::uint64_t> heap_;  // rank and position of merges that were possible when they were pushed
 };
 
 }  // namespace spillway

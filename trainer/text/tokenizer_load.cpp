@@ -1,5 +1,5 @@
-// tokenizer.json into tables. The vocabulary and the merges are taken as the parser meets them, so that no tree of a few hundred
-// thousand nodes stands in memory beside a training run.
+// Reads tokenizer.json into tables. It takes the vocabulary and the merges as the parser meets them, so that no tree of a few
+// hundred thousand nodes stands in memory beside a training run.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr Bytes kLargestFile = kGiB;
 constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
 
-// "<0x0A>", as SentencePiece's kind spells a byte, gives 10; anything else nothing.
+// The byte that a token of SentencePiece's kind spells: "<0x0A>" gives 10, any other token nothing.
 std::optional<unsigned char> spelled_byte(std::string_view token) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<unsigned char> spelled_byte(std::string_view token) {
   return static_cast<unsigned char>(16 * high + low);
 }
 
-// The byte-level alphabet: printable bytes stand for themselves, the others for code points from 256 on, in their order.
+// The byte-level alphabet: printable bytes stand for themselves; the other bytes, in order, become the code points from 256 on.
 class ByteAlphabet {
  public:
   ByteAlphabet() {
@@ -45,7 +45,8 @@ class ByteAlphabet {
       byte_of_[static_cast<std::size_t>(stands_for_itself ? byte : next++)] = static_cast<std::int16_t>(byte);
     }
   }
-  // Appends the bytes that `token` stands for; false, and nothing appended, where a character of it is not in the alphabet.
+  // Appends the bytes that `token` stands for. Returns false, and appends nothing, if one of its characters is not in the
+  // alphabet.
   bool append_bytes(std::string_view token, std::string& out) const {
     const std::size_t before = out.size();
     for (std::size_t i = 0; i < token.size();) {
@@ -64,7 +65,7 @@ class ByteAlphabet {
   std::array<std::int16_t, 324> byte_of_;  // by code point
 };
 
-// Strings in one arena, by index.
+// Strings by index, all in one arena.
 class StringList {
  public:
   void add(std::string_view text) {
@@ -84,16 +85,16 @@ class StringList {
 };
 
 struct RawFile {
-  json rest;                      // all but vocabulary and merges
+  json rest;                      // everything but vocabulary and merges
   StringList words;               // of the vocabulary
   std::vector<std::int32_t> ids;  // [words]
-  StringList merge_parts;         // lines, or the two parts of each pair
+  StringList merge_parts;         // whole lines, or the two parts of each pair
   bool has_pairs = false;
   bool has_vocabulary = false;
   bool has_merges = false;
 };
 
-// Follows the parser through the file: which values belong to model.vocab and model.merges.
+// Follows the parser through the file and tells which values belong to model.vocab and model.merges.
 class FileReader {
  public:
   explicit FileReader(RawFile& raw, const std::string& where) : raw_(raw), where_(where) {}
@@ -113,7 +114,7 @@ class FileReader {
     if (event == json::parse_event_t::object_start && depth == 2 && in_vocabulary_) raw_.has_vocabulary = true;
     if (event == json::parse_event_t::array_start && depth == 2 && in_merges_) raw_.has_merges = true;
     if (in_vocabulary_ && raw_.has_vocabulary && depth == 3) {
-      if (event != json::parse_event_t::value) return true;  // refused where it ends: a number belongs here
+      if (event != json::parse_event_t::value) return true;  // refused at its end: a number belongs here
       if (!parsed.is_number_integer() || parsed.get<std::int64_t>() < 0 || parsed.get<std::int64_t>() >= kMostIds) {
         throw InputError(
             fmt::format("{}: found the id {} of {}, allowed: 0 to {}", where_, parsed.dump(), quoted_json(word_), kMostIds - 1));
@@ -162,7 +163,7 @@ RawFile read_raw(const std::string& path) {
 }
 
 void check_model(const JsonPlace& model, const RawFile& raw) {
-  // Files of GPT-2's time have no type; their merges say what they are.
+  // Files from GPT-2's time have no type; they are recognized by their merges.
   if (const JsonPlace type = model.at("type"); type.is_there() ? type.text() != "BPE" : !raw.has_merges)
     type.refuse(fmt::format("is {}; BPE is allowed", type.is_there() ? shown(type.json()) : "missing"),
                 "Only byte-pair encoding is read.");
@@ -179,8 +180,8 @@ void check_model(const JsonPlace& model, const RawFile& raw) {
 
 struct Vocabulary {
   std::unordered_map<std::string_view, std::int32_t> id_of;
-  std::int64_t size = 0;  // of different words
-  std::int64_t ids = 0;   // the largest + 1
+  std::int64_t size = 0;  // number of different words
+  std::int64_t ids = 0;   // largest id + 1
 };
 
 void read_merges(const RawFile& raw, const Vocabulary& vocabulary, const std::string& path, BpeModel& model) {
@@ -226,7 +227,7 @@ void read_words_of_bytes(const RawFile& raw, BpeModel& model) {
   }
 }
 
-// A word with a space of its own is never met: those of texts are marked.
+// Words with a space of their own are left out: no text has them, because its spaces are marked.
 void read_words_of_characters(const RawFile& raw, BpeModel& model) {
   const auto is_character = [](std::string_view word) {
     return !word.empty() && static_cast<std::size_t>(decode_utf8(word.data()).bytes) == word.size();
@@ -246,7 +247,7 @@ void read_words_of_characters(const RawFile& raw, BpeModel& model) {
   }
 }
 
-// Whether no token has a mark after anything else, so that no merge reaches over the beginning of one.
+// Returns true if no token has a mark after any other character, so that no merge crosses the beginning of a marked word.
 bool begin_with_their_marks(const StringList& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string_view word = words.at(i);
@@ -276,7 +277,7 @@ void read_symbols(const JsonPlace& said, const RawFile& raw, const Vocabulary& v
   model.unknown = said.at("fuse_unk").boolean_or(false) ? Unknown::one_token_a_run : Unknown::one_token_each;
 }
 
-// Ids follow the reference implementation: the vocabulary's where it has the token, else the next free one.
+// Ids follow the reference implementation: the vocabulary's id if it has the token, else the next free one.
 std::vector<AddedToken> read_added(const JsonPlace& added, Vocabulary& vocabulary) {
   std::vector<AddedToken> tokens;
   if (!added.is_set()) return tokens;
@@ -312,7 +313,7 @@ std::vector<AddedToken> read_added(const JsonPlace& added, Vocabulary& vocabular
 void make_finders(TokenizerTables& tables) {
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
-  // Special ones first: of equal ones the first counts.
+  // Special tokens go first: of equal tokens the first one counts.
   for (const bool special : {true, false}) {
     for (const AddedToken& token : tables.added) {
       if (token.is_special == special) (token.is_normalized ? normalized : raw).push_back(token);
@@ -329,8 +330,8 @@ void make_finders(TokenizerTables& tables) {
       AddedTokenFinder(normalized, contents_of(normalized, tables.normalization), tables.normalization.marks_spaces());
 }
 
-// A cut must not go through an added token, nor between it and the white space that it takes, nor behind the word that one with a
-// mark before it goes on.
+// Returns true if cuts are safe. A cut must not go through an added token, nor between a token and the white space that it
+// strips, nor before a single-word token that begins with a mark: after the cut it would not see the word before it.
 bool added_tokens_allow_cuts(const std::vector<AddedToken>& tokens, bool begin_with_mark) {
   return std::ranges::none_of(tokens, [begin_with_mark](const AddedToken& token) {
     const std::string& text = token.content;
@@ -365,8 +366,8 @@ void make_bytes(const RawFile& raw, std::int64_t ids, TokenizerTables& tables) {
   tables.begin.push_back(static_cast<std::uint32_t>(tables.bytes.size()));
 }
 
-// The special tokens before the text in the template for a single one, where there is a template. Anything else about a
-// post-processor concerns what follows a text, or offsets.
+// Adds the special tokens that stand before the text in the post-processor's template for a single text, if it has one.
+// Everything else about a post-processor concerns what follows a text, or offsets.
 void add_leading(const json& processor, std::int64_t ids, std::vector<std::int32_t>& leading) {
   if (!processor.is_object()) return;
   if (const auto parts = processor.find("processors"); parts != processor.end() && parts->is_array()) {
@@ -425,7 +426,7 @@ TokenizerTables load_tokenizer_tables(const std::filesystem::path& given) {
   read_merges(raw, vocabulary, path, tables.model);
   if (marks_spaces) tables.model.symbols = Symbols::characters;
   read_symbols(model, raw, vocabulary, tables.model);
-  // A whole word that is a token is looked for in what the file calls a word.
+  // With "ignore_merges" whole words are looked up as the file splits them, so words end before spaces only without it.
   if (marks_spaces && !tables.model.takes_whole_words && begin_with_their_marks(raw.words))
     tables.splitter.end_words_before_spaces();
   tables.added = read_added(file.at("added_tokens"), vocabulary);

@@ -11,7 +11,7 @@ namespace {
 
 enum class Kind : std::uint8_t { letter, mark, digit, other };
 
-// One old character of each category, of as many bytes.
+// An older character of the same category and the same number of bytes.
 struct StandIn {
   const char* utf8;
   Kind kind;
@@ -90,14 +90,14 @@ constexpr Interval kNotNormalized[] = {
     {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef},
 };
 
-// The entry that `code_point` is in, or null.
+// The entry that contains `code_point`, or null.
 template <typename Entry, std::size_t kEntries>
 const Entry* find_in(const Entry (&entries)[kEntries], std::int32_t code_point) {
   const Entry* const found = std::ranges::lower_bound(entries, code_point, {}, &Entry::last);
   return found != std::end(entries) && code_point >= found->first ? found : nullptr;
 }
 
-// Three bytes are nearly always something old: which first two bytes begin something newer.
+// Blocks of 64 code points that contain a newer character: a quick test, because characters of three bytes are nearly always old.
 constexpr int kLastByteBits = 6;
 constexpr std::size_t kBlocks = (std::size_t{1} << 16) >> kLastByteBits;
 constexpr auto kNewerBlocks = [] {

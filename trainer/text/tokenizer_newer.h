@@ -1,5 +1,6 @@
-// Where the Unicode of the distribution's libraries (Oniguruma, utf8proc) is not that of the reference implementation: characters
-// that Unicode 15 and 16 added, which its expressions know, and marks that its normalisation, which is older, does not.
+// Bridges the gap between the Unicode version of the distribution's libraries (Oniguruma, utf8proc) and the reference
+// implementation's: its expressions know characters that Unicode 15 and 16 added; its normalization is older and lacks some
+// marks.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,13 @@
 
 namespace spillway {
 
-// True where `text` (valid UTF-8) has newer characters; `buffer` is then the text with older ones of the same category and the
-// same number of bytes in their places, for matching alone.
+// Returns true if `text` (valid UTF-8) has newer characters. `buffer` is then the text with older characters, of the same
+// category and number of bytes, in their places, for matching alone.
 bool replace_newer_characters(std::string_view text, std::string& buffer);
 
 bool is_newer_word_character(std::int32_t code_point);  // \w of UTS 18
 
-// A mark that neither moves nor composes in the reference's NFC, and lets nothing past it.
+// A mark that the reference's NFC neither moves nor composes, and that no other mark moves past.
 bool is_mark_without_normalization(std::int32_t code_point);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// Normalizers: what tokenizer.json has done to a text before tokens are looked for in it.
+// The normalizers of tokenizer.json: changes to a text before its tokens are looked up.
 // Not here: added tokens that are cut out before (tokenizer_added.h), words (tokenizer_split.h).
 #pragma once
 
@@ -9,23 +9,23 @@
 
 namespace spillway {
 
-// SentencePiece's tokens have this mark, U+2581, where text has a space, and its text has it, too. Here both have the space.
+// The mark U+2581 stands for a space in SentencePiece's tokens and in its text. Here both have the space itself.
 inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
-// `text` with spaces in place of marks; `text` itself where it has none, else in `buffer`.
+// `text` with spaces in place of marks: `text` itself if it has no mark, else in `buffer`.
 std::string_view with_spaces(std::string_view text, std::string& buffer);
 
 class Normalization {
  public:
   Normalization() = default;
-  // NFC; or a mark for a space, and one before the text. Refuses every other normalizer, by name.
+  // Reads NFC, or a mark for each space and one before the text. Refuses every other normalizer by name.
   explicit Normalization(const JsonPlace& normalizer);
 
-  // Whether the spaces of what apply() gives are marks.
+  // Returns true if the spaces in the result of apply() stand for marks.
   bool marks_spaces() const { return marks_spaces_; }
-  bool begins_with_mark() const { return begins_with_mark_; }  // and so does every token that is looked for in it
-  // `text`, which is valid UTF-8, normalised: itself where nothing is to be done, else in `buffer`. `goes_on`: something of the
-  // same text stood before it, and nothing is put there.
+  bool begins_with_mark() const { return begins_with_mark_; }  // also before every token that is searched for in the text
+  // Returns `text`, which is valid UTF-8, normalized: `text` itself if there is nothing to change, else in `buffer`. `goes_on`:
+  // other text of the same document stands before it, so no mark is put there.
   std::string_view apply(std::string_view text, bool goes_on, std::string& buffer) const;
 
  private:

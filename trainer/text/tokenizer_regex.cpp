@@ -23,9 +23,9 @@ Region new_region() { return Region(onig_region_new()); }
 MatchParam new_match_param() {
   MatchParam param(onig_new_match_param());
   onig_initialize_match_param(param.get());
-  // A long run of white space is backtracked over once a character: the library's limit of ten million would refuse it.
+  // A long run of white space is backtracked over once for each character: the library's limit of ten million would refuse it.
   onig_set_retry_limit_in_match_of_match_param(param.get(), std::numeric_limits<unsigned long>::max());
-  // But its stack, an entry a character of such a run, is not to take the machine's memory.
+  // The matcher's stack has one entry for each character of such a run; this limit keeps it from taking the machine's memory.
   onig_set_match_stack_limit_size_of_match_param(param.get(), kLongestRun);
   onig_set_retry_limit_in_search_of_match_param(param.get(), 0);  // 0: none
   return param;

@@ -1,4 +1,4 @@
-// Regular expressions of pre-tokenizers, by Oniguruma. Not here: what is done with matches (tokenizer_split.h).
+// Regular expressions of pre-tokenizers, by Oniguruma. Not here: the use of matches (tokenizer_split.h).
 #pragma once
 
 #include <oniguruma.h>
@@ -20,11 +20,11 @@ struct MatchParamDeleter {
   void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
 };
 using MatchParam = std::unique_ptr<OnigMatchParam, MatchParamDeleter>;
-MatchParam new_match_param();  // with limits that texts of documents keep to
+MatchParam new_match_param();  // with limits that ordinary documents keep to
 
 class Regex {
  public:
-  // `origin` (a file name) is for messages. An InputError where the pattern is not valid.
+  // `origin` (a file name) is for messages. Throws InputError if the pattern is not valid.
   Regex(std::string_view pattern, const std::string& origin);
   ~Regex() { onig_free(regex_); }
   Regex(const Regex&) = delete;

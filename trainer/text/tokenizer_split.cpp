@@ -17,12 +17,12 @@
 namespace spillway {
 namespace {
 
-// GPT-2's, which a ByteLevel stage applies where "use_regex" is on.
+// GPT-2's pattern, which a ByteLevel stage applies if "use_regex" is on.
 constexpr std::string_view kByteLevelPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 constexpr std::string_view kKinds = "Byte-level tokenizers are read, and those that mark spaces, of SentencePiece's kind.";
 
-// The reference's "Digits" knows them, its regular expressions do not.
+// Numbers that the reference's "Digits" stage knows and its regular expressions do not.
 bool is_number_of_unicode_17(std::int32_t c) { return (c >= 0x11de0 && c <= 0x11de9) || (c >= 0x16ff4 && c <= 0x16ff6); }
 
 enum class Behavior : std::uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
@@ -40,7 +40,7 @@ struct Names<Behavior> {
 
 namespace {
 
-// Puts matches and what lies between them together as the behavior says; words come out as soon as they are known.
+// Joins matches and the text between them as the behavior says; emits each word as soon as it is complete.
 class Joiner {
  public:
   Joiner(Behavior behavior, FunctionRef<void(std::size_t begin, std::size_t end)> word) : behavior_(behavior), word_(word) {}
@@ -120,7 +120,7 @@ struct Splitter::Stage {
   const Kind kind;
   const Behavior behavior;
   bool is_inverted = false;
-  bool only_at_beginning = false;  // a prefix
+  bool only_at_beginning = false;  // matches a prefix only
   std::unique_ptr<Regex> regex;
   std::string literal;
   bool looks_behind = false;
@@ -150,7 +150,7 @@ struct Splitter::Stage {
         visit(i, i + literal.size());
       return;
     }
-    // An empty match right after the last match is passed over: the iteration of the reference implementation.
+    // An empty match right after the last match is skipped, as in the reference implementation's iteration.
     std::size_t from = 0;
     std::size_t last_match_end = text.npos;
     Regex::Match match{};
@@ -168,7 +168,7 @@ struct Splitter::Stage {
 struct SplitScratch::Impl {
   std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
   MatchParam param = new_match_param();
-  std::string older;  // the text with characters that the expressions know
+  std::string older;  // the text, with characters that the expressions know
   std::string spaced;
   std::string prefixed;
   std::string prefixed_older;
@@ -187,7 +187,7 @@ Splitter& Splitter::operator=(Splitter&&) noexcept = default;
 
 namespace {
 
-// Of a Sequence its members, else the one that it is.
+// The members of a Sequence, or else the one pre-tokenizer itself.
 std::vector<JsonPlace> parts_of(const JsonPlace& pre_tokenizer) {
   if (!pre_tokenizer.is_set() || pre_tokenizer.at("type").text() != "Sequence") return {pre_tokenizer};
   const JsonPlace list = pre_tokenizer.at("pretokenizers");
@@ -203,7 +203,7 @@ std::unique_ptr<Splitter::Stage> Splitter::Stage::of_regex(std::string_view patt
   auto stage = std::make_unique<Stage>(Kind::regex, behavior);
   stage->regex = std::make_unique<Regex>(pattern, origin);
   for (const std::string_view mark : {"(?<", "\\A", "\\G", "\\B", "\\K", "\\b", "^"}) {
-    // A caret at the head of a class looks at nothing.
+    // A caret at the head of a class does not look behind.
     for (std::size_t at = pattern.find(mark); at != pattern.npos; at = pattern.find(mark, at + 1))
       stage->looks_behind = stage->looks_behind || mark != "^" || at == 0 || pattern[at - 1] != '[';
   }
@@ -233,7 +233,7 @@ bool has_metaspace(const JsonPlace& pre_tokenizer) {
                              [](const JsonPlace& part) { return part.at("type").text() == "Metaspace"; });
 }
 
-// "add_prefix_space" is what older files have.
+// Older files have "add_prefix_space".
 void Splitter::add_metaspace(const JsonPlace& part) {
   if (const JsonPlace mark = part.at("replacement"); mark.text() != kSpaceMark)
     mark.refuse(fmt::format("is {}; \"\u2581\" is allowed", shown(mark.json())));
@@ -263,7 +263,7 @@ Splitter::Splitter(const JsonPlace& pre_tokenizer, bool marks_spaces, const std:
         type.refuse(
             fmt::format("is {}; where spaces are marked, Metaspace, a Split at \" \", a Sequence of them and null are allowed",
                         shown(type.json())));
-      }  // A Split at spaces finds none that are not marked.
+      }  // A Split at spaces finds nothing: all spaces are marked.
     }
     return;
   }
@@ -355,7 +355,7 @@ bool Splitter::finds_safe_cuts() const {
   for (const auto& stage : stages_) {
     if (stage->looks_behind || stage->kind == Stage::Kind::prefix_space) return false;
   }
-  // Joining across a cut, or a class that spans it, shows in one of these.
+  // A stage that joins words across a cut, or a class that spans the cut, shows in one of these pairs.
   constexpr std::array<std::string_view, 14> kBefore = {
       "a",    "ab", "B1",    "7",   "x.",  "x .",          "\xc3\xa9",
       "say'", "(",  " - )]", "\t{", "$ =", "\xe4\xbd\xa0", "\xe4\xbd\xa0\xe3\x80\x82"};

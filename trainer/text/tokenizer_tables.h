@@ -1,4 +1,4 @@
-// What a tokenizer.json holds, ready for use. Not here: its use (tokenizer.h).
+// The contents of a tokenizer.json, ready for use. Not here: their use (tokenizer.h).
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct TokenizerTables {
   Splitter splitter;
   BpeModel model;
   std::vector<AddedToken> added;
-  AddedTokenFinder raw_finder;         // of tokens that are looked for in the text as it is
-  AddedTokenFinder normalized_finder;  // and of those after normalisation
+  AddedTokenFinder raw_finder;         // finds the tokens that are searched for in the text as it is
+  AddedTokenFinder normalized_finder;  // finds the tokens that are searched for after normalization
   std::string bytes;                   // of all tokens
-  std::vector<std::uint32_t> begin;    // [ids + 1] where in `bytes` a token begins
+  std::vector<std::uint32_t> begin;    // [ids + 1] offset in `bytes` of a token's first byte
   std::vector<bool> is_special;        // [ids]
   SafeCuts safe_cuts;
-  std::vector<std::int32_t> leading;  // what the file's post-processor puts before a text
+  std::vector<std::int32_t> leading;  // tokens that the file's post-processor puts before a text
 };
 
 TokenizerTables load_tokenizer_tables(const std::filesystem::path& path);

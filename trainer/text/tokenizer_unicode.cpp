@@ -14,7 +14,7 @@ namespace {
 
 utf8proc_category_t category_of(std::int32_t code_point) { return utf8proc_category(code_point); }
 
-// Below it nothing has another form in NFC, composes with what stands before it, or is reordered.
+// Code points below this one have no other form in NFC, do not compose with the character before them and are not reordered.
 constexpr std::int32_t kFirstUnstable = 0x300;
 constexpr unsigned char kFirstUnstableLead = 0xcc;
 
@@ -31,7 +31,7 @@ bool is_nfc_alone(std::int32_t code_point) {
   return utf8proc_normalize_utf32(form.data(), length, compose) == 1 && form[0] == code_point;
 }
 
-// True where text may be cut before this character and both parts normalised alone, and the character is in NFC.
+// Returns true if the character is in NFC and text may be cut before it and both parts normalized alone.
 bool is_stable(std::int32_t code_point) {
   if (code_point < kFirstUnstable) return true;
   if (code_point >= 0x1100 && code_point <= 0x11ff) return false;  // Hangul jamo compose by rule
@@ -94,7 +94,7 @@ bool is_word(std::int32_t c) {
 
 std::string_view to_nfc(std::string_view text, std::string& buffer) {
   std::size_t copied = 0;       // text up to here is in the buffer
-  std::size_t last_stable = 0;  // where what may take part with the character at position i begins
+  std::size_t last_stable = 0;  // start of the text that may take part with the character at position i
   std::size_t i = 0;
   bool is_changed = false;
   while (i < text.size()) {
@@ -114,7 +114,7 @@ std::string_view to_nfc(std::string_view text, std::string& buffer) {
       last_stable = i;
       continue;
     }
-    // From the stable character before to the next one: nothing outside of it can take part.
+    // Normalizes from the last stable character to the next one: no character outside this span can take part.
     if (!is_changed) buffer.clear();
     is_changed = true;
     buffer.append(text.substr(copied, last_stable - copied));

@@ -1,4 +1,4 @@
-// The little that tokenizers need of Unicode: categories and NFC. Takes valid UTF-8 alone.
+// The few Unicode functions that tokenizers need: categories and NFC. They take only valid UTF-8.
 // Not here: UTF-8 itself (utf8.h), regular expressions, whose classes are Oniguruma's (tokenizer_split.h).
 #pragma once
 
@@ -14,8 +14,8 @@ bool is_graphic(std::int32_t code_point);      // L*, N*, P*, S*
 bool is_white_space(std::int32_t code_point);  // the property White_Space
 bool is_word(std::int32_t code_point);         // \w of UTS 18
 
-// `text` in NFC as the reference implementation has it (tokenizer_newer.h). The result is `text` itself where it is so
-// already; else it lies in `buffer`.
+// Returns `text` in NFC as the reference implementation has it (tokenizer_newer.h): `text` itself if it is in NFC already, else
+// in `buffer`.
 std::string_view to_nfc(std::string_view text, std::string& buffer);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// UTF-8: where text is none, and the code points of text that is. Not here: what they are (tokenizer_unicode.h).
+// Checks UTF-8 and decodes its code points. Not here: their properties (tokenizer_unicode.h).
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 namespace spillway {
 
 inline constexpr std::size_t kValidUtf8 = static_cast<std::size_t>(-1);
-// Offset of the first byte that no valid UTF-8 has there (overlong forms, surrogates and a cut last character count as
-// invalid), or kValidUtf8.
+// Offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and a cut last character count as invalid), or
+// kValidUtf8.
 std::size_t find_invalid_utf8(std::string_view text);
 
-// What follows takes valid UTF-8 alone.
+// The functions below take only valid UTF-8.
 struct CodePoint {
   std::int32_t value;
   int bytes;

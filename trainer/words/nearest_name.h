@@ -1,5 +1,6 @@
-// Names of flags as they are mistyped and listed, for messages: the known one that is nearest, spellings, words of a list.
-// Not here: any acceptance of a near name; what is not known is refused.
+// Helpers for messages about flag names: the known name nearest to a mistyped one, the spelling with dashes, a search in a list
+// of words.
+// Not here: any acceptance of a near name; an unknown name is always refused.
 #pragma once
 
 #include <span>
@@ -8,13 +9,14 @@
 
 namespace spillway {
 
-// Empty where nothing is near: more than a third of the letters would have to change.
+// The known name with the fewest letters to change. Empty if even that one needs more changes than a third of `name`'s letters
+// and more than two.
 std::string nearest_name(std::string_view name, std::span<const std::string> known);
 
 // "learning_rate" as flags are written: "learning-rate".
 std::string with_dashes(std::string_view name);
 
-// Whether a list of words, separated by blanks, has this one.
+// Returns true if `words`, a list separated by blanks, contains `word`.
 bool has_word(std::string_view words, std::string_view word);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// Tiers as sentences have them.
+// Names of tiers as they stand in a sentence.
 #pragma once
 
 #include <fmt/core.h>

@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Three digits before and after the point together.
+// Formats with three digits in all, before and after the point together.
 std::string three_digits(double value) {
   const double size = std::abs(value);
   return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
@@ -77,7 +77,7 @@ std::string wrapped(std::string_view text, int indent, int columns) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   while (!text.empty()) {
     std::size_t end = text.find(' ');
-    // A number stays with its unit.
+    // A line never breaks between a number and its unit.
     while (end != text.npos && end > 0 && is_digit(text[end - 1]) && end + 1 < text.size() && is_letter(text[end + 1]))
       end = text.find(' ', end + 1);
     const std::string_view word = text.substr(0, end);

@@ -15,7 +15,7 @@ struct SizeUnit {
   Bytes bytes;
 };
 constexpr std::array<SizeUnit, 4> kUnits = {{{"KiB", kKiB}, {"MiB", kMiB}, {"GiB", kGiB}, {"TiB", 1024 * kGiB}}};
-// As drives are sold.
+// Drives are sold in decimal units.
 constexpr std::array<SizeUnit, 5> kDecimalUnits = {
     {{"KB", 1000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}, {"PB", 1'000'000'000'000'000}}};
 constexpr Bytes kMaximum = std::numeric_limits<Bytes>::max();
@@ -25,7 +25,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 enum class Reading : std::uint8_t { read, malformed, too_large };
 
-// The unit at the end of `text`, which is taken off; 1 where there is none.
+// Removes the unit at the end of `text` and returns its bytes; 1 if there is no unit.
 template <std::size_t N>
 Bytes take_unit(std::string_view& text, const std::array<SizeUnit, N>& units) {
   for (const SizeUnit& candidate : units) {
@@ -68,7 +68,7 @@ Reading read_size(std::string_view text, SizeUnits units, Bytes& bytes) {
   return Reading::read;
 }
 
-// People write "2GB" or "2g": not the same number, so it is not guessed, but said.
+// People write "2GB" or "2g", which could mean two different numbers: the message offers the spelling instead of guessing.
 std::string did_you_mean(std::string_view text) {
   std::size_t digits = 0;
   while (digits < text.size() && (is_digit(text[digits]) || text[digits] == '.')) ++digits;

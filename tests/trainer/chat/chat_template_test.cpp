@@ -20,11 +20,11 @@ const std::string kChat = SPILLWAY_TEST_DATA "/chat/";
 
 using nlohmann::ordered_json;
 
-// How templates fared beside the reference's text, which is null where it refuses.
+// Counts of templates by their result beside the reference's text, which is null if it refuses.
 struct Fared {
   int same = 0;
   int both_refuse = 0;
-  int refused = 0;  // what the reference renders
+  int refused = 0;  // although the reference renders it
 };
 
 void compare(const ordered_json& gold, const ordered_json& text, const std::string& source, std::size_t row, Fared& fared) {
@@ -48,11 +48,11 @@ TEST(ChatTemplate, GivesTheTextOfTheReference) {
     for (std::size_t row = 0; row < texts.size(); ++row) compare(gold, texts[row], content_of(kChat + name), row, fared);
   }
   EXPECT_EQ(fared.same + fared.both_refuse + fared.refused, 39);
-  EXPECT_LE(fared.refused, 4);  // a list and an object that are printed
+  EXPECT_LE(fared.refused, 4);  // lists and objects that are printed
 }
 
-// White space, null keys, reasoning, ends of lines, markup, tojson, members, values, arguments: the reference's text or a
-// refusal.
+// White space, null keys, reasoning, ends of lines, markup, tojson, members, values, arguments: each gives the reference's text
+// or a refusal.
 TEST(ChatTemplate, SmallTemplatesGiveTheTextOfTheReferenceOrAreRefused) {
   const auto gold = ordered_json::parse(content_of(kChat + "gold.json"));
   Fared fared;
@@ -60,7 +60,7 @@ TEST(ChatTemplate, SmallTemplatesGiveTheTextOfTheReferenceOrAreRefused) {
     compare(gold, each.at("text"), each.at("template").get<std::string>(), each.at("row").get<std::size_t>(), fared);
   EXPECT_GT(fared.same, 0);
   EXPECT_GT(fared.both_refuse, 0);
-  EXPECT_LE(fared.refused, 37);  // what this version has not: lists that are printed, more methods, numbers beyond 64 bits
+  EXPECT_LE(fared.refused, 37);  // not in this version: printed lists, more methods, numbers beyond 64 bits
 }
 
 TEST(ChatTemplate, IsFoundBesideTheTokenizer) {
@@ -123,7 +123,7 @@ TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
 TEST(ChatTemplate, HostileOnesEnd) {
   const std::string doubled = "{% set ns = namespace(x=['a'], s='a') %}{% for i in range(100) %}";
   const std::vector<std::pair<std::string, std::string>> hostile = {
-      // Nothing in the innermost loop: its rounds count.
+      // The innermost loop is empty: its rounds count.
       {"{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
        "does not end within 10 million statements"},
       {doubled + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == ns.x }}", "does not end within"},
@@ -162,7 +162,7 @@ TEST(ChatTemplate, HostileOnesEnd) {
        "found an expression that is too deep"},
   };
   for (const auto& [text, part] : hostile) EXPECT_REFUSED(rendered(text), InputError, part);
-  // Namespaces that hold each other and themselves go when the conversation ends.
+  // Namespaces that hold each other and themselves are freed when the conversation ends.
   EXPECT_EQ(rendered("{% set a = namespace(n=1) %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.a = [a] %}{{ a.b.a.n }}"),
             "1");
 }
@@ -191,11 +191,11 @@ TEST(ChatTemplate, RowsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
   EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": [{}]})"), "t1<image>");
   EXPECT_REFUSED(ChatTemplate::load(directory.path()).render(message + R"(, "tools": ["f"]})"), InputError,
                  "\"tools\" is no array of objects");
-  directory.file("chat_template.jinja", "file");  // before all in tokenizer_config.json
+  directory.file("chat_template.jinja", "file");  // wins over everything in tokenizer_config.json
   EXPECT_EQ(ChatTemplate::load(directory.path()).render(message + R"(, "tools": [{}]})"), "file");
 }
 
-// An argument that is not known is refused by name, also where the template does not come by.
+// An unknown argument is refused by name, even in a part of the template that does not run.
 TEST(ChatTemplate, RefusesArgumentsThatItDoesNotKnow) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"{% if zero %}{{ 'a' | trim(char='a') }}{% endif %}", "the filter trim with char=, allowed: chars"},
@@ -224,7 +224,7 @@ TEST(ChatTemplate, RefusesArgumentsThatItDoesNotKnow) {
   for (const auto& [text, part] : bad) EXPECT_REFUSED(rendered(text), InputError, part);
 }
 
-// Python looks at items when they are asked for.
+// Python reads items only when they are asked for.
 TEST(ChatTemplate, RefusesWhereLookingAtOnceWouldShow) {
   EXPECT_REFUSED(rendered("{% set it = [1, 2] | select %}{% for x in it %}{% break %}{% endfor %}{{ it | list | length }}"),
                  InputError, "an iterator (what map, select and their like give) that is read twice");
@@ -276,7 +276,7 @@ TEST(Data, ConversationsAreTrainedOnAsTheirTemplateWritesThem) {
   sampler.fill(0, 0, tokens, targets);
   ids.resize(64, 0);
   tokens[static_cast<std::size_t>(sampler.counted_tokens(0))] =
-      ids[static_cast<std::size_t>(sampler.counted_tokens(0))];  // the last is a target alone
+      ids[static_cast<std::size_t>(sampler.counted_tokens(0))];  // the last id is a target only
   EXPECT_EQ(tokens, ids);
   request.tokenizer = "bytes";
   EXPECT_REFUSED(BatchSampler{request}, InputError, "\"messages\" without a tokenizer.json");

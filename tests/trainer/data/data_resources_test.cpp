@@ -1,4 +1,4 @@
-// What rows are read with, tokenizers and templates: what is wrong with them, and with their ids.
+// Faults of tokenizers and templates, which rows are read with, and of their ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ DataRequest request_of(std::vector<std::string> paths, std::int64_t seq_length, 
   return request;
 }
 
-// One error, whatever becomes of bad lines, and no offer to leave rows out for it.
+// Expects one error, however bad lines are treated, that does not offer to skip rows.
 void expect_resource_refused(const DataRequest& asked, const std::string& part) {
   for (const bool skips : {false, true}) {
     DataRequest request = asked;
@@ -45,7 +45,7 @@ TEST(DataResources, WhatIsWrongWithATokenizerIsNoFaultOfARow) {
   expect_resource_refused(request, "not valid JSON");
   request.tokenizer = directory.path() + "/none.json";
   expect_resource_refused(request, "--tokenizer: found");
-  // A row of ids needs none, also where it has a text.
+  // A row of ids needs no tokenizer, even if it also has a text.
   request.paths = {directory.file("r.jsonl", "{\"text\": \"ab\", \"input_ids\": [1, 2]}\n")};
   EXPECT_EQ(BatchSampler(request).sequences(), 1);
 }
@@ -60,7 +60,7 @@ TEST(DataResources, WhatIsWrongWithATemplateIsNoFaultOfARow) {
   expect_resource_refused(request, "chat_template.jinja");
   directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ strftime_now('%Y') }}{% endif %}ab");
   expect_resource_refused(request, "strftime_now");
-  // What it says of a row is the row's.
+  // A complaint of the template about a row is the row's fault.
   directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ raise_exception('no a') }}{% endif %}abababab");
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 1: ");
   request.skip_bad_lines = true;

@@ -1,4 +1,4 @@
-// B sequences of a micro-batch, M micro-batches of a step, T positions, V vocabulary.
+// B: sequences in a micro-batch. M: micro-batches in a step. T: positions. V: vocabulary.
 #include "trainer/data/data.h"
 
 #include <gmock/gmock.h>
@@ -133,7 +133,7 @@ TEST(Data, TheLastSequencesOfAnEpochMayBeDropped) {
   EXPECT_THAT(batch_of(sampler, request, 0, 1).tokens, ElementsAre('c', 'd'));
   EXPECT_THAT(batch_of(sampler, request, 1, 0).tokens, ElementsAre('a', 'b'));
   EXPECT_THAT(sampler.summary(), testing::HasSubstr("6 sequences of 1 position; 2 of each epoch dropped"));
-  // Shuffled, it is others that are dropped in each epoch, and those that are taken are those of a run that drops none.
+  // Shuffled, each epoch drops other sequences, and the remaining ones are those of a run that drops none.
   request.order = DataOrder::shuffled;
   BatchSampler shuffled(request);
   request.drop_last = false;
@@ -193,7 +193,7 @@ TEST(Data, DamagedTokenFiles) {
 
 TEST(Data, ATokenOutsideOfTheVocabularyIsFoundBeforeTraining) {
   const TemporaryDirectory directory;
-  // Far behind the first block that is read.
+  // Far beyond the first block that is read.
   std::vector<std::uint16_t> tokens(1'500'000, 3);
   tokens[1'400'001] = 1000;
   const std::string path = directory.file("x.bin", header(20240520, 1, 1'500'000) + raw(tokens));
@@ -359,7 +359,7 @@ TEST(Data, RowsThatSpanTheBlocksOfAReading) {
             ", 1]}\n";
   }
   text += "{\"pad\": \"" + std::string(2'500'000, 'p') +
-          "\", \"input_ids\": [77, 1]}";  // longer than two blocks, without an end of line
+          "\", \"input_ids\": [77, 1]}";  // longer than two blocks, without a newline at its end
   firsts.push_back(77);
   const DataRequest request = request_of({directory.file("r.jsonl", text)}, 1);
   BatchSampler sampler(request);

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// Text of many lines, and of words alone, in which stretches can be cut.
+// A text of many lines, and of bare words, that can be cut into stretches.
 std::string long_text(std::size_t bytes) {
   const json cases = read_json(kTokenizers + "cases.json");
   std::string text;
@@ -59,7 +59,7 @@ TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
     }
   }
   const Tokenizer gpt2 = Tokenizer::load(kTokenizers + "gpt2.json");
-  EXPECT_NE(gpt2.last_cut("a word"), std::string::npos);  // else the test above cuts nothing
+  EXPECT_NE(gpt2.last_cut("a word"), std::string::npos);  // otherwise the test above would cut nothing
   for (const char* name : {"prefix_space", "marked_inside"})
     EXPECT_EQ(Tokenizer::load(kTokenizers + name + ".json").last_cut("a word"), std::string::npos) << name;
   for (const char* name : {"llama2", "gemma", "metaspace_first", "metaspace_always"})

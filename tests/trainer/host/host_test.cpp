@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-// Control groups as the kernel shows them, by files of a test.
+// Control groups as the kernel shows them, in files of the test.
 class Groups {
  public:
   ControlGroups of(const std::string& process) const {
@@ -38,7 +38,7 @@ TEST(Host, AQuotaOfTheSecondVersion) {
   EXPECT_EQ(usable_threads(here), 1);
   groups.write("pod/container", "cpu.max", "20000 100000\n");
   EXPECT_EQ(usable_threads(here), 1) << "at least one";
-  // Within a container its own group is the root.
+  // Inside a container its own group is the root.
   groups.write("", "cpu.max", "100000 100000\n");
   EXPECT_EQ(core_quota(groups.of("0::/\n")), 1);
 }

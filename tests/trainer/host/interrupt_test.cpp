@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-// Runs `body` in a child, so that what it does with signals ends there. Returns its wait status.
+// Runs `body` in a child process, so that its changes to signals end there. Returns the child's wait status.
 template <typename Body>
 int status_of(const Body& body) {
   const pid_t child = fork();
@@ -75,7 +75,7 @@ TEST(Interrupt, FormerHandlersComeBack) {
       const InterruptHandler handler;
       raise(SIGINT);
     }
-    raise(SIGINT);  // ends the process as it does by default
+    raise(SIGINT);  // ends the process, as the signal does by default
   });
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGINT);

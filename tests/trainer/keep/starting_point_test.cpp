@@ -78,7 +78,7 @@ TEST(StartingPoint, RefusesWhatCannotBeGoneOnWith) {
       EXPECT_THAT(error.what(), testing::HasSubstr(row.words));
     }
   }
-  // A run of its own takes the state of either of two copies.
+  // A run that starts as a fork takes the state of either of two copies.
   EXPECT_EQ(starting_point(left({}, copy), {.goes_on = kForks, .train_iters = 12}).kind, Kind::take_over);
 }
 

@@ -70,7 +70,7 @@ TEST(StateConversion, CompactKeepsTheWeightsAndRoundsTheMoments) {
       EXPECT_EQ(back.at<float>(kind, i), BFloat16::from_float(single.at<float>(kind, i)).to_float());
     }
   }
-  // Once rounded, nothing is lost any more.
+  // After the first rounding nothing more is lost.
   EXPECT_EQ(converted(converted(compact, StateForm::exact), StateForm::compact).arrays, compact.arrays);
 }
 

@@ -1,4 +1,4 @@
-// Which mount a path lies on, and what its device is called.
+// The mount that a path lies on, and the name of its device.
 #include "trainer/machine/disk_device.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(DiskDevice, DirectoriesOfOneFileSystemAreOnOneDevice) {
   EXPECT_NE(device_of("/proc"), device);
 }
 
-// In other directories of the same drive nothing is measured anew.
+// Another directory on the same drive needs no new measurement.
 TEST(DiskDevice, ProfilesAreKeptByDevices) {
   const TemporaryDirectory cache, first, second;
   setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);

@@ -5,7 +5,7 @@
 namespace spillway {
 namespace {
 
-// 10 GB read after 2 s of something else.
+// The step: 2 s of other work, then 10 GB of reads.
 double step_s(const MachineProfile& machine) { return 2 + 10e9 / machine.nvme_read_bytes; }
 
 class DriveFit : public testing::Test {

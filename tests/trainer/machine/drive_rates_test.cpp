@@ -1,4 +1,4 @@
-// A machine as runs have seen its drive, and how a plan says which rates it goes by.
+// Machines with rates that runs have seen of their drive, and a plan's words for the rates that it uses.
 #include "trainer/machine/drive_rates.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(DriveRates, WhatWasNotSeenChangesAsWhatWas) {
   MachineProfile machine = seen_as({.mixed_read = 1e9, .mixed_write = 0.5e9});
   EXPECT_NEAR(machine.nvme_read_bytes, 2e9, 1) << "as its own way";
   EXPECT_NEAR(machine.nvme_write_bytes, 2e9, 1);
-  machine = seen_as({.read = 1e9, .mixed_write = 2e9});  // a quarter and the whole: half in the mean of factors
+  machine = seen_as({.read = 1e9, .mixed_write = 2e9});  // a quarter and the whole: a half in the geometric mean
   EXPECT_NEAR(machine.nvme_mixed_read_bytes, 0.5e9, 1);
   EXPECT_NEAR(machine.nvme_write_bytes, 8e9, 1);
   machine = seen_as({.read = 1e9});

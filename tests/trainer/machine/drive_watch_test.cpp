@@ -1,4 +1,4 @@
-// What is seen of a drive in timelines that are made up.
+// Rates that are seen of a drive in made-up timelines.
 #include "trainer/machine/drive_watch.h"
 
 #include <gtest/gtest.h>
@@ -9,15 +9,15 @@ namespace {
 constexpr double kNear = 1e-6;
 constexpr Bytes kMove = 1'000'000'000;
 
-// Moves of so many bytes each that follow each other, all asked for at the beginning.
+// Adds consecutive moves of `bytes` each, all requested at the beginning.
 void add_moves(std::vector<DriveMove>& lane, double begin_s, double each_s, int count, Bytes bytes = kMove) {
   for (int i = 0; i < count; ++i) lane.push_back({begin_s, begin_s + (i + 1) * each_s, bytes});
 }
 
 TEST(DriveWork, EachWayHasItsTime) {
   LaneSpans lanes;
-  add_moves(lanes.reads, 0, 0.5, 12);  // to 6 s: 2 GB/s, alone until 2 s
-  add_moves(lanes.writes, 2, 1, 8);    // to 10 s: 1 GB/s, alone from 6 s on
+  add_moves(lanes.reads, 0, 0.5, 12);  // until 6 s: 2 GB/s, alone until 2 s
+  add_moves(lanes.writes, 2, 1, 8);    // until 10 s: 1 GB/s, alone from 6 s on
   const DriveWork work = drive_work(lanes, 0, 12, {});
   EXPECT_NEAR(work.read.seconds, 2, kNear);
   EXPECT_NEAR(work.read.rate(), 2e9, 1);
@@ -43,12 +43,12 @@ TEST(DriveWork, ALaneThatWaitsForRequestsShowsNothing) {
   LaneSpans lanes;
   for (int i = 0; i < 100; ++i) lanes.reads.push_back({0.02 * i, 0.02 * i + 0.01, kMiB});  // one small move at a time
   EXPECT_EQ(drive_work(lanes, 0, 2, {}).busy_s, 0);
-  // Beside it the other way is neither alone nor mixed.
+  // Beside such reads the writes are neither alone nor mixed.
   add_moves(lanes.writes, 0, 1, 2);
   const DriveWork work = drive_work(lanes, 0, 2, {});
   EXPECT_NEAR(work.write.seconds, 1, kNear);
   EXPECT_EQ(work.mixed_write.seconds, 0);
-  // Eight of them at once keep it busy.
+  // Eight reads at once keep the drive busy.
   lanes = {};
   for (int i = 0; i < 16; ++i) lanes.reads.push_back({0.1 * (i / 8 * 8), 0.1 * (i + 1), 2 * kMiB});
   EXPECT_GT(drive_work(lanes, 0, 2, {}).read.seconds, 0.9);
@@ -70,7 +70,7 @@ TEST(DriveWork, RowsAreOfAnotherKind) {
   EXPECT_NEAR(work.read.seconds, 1, kNear);
 }
 
-// As the simulator takes a drive to be slower beside compute, what is seen beside compute was as fast as it is alone.
+// The simulator takes a drive to be slower beside compute; so a rate seen beside compute means the same as its rate alone.
 TEST(DriveWork, TimeBesideComputeCountsLess) {
   LaneSpans lanes;
   add_moves(lanes.reads, 0, 1, 10);
@@ -118,7 +118,7 @@ class DriveWatchTest : public testing::Test {
     add(Lane::compute, 0);
     return plan;
   }
-  // Ten reads from the beginning, five writes from 8 s on, which go on beside the next step's reads where that begins soon.
+  // Ten reads from the beginning, and five writes from 8 s on, which overlap the next step's reads if that begins soon.
   static Timeline step(double origin_s, double read_s = 1, double write_s = 1) {
     Timeline timeline;
     for (int i = 0; i < kReads; ++i) timeline.spans.push_back({0, (i + 1) * read_s});
@@ -136,7 +136,7 @@ class DriveWatchTest : public testing::Test {
 
 TEST_F(DriveWatchTest, StepsThatOverlapAreSeenAsTheyRan) {
   EXPECT_FALSE(observe(step(100)));
-  const std::optional<SeenDrive> seen = observe(step(110));  // until 113 s writes of the first beside reads of the second
+  const std::optional<SeenDrive> seen = observe(step(110));  // until 113 s: first step's writes, second step's reads
   ASSERT_TRUE(seen);
   EXPECT_NEAR(seen->rates.read, 1e9, 1);
   EXPECT_NEAR(seen->rates.mixed_read, 1e9, 1);
@@ -144,7 +144,7 @@ TEST_F(DriveWatchTest, StepsThatOverlapAreSeenAsTheyRan) {
   EXPECT_EQ(seen->rates.write, 0) << "never alone";
   EXPECT_NEAR(seen->seconds, 10, kNear);
   EXPECT_TRUE(is_utc_minute(seen->at));
-  // Of the last step the end is known, too: its reads beside the writes of the step before, its writes alone.
+  // The end of the last step is known, too: its reads run beside the writes of the step before, its writes alone.
   const std::optional<SeenDrive> last = watch_.finish();
   ASSERT_TRUE(last);
   EXPECT_NEAR(last->rates.write, 1e9, 1);

@@ -1,4 +1,4 @@
-// Machine profiles: the shipped ones, those that a person wrote, and what is refused in them.
+// Machine profiles: shipped ones, hand-written ones, and the faults that are refused.
 #include "trainer/machine/profile_file.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(ProfileFile, WhatIsWrittenIsRead) {
   EXPECT_EQ(again.devices, 3);
 }
 
-// Profiles from before these were measured.
+// Profiles that are older than these figures lack them.
 TEST(ProfileFile, WhatLanesLoseBesideOthersMayBeLeftOut) {
   const MachineProfile machine = profile_from_json(made_up().dump(), "p");
   EXPECT_EQ(machine.gemm_bf16_extra_rows, 0);
@@ -208,7 +208,7 @@ TEST(ProfileFile, RunsLeaveWhatTheySawWhereAProfileIsKept) {
   EXPECT_EQ(kept->nvme_read_bytes, 1.5e9);
   keep_profile(cache, probed);
   EXPECT_FALSE(cached_profile(cache)->seen) << "a new probe drops it";
-  // A place that cannot be written is no error, and what is there stays as it is; nor is anything left beside it.
+  // A place that cannot be written is no error: an existing file stays as it is, and nothing is left beside it.
   {
     const FileSizeLimit limit(16);
     keep_seen(cache, seen);

@@ -1,4 +1,4 @@
-// When a drive's rate counts as settled, and which windows make it.
+// The time at which a drive's rate counts as settled, and the windows that decide it.
 #include "trainer/machine/settling_rate.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 constexpr SettlingRule kRule{.window_s = 1, .agreeing = 3, .spread = 0.05, .least_s = 4, .most_s = 12};
 
-// Windows of a second with so many bytes each, until it is over.
+// Reports windows of one second, with these bytes, until the rate is over.
 SettlingRate told(const std::vector<double>& bytes, const SettlingRule& rule = kRule) {
   SettlingRate rate(rule);
   for (const double each : bytes) {
@@ -62,7 +62,7 @@ TEST(SettlingRate, SlowWindowsAreFew) {
   EXPECT_NEAR(rate.value(), 500.0 / 15, 1e-9);
 }
 
-// The faster of two ways goes on when the other has ended, at another rate: that one is not of both.
+// The faster direction goes on after the other one has ended, at another rate, which does not count for both.
 TEST(BothSettled, ItIsOverForBothAtOnceWhateverOneDoesAloneAfterwards) {
   BothSettled both;
   SettlingRate reads(kRule), writes(kRule);

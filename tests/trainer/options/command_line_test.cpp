@@ -1,4 +1,4 @@
-// Flags as they are typed. Not here: what options mean (options_test.cpp).
+// Flags as they are typed. Not here: the meaning of options (options_test.cpp).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

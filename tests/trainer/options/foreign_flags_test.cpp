@@ -1,4 +1,4 @@
-// What is said of flags that are not ours, or not yet: the tables, and the messages made of them.
+// Answers to flags that are not ours, or not yet: the tables, and the messages made from them.
 #include "trainer/options/foreign_flags.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ std::vector<std::string> words(std::string_view text) {
   return found;
 }
 
-// The refusal of a command line, as "message\nhelp"; empty where it is taken.
+// The refusal of a command line, as "message\nhelp"; empty if it is accepted.
 std::string refusal(std::vector<const char*> arguments, std::vector<std::string_view> only = {}) {
   CommandLine command("spillway train", "trains");
   RawFlags flags;
@@ -73,7 +73,7 @@ TEST(ForeignFlags, TheTablesAgreeWithOurFlags) {
   }
 }
 
-// Flags in the sentences are ours as well.
+// Flags named in the sentences must be ours, too.
 TEST(ForeignFlags, SentencesNameNoFlagThatIsNotThere) {
   const std::set<std::string> of_commands = {"config", "step"};
   const auto check = [&](std::string_view text) {
@@ -206,7 +206,7 @@ TEST(ForeignFlags, OursInAnotherSpelling) {
 }
 
 TEST(ForeignFlags, AnswersFitTheCommand) {
-  // --lr is of no use to a command without it, and is no answer there.
+  // A command without --lr has no use for it as an answer.
   EXPECT_THAT(refusal({"--learning-rate", "1"}, {"model", "seq-length"}), Not(HasSubstr("--lr")));
   EXPECT_THAT(refusal({"--block-size", "1"}, {"model", "seq-length"}), HasSubstr("here it is --seq-length"));
   EXPECT_THAT(refusal({"--lr", "1"}, {"model", "seq-length"}), StartsWith("found --lr, which spillway train does not use\n"));

@@ -23,7 +23,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Whether a line of the table begins with these words. (No regular expressions here: Oniguruma's regcomp stands in for libc's.)
+// Returns true if a line of the table begins with these words. (No regular expressions here: Oniguruma's regcomp replaces
+// libc's.)
 bool has_line(const std::string& table, const std::vector<std::string>& words) {
   std::istringstream lines(table);
   for (std::string line; std::getline(lines, line);) {
@@ -46,7 +47,7 @@ TEST(Options, DefaultsAreValid) {
   EXPECT_REFUSED(require_data(options), InputError, "--data");
 }
 
-// A flag as it is typed, and what it makes of the options.
+// A flag as typed, and its effect on the options.
 struct TypedFlag {
   std::vector<const char*> words;
   bool (*is_understood)(const RunOptions&);
@@ -129,7 +130,7 @@ TEST(Options, EveryFlagIsUnderstood) {
   const RunOptions o = options_of(words);
   for (const TypedFlag& flag : kEveryFlag) EXPECT_TRUE(flag.is_understood(o)) << flag.words.front();
 
-  // run.json gives the same options again, and so a second time.
+  // run.json gives the same options, and the same text when it is written a second time.
   const std::string text = to_json(o).dump(2);
   const RunOptions again = options_from_json_text(text, "run.json");
   EXPECT_EQ(to_json(again).dump(2), text);
@@ -150,7 +151,7 @@ TEST(Options, ADirectoryThatIsThereIsThatDirectory) {
     EXPECT_FALSE(nvme_of(path).size);
     EXPECT_EQ(nvme_of(path + "=3MiB").path, path);
     EXPECT_EQ(nvme_of(path + "=3MiB").size, 3 * kMiB);
-    // run.json means it even where it is gone.
+    // In run.json it still means the directory after that is gone.
     const RunOptions options = options_of({"--nvme", path.c_str()});
     std::filesystem::remove(path);
     const RunOptions again = options_from_json_text(to_json(options).dump(), "run.json");
@@ -202,7 +203,7 @@ TEST(Options, AnEqualsSignInAnNvmeDirectory) {
   EXPECT_REFUSED(options_of({"--nvme", "/a", "--nvme", "/a/"}), InputError, "twice");
 }
 
-// Words that are refused, and part of what is said.
+// Refused words, and a part of the message.
 struct Refused {
   std::vector<const char*> words;
   const char* said;
@@ -241,7 +242,7 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
   EXPECT_EQ(options_of({"--device", "cpu-apart", "--host-memory", "1GiB", "--update-on", "host"}).memory.device,
             DeviceChoice::cpu_apart);
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
-  // Whether there is such a GPU here is asked where a run takes one.
+  // Only a run that takes the GPU checks that it exists.
   EXPECT_EQ(options_of({"--device", "cuda:3", "--host-memory", "1GiB"}).memory.device_index, 3);
   EXPECT_EQ(options_of({"--device", "auto"}).memory.device, DeviceChoice::automatic);
   for (const char* flag : {"--parameter-tier", "--optimizer-tier", "--activation-tier"}) {
@@ -357,7 +358,7 @@ TEST(Options, PathsBecomeAbsolute) {
   EXPECT_EQ(options.memory.nvme[0].path, std::filesystem::current_path().string() + "/disk");
 }
 
-// It must be read, or refused by our own error, and by nothing else.
+// A damaged configuration must be read, or be refused by our own error and no other.
 TEST(Options, DamagedConfigurationNeverEscapes) {
   const std::string text =
       R"({"lr": 0.5, "data": ["a.txt"], "device-memory": "1GiB", "seed": 7, "nvme": "/a=1KiB", "dtype": "bf16"})";

@@ -1,4 +1,4 @@
-// A command line of `spillway train` as it is understood, for the tests of options and of the command line itself.
+// Parses a command line of `spillway train`, for the tests of options and of the command line itself.
 #pragma once
 
 #include <optional>

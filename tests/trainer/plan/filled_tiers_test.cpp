@@ -1,4 +1,4 @@
-// A large model of many operations, whose plans are dear to build, still takes what a machine has for it.
+// The plan of a large model, which has many operations and is expensive to build, still uses the memory of its machine.
 #include <gtest/gtest.h>
 
 #include "trainer/plan/prepared_run.h"

@@ -5,7 +5,7 @@
 namespace spillway {
 namespace {
 
-// The closed forms of others: 16 bytes a parameter, by stage; and sbh (34 + 5 a s / h) a layer.
+// The closed forms of other trainers: 16 bytes for each parameter, by stage; and sbh (34 + 5 a s / h) for each layer.
 TEST(PeerBytes, AreSixteenAParameter) {
   const std::int64_t parameters = 7'500'000'000;
   const auto gigabytes = [&](int stage) {

@@ -1,4 +1,4 @@
-// What bounds the plans of real models, what is said of it, and what would lift it.
+// The bounds of real models' plans, their descriptions, and the changes that would lift them.
 #include "trainer/plan/plan_lifts.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two cores of a server beside a drive, as measured.
+// Two cores of a server with a drive, as measured.
 constexpr std::string_view kMachine = R"({"name": "two cores and a drive", "threads": 2, "gemm_bf16_flops": 860e9,
     "gemm_fp32_flops": 374e9, "attention_bf16_flops": 556e9, "attention_fp32_flops": 276e9, "memory_bytes": 66.9e9,
     "update_bytes": 59.1e9, "nvme_read_bytes": 3.9e9, "nvme_write_bytes": 7.7e9, "nvme_mixed_read_bytes": 2.4e9,
@@ -44,7 +44,7 @@ class PlanLifts : public testing::Test {
     return run;
   }
   static std::string words_of(std::string text) {
-    std::string words;  // wherever it breaks its lines
+    std::string words;  // ignores the table's line breaks
     for (const char c : text) {
       if (const char word = c == '\n' ? ' ' : c; word != ' ' || !words.ends_with(' ')) words += word;
     }
@@ -55,7 +55,7 @@ class PlanLifts : public testing::Test {
   RunOptions options_;
 };
 
-// All of 1.2 B parameters' updates wait for the norm, and have the forward alone to hide in.
+// The updates of all 1.2 B parameters wait for the norm, and can hide only in the forward.
 TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   const PreparedModel model(options_, Where::anywhere);
   PlannedRun run = planned(model);
@@ -108,7 +108,7 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   }
 }
 
-// More memory is offered where the plan has the use of it.
+// More memory is offered if the plan has a use for it.
 TEST_F(PlanLifts, TwiceTheMemoryWhereThereIsLittle) {
   options_.memory.budget[Tier::device] = 640 * kMiB;
   const PreparedModel model(options_, Where::anywhere);
@@ -120,7 +120,7 @@ TEST_F(PlanLifts, TwiceTheMemoryWhereThereIsLittle) {
   EXPECT_LE(1.03 * lift->step_s, run.outcome.prediction.step_s);
 }
 
-// With what is offered, a run is planned to be no slower than was said.
+// With the offered flags, a run is planned to be no slower than the offer says.
 TEST_F(PlanLifts, WhatIsOfferedIsPlanned) {
   std::vector<Lift> lifts;
   {
@@ -170,7 +170,7 @@ TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
       options_.memory.budget[Tier::device] = durable ? 192 * kMiB : 320 * kMiB;
       options_.memory.durability = durable ? Durability::step : Durability::checkpoint;
       options_.memory.update = update, options_.memory.order = order;
-      // What clipping may take back needs two slots.
+      // Updates that clipping may take back need two slots.
       options_.optimizer.clip_grad = update == UpdateTime::in_backward && !durable ? 0 : 1;
       const PlannedRun run = plan_run(options_, model, Where::anywhere);
       ASSERT_TRUE(run.outcome.plan);

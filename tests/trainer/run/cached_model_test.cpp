@@ -1,5 +1,5 @@
-// Generation against a whole forward: the logits of every position, however the tokens come, are those that an independent
-// implementation computed for the whole text (fp32), and those of a forward without a cache (bf16).
+// Compares generation with a whole forward: the logits of every position, in whatever parts the tokens come, are those that an
+// independent implementation computed for the whole text (fp32), and those of a forward without a cache (bf16).
 //
 // Legend: B sequences of T tokens, V vocabulary.
 #include "trainer/run/cached_model.h"
@@ -25,7 +25,7 @@ struct GoldenText {
     const StoredTensor* expected = golden.find("logits");
     length = expected->shape[1];
     vocabulary = expected->shape[2];
-    tokens.resize(static_cast<std::size_t>(length));  // of the first sequence of the first step
+    tokens.resize(static_cast<std::size_t>(length));  // tokens of the first sequence of the first step
     golden.read_int32(*stored, 0, tokens);
     logits.resize(static_cast<std::size_t>(length * vocabulary));
     golden.read(*expected, 0, logits);
@@ -60,7 +60,7 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
 
 class CachedModelOf : public ::testing::TestWithParam<std::string> {};
 
-// What the README of the golden cases allows, and twice that where keys come back from the cache.
+// Allowed difference between a logit and the golden one: doubled, because keys come back from the cache.
 constexpr double kLargest = 4e-5;
 
 TEST_P(CachedModelOf, LogitsAreTheGoldenOnes) {
@@ -79,8 +79,8 @@ TEST_P(CachedModelOf, LogitsAreTheGoldenOnes) {
   }
 }
 
-// In bf16 a forward without a cache is the reference: it rounds at the same places, so that a few
-// roundings to the other side remain.
+// In bf16 a forward without a cache is the reference: it rounds at the same places, so that only a few roundings go the other
+// way.
 TEST_P(CachedModelOf, TokenByTokenIsLikeAllAtOnce) {
   const GoldenText text(GetParam());
   const RunOptions options = options_for(text.directory, DType::bfloat16);
@@ -110,7 +110,7 @@ TEST_P(CachedModelOf, BitsDoNotDependOnWhereWeightsRest) {
   CachedModel in_core(request);
   EXPECT_EQ(in_core.traffic().nvme, 0);
   const std::vector<float> expected = all(in_core);
-  // The smallest budget, by asking.
+  // Finds the smallest budget by trying.
   options.memory.nvme = {{.path = nvme.path(), .size = {}}};
   std::unique_ptr<CachedModel> spilled;
   for (Bytes budget = 32 * kKiB; spilled == nullptr; budget += 4 * kKiB) {

@@ -33,7 +33,7 @@ std::ostream& operator<<(std::ostream& out, const Question& question) {
   return out << question.golden << "_" << name_of_form(question.form);
 }
 
-// Cuts so small that every unit that can be cut is.
+// Cuts so small that every unit that can be cut is cut.
 constexpr Cuts kSmallCuts{.vocabulary_rows = 64, .mlp_columns = 64, .head_strip = 8};
 
 class Equivalence : public ::testing::TestWithParam<Question> {
@@ -55,7 +55,7 @@ class Equivalence : public ::testing::TestWithParam<Question> {
               has_host(training.plan().choices.chain) ? peak_of_step(training.plan()) : training.plan().peak);
     return result;
   }
-  // What the host stages for a flush alone may be more than for a step.
+  // For a flush alone, the host may stage more than for a step.
   static By<Tier, Bytes> peak_of_step(const Plan& plan) {
     By<Tier, Bytes> peak;
     for (const Op& op : plan.step.ops) {
@@ -68,7 +68,7 @@ class Equivalence : public ::testing::TestWithParam<Question> {
     }
     return peak;
   }
-  // In core; and the clip is set so that it acts in some steps and not in others.
+  // The run in core. The clip is set so that it acts in some steps and not in others.
   Result reference(const SmallModel& model, bool clip = true) {
     if (clip && clip_ == 0) {
       clip_ = 1e9;
@@ -115,7 +115,7 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
   for (UnitPlace& place : choices.units) place.saved = static_cast<Saved>(one_of(3));
   for (UnitPlace& place : choices.units) place.boundary = static_cast<Boundary>(one_of(2));
   if (choices.update == UpdateTime::in_backward && choices.clip) {
-    // Speculation takes a step back by its other slots alone.
+    // Speculation takes a step back only by its other slots.
     choices.slots = 2;
     set_all(choices.blocks, &BlockPlace::weight, Tier::nvme);
     set_all(choices.blocks, &BlockPlace::optimizer, Tier::nvme);
@@ -127,8 +127,8 @@ Choices random_choices(const UnitGraph& graph, Choices choices, std::mt19937& ra
   return choices;
 }
 
-// However micro-batches are grouped into turns and cut into strips, on any tier, whenever updates run: also where a step is taken
-// back.
+// Micro-batches may be grouped into turns and cut into strips in any way, on any tier, with updates at any time, also when a step
+// is taken back: the result has the same bits.
 TEST_P(Equivalence, TurnsAndStrips) {
   const auto small = model();
   constexpr int micro_batches = 6;
@@ -156,7 +156,7 @@ TEST_P(Equivalence, TurnsAndStrips) {
   }
 }
 
-// SPILLWAY_TRIALS=N tries more of them.
+// SPILLWAY_TRIALS=N sets the number of trials.
 TEST_P(Equivalence, RandomPlacements) {
   const auto small = model();
   std::mt19937 random(20240607);
@@ -177,7 +177,8 @@ TEST_P(Equivalence, RandomPlacements) {
   }
 }
 
-// The same with a host between device and NVMe, whose memory no operation of the device may touch, nor the host the device's.
+// The same with a host between device and NVMe. No operation of the device may touch the host's memory, nor the host the
+// device's.
 TEST_P(Equivalence, ThreeTiers) {
   const auto small = model();
   std::mt19937 random(20261123);
@@ -262,7 +263,7 @@ TEST_P(Equivalence, Queues) {
   expect_same(spilled({.queue = IoQueueKind::threads}), in_core);
   expect_same(spilled({.direct = DirectIo::off}), in_core);
   expect_same(spilled({.block_bytes = 16 * kKiB, .stripe_bytes = 16 * kKiB, .depth = 1}), in_core);
-  // Completions come in any order, some of them short.
+  // Completions come in any order, and some are short.
   StoreOptions faulty;
   faulty.block_bytes = 32 * kKiB;
   faulty.stripe_bytes = 32 * kKiB;
@@ -289,7 +290,7 @@ TEST_P(Equivalence, TightestBudgets) {
                           .group = group,
                           .update = update};
       if (update == UpdateTime::in_backward) request.parameter_tier = request.optimizer_tier = Tier::nvme;
-      // The smallest budget that a plan is found for.
+      // Finds the smallest budget that has a plan.
       Bytes low = 0, high = 16 * kMiB;
       std::optional<Plan> tightest;
       while (high - low > 64 * kKiB) {
@@ -312,7 +313,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters,
                          ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3",
                                            "gemma2", "gemma3"));
 
-// The gradient of what all scores of a row share is 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
+// A value that all scores of a row share has the gradient 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
 
 TEST_P(GoldenParameters, NormsAfterTraining) {

@@ -31,7 +31,7 @@ TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
     for (std::size_t i = 0; i < kLogits.size(); ++i) {
       const double p = std::exp(static_cast<double>(kLogits[i]) / temperature) / total;
       const auto found = drawn.find(static_cast<std::int32_t>(i));
-      // Five standard deviations of a share of 40,000 draws.
+      // Tolerance: five standard deviations of the share in 40,000 draws.
       EXPECT_NEAR(found == drawn.end() ? 0 : found->second, p, 5 * std::sqrt(p * (1 - p) / 40000)) << i << " at " << temperature;
     }
   }
@@ -46,7 +46,7 @@ TEST(Sampler, TopKAndTopPLeaveTheLikeliest) {
   EXPECT_EQ(tokens({.temperature = 1, .top_k = 1}), (std::set<std::int32_t>{1}));
   EXPECT_EQ(tokens({.temperature = 1, .top_k = 3}), (std::set<std::int32_t>{1, 2, 3}));
   EXPECT_EQ(tokens({.temperature = 1, .top_k = 100}).size(), 5u);
-  // Of the softmax 0.39, 0.39, 0.14, 0.05, 0.02.
+  // The softmax is 0.39, 0.39, 0.14, 0.05, 0.02.
   EXPECT_EQ(tokens({.temperature = 1, .top_p = 0.3}), (std::set<std::int32_t>{1}));
   EXPECT_EQ(tokens({.temperature = 1, .top_p = 0.7}), (std::set<std::int32_t>{1, 3}));
   EXPECT_EQ(tokens({.temperature = 1, .top_p = 0.9}), (std::set<std::int32_t>{1, 2, 3}));

@@ -1,4 +1,4 @@
-// That verify finds a difference where there is one, and names it. Equal runs and the command: tests/command/eval_test.py.
+// verify finds a difference and names it. Equal runs and the command: tests/command/eval_test.py.
 #include "trainer/run/verify.h"
 
 #include <gmock/gmock.h>
@@ -71,7 +71,7 @@ TEST_F(VerifyTest, ABitOfAWeightShowsInTheLossOrTheNorm) {
 }
 
 TEST_F(VerifyTest, ABitOfAMomentIsNamed) {
-  // With a learning rate of zero nothing follows from the moment but itself.
+  // With a learning rate of zero a moment affects nothing but itself.
   options_.schedule.lr = 0;
   options_.optimizer.adam_beta2 = 0.999;
   const VerifyResult result = run(1, [](int which, Executor& executor, const UnitGraph& graph) {

@@ -1,4 +1,4 @@
-// --csv and --tensorboard: what they hold, and that a run that goes on continues them.
+// --csv and --tensorboard: the contents of their files, and how a run that goes on continues them.
 #include <gtest/gtest.h>
 
 #include "memory/error.h"
@@ -61,7 +61,7 @@ TEST(TensorboardLog, Crc32c) {
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
 }
 
-// Everything but the times, which lie in the ninth to the sixteenth byte of an event.
+// Everything but the times, which are in the ninth to the sixteenth byte of an event.
 std::string without_times(std::string content) {
   for (std::size_t at = 0; at + 12 < content.size();) {
     const auto length = static_cast<unsigned char>(content[at]) + 256u * static_cast<unsigned char>(content[at + 1]);
@@ -92,7 +92,7 @@ TEST(TensorboardLog, BeginsWhereARunCouldNot) {
   TensorboardLog(left, 0);  // no step came
   write_steps<TensorboardLog>(left, 1, 3);
   EXPECT_EQ(without_times(content_of(left + name)), without_times(content_of(whole + name)));
-  std::ofstream(left + name, std::ios::trunc).flush();  // there was no room for the first record
+  std::ofstream(left + name, std::ios::trunc).flush();  // as if there had been no room for the first record
   write_steps<TensorboardLog>(left, 1, 3);
   EXPECT_EQ(without_times(content_of(left + name)), without_times(content_of(whole + name)));
 }

@@ -1,4 +1,4 @@
-// When the note about slow steps comes, and what it names.
+// The time at which the note about slow steps comes, and the names in it.
 #include "trainer/show/plan_drift.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class PlanDriftTest : public testing::Test {
     prediction_.step_s = 1;
     prediction_.timeline.spans = {{0, 0.2}, {0.2, 0.6}, {0.6, 1}};
   }
-  // A step whose read takes the rest.
+  // A step whose read takes the rest of the time.
   Timeline slow_read(double step_s) const { return {{{0, step_s - 0.8}, {step_s - 0.8, step_s - 0.4}, {step_s - 0.4, step_s}}}; }
 
   UnitGraph graph_;

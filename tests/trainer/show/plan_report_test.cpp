@@ -1,4 +1,4 @@
-// The figures of a plan, and how table and page say them. The command's own output: tests/command/plan_test.py.
+// The figures of a plan, and their form in table and page. The command's own output: tests/command/plan_test.py.
 #include "trainer/show/plan_report.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 
 class PlanReport : public testing::Test {
  protected:
-  // The profile of the tests with another name, as JSON spells it.
+  // Gives the tests' profile another name, spelled as in JSON.
   void name_machine(const std::string& name) {
     std::string text = content_of(SPILLWAY_TEST_DATA "/machine.json");
     options_.memory.profile = directory_.file("machine", text.replace(text.find("a made-up"), 9, name));
@@ -53,8 +53,9 @@ TEST_F(PlanReport, FiguresAreThoseOfThePlan) {
     EXPECT_GT(lane.work, 0);
     EXPECT_DOUBLE_EQ(lane.share, lane.busy_s / figures.step_s);
   }
-  // A matrix weight takes part in six operations a token: forward, and both products of the backward. The embedding's rows are
-  // looked up, not multiplied; attention adds its own; the head in tiles, which computes logits twice, counts once.
+  // A matrix weight takes part in six operations for each token: in the forward, and in both products of the backward. The
+  // embedding's rows are looked up, not multiplied; attention adds its own operations; the tiled head, which computes logits
+  // twice, counts once.
   const auto parameters = static_cast<double>(model.tiled().graph.parameters);
   EXPECT_GT(figures.flops_per_token, 5 * parameters);
   EXPECT_LT(figures.flops_per_token, 6.5 * parameters);
@@ -96,7 +97,7 @@ TEST(DiskFigures, Terabytes) {
   EXPECT_EQ(rounded_terabytes(0), "0 TB");
 }
 
-// With as many tokens a step as it says, compute has the most work; with half as many it has not.
+// With as many tokens in a step as it says, compute has the most work; with half as many it does not.
 TEST_F(PlanReport, TokensUntilComputeBindsAreThoseOfALargerPlan) {
   options_.memory.order = OrderChoice::vertical;
   options_.memory.update = UpdateTime::after;
@@ -122,7 +123,7 @@ TEST_F(PlanReport, TheTableHasHundredColumns) {
   const PlannedRun run = plan_run(options_, model);
   const std::string table = plan_table(run, model, options_);
   EXPECT_EQ(table.find('\x1b'), std::string::npos);
-  std::string words;  // of the table, wherever it breaks its lines
+  std::string words;  // of the table, without its line breaks
   for (const char c : table) {
     if (const char word = c == '\n' ? ' ' : c; word != ' ' || !words.ends_with(' ')) words += word;
   }
@@ -199,7 +200,7 @@ TEST_F(PlanReport, NamesOnThePageAreText) {
   EXPECT_EQ(page.find("<!--"), std::string::npos);
   std::size_t ends = 0;
   for (std::size_t at = page.find("</script"); at != std::string::npos; at = page.find("</script", at + 1)) ++ends;
-  EXPECT_EQ(ends, 2u);  // of the data and of the script
+  EXPECT_EQ(ends, 2u);  // one for the data and one for the script
   const std::size_t begin = page.find("id=\"data\">") + 10;
   const auto data = nlohmann::json::parse(page.substr(begin, page.find("</script", begin) - begin));
   EXPECT_NE(data["subtitle"].get<std::string>().find("</script><img src=x"), std::string::npos);

@@ -1,4 +1,4 @@
-// What --sweep takes. The plans that it makes: tests/command/plan_test.py.
+// The values that --sweep accepts. The plans that it makes: tests/command/plan_test.py.
 #include "trainer/show/plan_sweep.h"
 
 #include <gmock/gmock.h>

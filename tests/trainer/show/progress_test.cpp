@@ -96,7 +96,7 @@ TEST_F(ProgressFile, ALiveLineIsRewrittenAndEnded) {
   EXPECT_THAT(text, testing::StartsWith("\r\x1b[Kstep 1/3"));
   EXPECT_THAT(text, HasSubstr("\r\x1b[Ksaved\n"));
   EXPECT_THAT(text, testing::EndsWith("\n"));
-  // No terminal says how wide it is, so it is taken for 80 columns: a line that wraps could not be erased.
+  // A pipe has no terminal width, so 80 columns are assumed: a line that wraps could not be erased.
   const std::string line = text.substr(text.rfind("\x1b[K") + 3);
   EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }), 80);
 }

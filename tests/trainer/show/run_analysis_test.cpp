@@ -1,4 +1,4 @@
-// What a run is found to have done against its plan, on timelines made by hand. The command: tests/command/report_test.py.
+// Findings about a run against its plan, on timelines made by hand. The command: tests/command/report_test.py.
 #include "trainer/show/run_analysis.h"
 
 #include <gtest/gtest.h>

@@ -55,7 +55,7 @@ TEST(TextCodec, WhatATokenizerPutsBeforeAText) {
   EXPECT_REFUSED(codec.prompt("a\xff"), InputError, "0xff");
 }
 
-// All text models of Gemma 3 have an added token with the id that is the number of rows.
+// All text models of Gemma 3 have an added token whose id equals the number of rows.
 TEST(TextCodec, IdsAreCheckedWhereTheyOccur) {
   const TemporaryDirectory directory;
   const TextCodec codec(directory.file("tokenizer.json", kSmallTokenizer), 4);

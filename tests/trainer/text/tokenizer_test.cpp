@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-// A small tokenizer with one part changed.
+// A copy of a small tokenizer with one part changed.
 std::string changed(const TemporaryDirectory& directory, const std::string& name, const std::function<void(json&)>& change) {
   json file = read_json(kTokenizers + name + ".json");
   change(file);
@@ -50,12 +50,12 @@ TEST(Tokenizer, GivesTheTokensOfTheReference) {
 
 TEST(Tokenizer, DecodesWhatItEncodes) {
   const json cases = read_json(kTokenizers + "cases.json");
-  for (const char* name : {"gpt2", "llama3"}) {  // without NFC or tokens that take white space
+  for (const char* name : {"gpt2", "llama3"}) {  // these have neither NFC nor tokens that strip white space
     const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
     for (const json& text : cases.at("texts"))
       EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text.get<std::string>())), text.get<std::string>());
   }
-  // Spaces and their marks are one, and one more comes back where one was put before the text.
+  // A space and its mark decode to the same; if a space was put before the text, it comes back, too.
   std::string buffer;
   for (const auto& [name, before] : {std::pair("gemma", ""), std::pair("metaspace_never", ""), std::pair("llama2", " ")}) {
     const Tokenizer marked = Tokenizer::load(kTokenizers + name + ".json");
@@ -80,7 +80,7 @@ TEST(Tokenizer, KnowsItsTokens) {
 }
 
 TEST(Tokenizer, LongWordsMergeAsShortOnes) {
-  // Every text of the two letters, by the heap and by the search: the merges of one must be those of the other.
+  // Encodes every text of the two letters with the heap and with the search: both must make the same merges.
   BpeModel model;
   std::ranges::fill(model.byte_ids, WordTable::kNone);
   model.byte_ids['a'] = 0;
@@ -185,7 +185,7 @@ TEST(Tokenizer, NormalisesAsTheReferenceWhoseUnicodeIsOlder) {
   std::string buffer;
   EXPECT_EQ(to_nfc("e\u0301te\u0301", buffer), "\u00e9t\u00e9");
   EXPECT_EQ(to_nfc("a\u0301\u0327", buffer), "\u00e1\u0327");
-  // Marks that it does not know stay where they are and let nothing past them.
+  // Marks that the reference does not know stay where they are, and no mark moves past them.
   for (const std::string_view text : {"\u0301\u07fd", "a\u1dfc\u1dfa", "e\u1dfa\u0301", "\u0327\U00010d24", "\U0001e08f\u0327"})
     EXPECT_EQ(to_nfc(text, buffer), text) << json(std::string(text)).dump();
   EXPECT_EQ(to_nfc("e\u0301\u1dfa\u0301\u0327", buffer), "\u00e9\u1dfa\u0327\u0301");
@@ -227,7 +227,8 @@ TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
   const AddedToken both = {.content = "  ", .id = 7, .strips_left = true, .strips_right = true};
   EXPECT_THAT(ids_in({both}, "    "), ElementsAre(7));
   EXPECT_THAT(ids_in({both}, "a      b    "), ElementsAre(-1, 7, -1, 7));
-  // What takes nothing to its left is there although the one before it took it; the reference does the same.
+  // A token that strips nothing to its left is found even inside white space that the token before it stripped; the reference
+  // does the same.
   const AddedToken right = {.content = "0", .id = 8, .strips_right = true}, none = {.content = "  ", .id = 9};
   EXPECT_THAT(ids_in({right, none}, "0   x"), ElementsAre(8, 9, -1));
 }

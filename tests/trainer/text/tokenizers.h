@@ -1,4 +1,4 @@
-// The tokenizers of tests/data, and what they make of a text.
+// The tokenizers of tests/data, and a text's tokens by them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace spillway {
 
 inline const std::string kTokenizers = SPILLWAY_TEST_DATA "/tokenizers/";
 
-// a, b and ab as tokens, and two special ones, of the ids 3 and 4; <s> goes before a text.
+// The tokens a, b and ab, and two special ones with the ids 3 and 4; <s> goes before a text.
 inline const char* const kSmallTokenizer = R"({"version":"1.0","added_tokens":[
   {"id":3,"content":"<s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false},
   {"id":4,"content":"</s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],

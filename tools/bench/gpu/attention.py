@@ -1,7 +1,7 @@
-"""Attention of PyTorch, and FlashAttention's where it is installed, at the shapes that kernels.cu measures: a JSON
-object a line.
+"""Attention of PyTorch, and of FlashAttention if it is installed, at the shapes that kernels.cu measures. Prints one
+JSON object on each line.
 
-Run by tools/gpu_check with an interpreter that has torch. Exit code 77 where there is none, or no GPU that it sees.
+Run by tools/gpu_check with an interpreter that has torch. Exit code 77 if there is no torch, or no GPU that it sees.
 """
 
 import json
@@ -21,7 +21,7 @@ QUERIES = 8192
 
 
 def seconds(work):
-    """The median of twenty runs, after three."""
+    """The median of twenty runs, after three warm-up runs."""
     times = []
     for i in range(23):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -35,7 +35,7 @@ def seconds(work):
 
 
 def measure(name, forward, q, k, v, head_dim, heads):
-    # Pairs that a causal mask leaves, two products forward and five backward.
+    # The pairs that a causal mask keeps; two products forward and five backward.
     pairs = QUERIES * (QUERIES + 1) / 2
     flops = 2 * pairs * head_dim * heads
     with torch.no_grad():
@@ -59,7 +59,7 @@ def main():
                    for count in (heads, kv_heads, kv_heads))
         if flash_attn_func is not None:
             measure("flash_attention", lambda *qkv: flash_attn_func(*qkv, causal=True), q, k, v, head_dim, heads)
-        # Here heads come before the sequence, and each has keys of its own.
+        # Here heads come before the sequence, and each head needs keys of its own.
         wide = [x.detach().transpose(1, 2).repeat_interleave(heads // x.shape[2], 1).contiguous().requires_grad_()
                 for x in (q, k, v)]
         measure("torch_sdpa", lambda *qkv: sdpa(*qkv, is_causal=True), *wide, head_dim, heads)

@@ -1,5 +1,5 @@
-// Each CUDA kernel beside its limit on this device: passes over memory beside a copy, products and attention in TFLOP/s. Prints a
-// JSON object a line. Built and run by tools/gpu_check; sizes are those of a model of 8 B parameters.
+// Compares each CUDA kernel with its limit on this device: passes over memory with a copy; products and attention in TFLOP/s.
+// Prints one JSON object on each line. Built and run by tools/gpu_check; sizes are those of a model with 8 B parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ class Memory {
   ~Memory() {
     for (void* block : blocks_) cudaFree(block);
   }
-  // Filled with random numbers, small in every format and of both signs: of constant ones products are faster than of a model's,
-  // as they draw less power.
+  // Filled with random numbers, small in every format and of both signs: with constants, products are faster than with a model's
+  // numbers, because they draw less power.
   std::byte* get(Bytes bytes) {
     std::byte* block = nullptr;
     check(cudaMalloc(&block, static_cast<std::size_t>(std::max<Bytes>(bytes, 16))), "cudaMalloc");
@@ -44,7 +44,7 @@ class Memory {
     static const std::vector<std::uint16_t> pattern = [] {
       std::vector<std::uint16_t> numbers(1 << 20);
       std::mt19937 random(1);
-      // As bfloat16, and as the upper half of a float: magnitudes from 2^-7 to 2^-3.
+      // Read as bfloat16, or as the upper half of a float, the magnitudes are 2^-7 to 2^-3.
       for (std::uint16_t& number : numbers) number = static_cast<std::uint16_t>((random() & 0x81ff) | 0x3c00);
       return numbers;
     }();
@@ -63,7 +63,7 @@ class Clock {
   explicit Clock(cudaStream_t stream) : stream_(stream) {
     for (cudaEvent_t* event : {&begin_, &end_}) check(cudaEventCreate(event), "cudaEventCreate");
   }
-  // Seconds of the work's median run of twenty, after three.
+  // Median seconds of twenty runs of the work, after three warm-up runs.
   double seconds(const std::function<void()>& work) {
     std::vector<float> times;
     for (int i = 0; i < 23; ++i) {
@@ -176,10 +176,10 @@ class Bench {
     return 2.0 * static_cast<double>(bytes) / s;
   }
 
-  // An operand of its own.
+  // A new operand.
   Place value() { return {.space = Space::value, .index = values_++}; }
-  // The pinned algorithm beside the best of what the library proposes, sums that are split over blocks among it; and whether it
-  // has the same bits on another stream with another workspace, while both run.
+  // Measures the pinned algorithm beside the best of the library's proposals, including sums split over blocks. Also checks that
+  // it gives the same bits on another stream with another workspace, while both run.
   void run_product(const std::string& name, const ops::GemmSpec& spec, bool adds) {
     constexpr int kProposals = 8;
     Memory memory;
@@ -201,7 +201,7 @@ class Bench {
         other->prepare(spec);
         best = std::min(best, clock_.seconds([&] { other->run(spec, adds, here); }));
       } catch (const Error&) {
-        break;  // there are no more
+        break;  // the library has no more proposals
       }
     }
     const double flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
@@ -272,7 +272,7 @@ class Bench {
 }  // namespace spillway::cuda
 
 int main() {
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what was measured before a failure is seen
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // shows what was measured before a failure
   spillway::cuda::Bench bench;
   bench.kernels();
   bench.optimizer();

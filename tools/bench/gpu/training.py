@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Training on a GPU: in core beside PyTorch, and out of core beside what was planned.
+"""Trains on a GPU: in core beside PyTorch, and out of core beside the plan.
 
     tools/bench/gpu/training.py [--parts bits speed offload nvme kill] [--nvme DIR] [--profile FILE] [--python PYTHON]
                                 [--out FILE.json]
 
-bits     a small model in core and over three tiers: the losses and norms of all must be the same
+bits     a small model in core and over three tiers: losses and norms must be the same in all
 speed    models that fit the GPU: tokens a second, and PyTorch's (transformers, bf16 weights, SDPA, fused AdamW)
 offload  a slice of a 7 B model in a part of the GPU's memory, with the host's: the step beside its plan
 nvme     a model with all its state on a drive
-kill     a run that is killed and goes on: the state at its end must be that of one that never stopped
+kill     a run that is killed and goes on: its final state must be that of a run that never stopped
 
-tools/gpu_check train runs it. The program is --spillway, built for the GPU that is there. PYTHON needs torch and
-transformers for the comparison, which is left out without.
+tools/gpu_check train runs it. The program is --spillway, built for the GPU of this machine. PYTHON needs torch and
+transformers for the comparison with PyTorch, which is skipped without them.
 """
 
 import csv
@@ -31,7 +31,7 @@ SPEED = [("smollm2-135m", 16, 1024, 16), ("qwen2.5-0.5b", 8, 1024, 8), ("qwen2.5
 
 
 def worker(arguments):
-    """Runs in PYTHON: trains on the GPU and prints seconds a step."""
+    """Runs in PYTHON: trains on the GPU and prints the seconds of each step."""
     import torch
     import transformers
 
@@ -100,7 +100,7 @@ class Runs:
 
 
 def bits(runs):
-    """[in core, tiers...]: the same losses and norms."""
+    """Compares losses and norms over tiers with those in core: all must be the same."""
     rows, first = [], None
     cases = {"in core": [],
              "host": ["--device-memory", "1200MiB", "--host-memory", "8GiB"],
@@ -161,7 +161,7 @@ def beside_plan(runs, name, flags, steps):
 
 
 def slice_of_7b(runs):
-    """A model of the shape of a 7 B one with 8 of its 28 layers, as a file."""
+    """The file of a model with the shape of a 7 B model, but only 8 of its 28 layers."""
     config = dict(common.model_config("qwen2.5-7b"))
     config["num_hidden_layers"] = 8
     config.pop("layer_types", None)
@@ -188,7 +188,8 @@ def nvme(runs):
 
 
 def kill(runs):
-    """A run with durable steps that is killed and goes on ends with the state of one that never stopped."""
+    """Checks that a run with durable steps that is killed and goes on ends with the state of a run that never
+    stopped."""
     steps, states = 14, []
     for killed in (False, True):
         save = runs.directory / f"killed{killed}"

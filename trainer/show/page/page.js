@@ -36,7 +36,7 @@ function seconds(ns) {
   if (value >= 999.5e6) return (value >= 999.5e9 ? Math.round(ns / 1e9) : (ns / 1e9).toPrecision(3)) + ' s';
   return value >= 999.5e3 ? (ns / 1e6).toPrecision(3) + ' ms' : (ns / 1e3).toFixed(1) + ' us';
 }
-// The moments of an axis, all in the unit of the latest and with as many decimals as tell them apart.
+// Labels of an axis, all in the unit of the latest moment, with enough decimals to tell them apart.
 function moments(values) {
   const [unit, name] = [[1e9, 's'], [1e6, 'ms'], [1e3, 'us']].find(([unit]) => values[values.length - 1] >= unit * 0.9995) || [1e3, 'us'];
   const step = values.length > 1 ? values[1] - values[0] : values[0];
@@ -190,7 +190,7 @@ function tierPictures(tiers) {
 const kKindHues = {forward: '--c0', backward: '--c3', update: '--c2', read: '--c6', write: '--c5'};
 const kPlainHue = '--c7';
 
-// Operations of a lane may overlap (several requests are under way): each goes to the first track that is free.
+// Operations of a lane may overlap because several requests are under way: each goes to the first free track.
 function tracksOf(begin, end, ids) {
   const free = [], track = new Map();
   for (const id of [...ids].sort((a, b) => begin[a] - begin[b])) {
@@ -255,7 +255,7 @@ function lanes(timeline) {
         if (row.end[id] < from || row.begin[id] > to) continue;
         const x = place(width, row.begin[id]), wide = place(width, row.end[id]) - x;
         context.fillStyle = hues[ops.kind[id]];
-        // A seam between operations that are wide enough to be told apart.
+        // Leaves a seam between operations that are wide enough to be told apart.
         context.fillRect(x, topOf(index) + row.track.get(id) * height, Math.max(wide > 3 ? wide - 0.7 : wide, 0.35), height - (row.count > 1 ? 0.5 : 0));
       }
     });
@@ -293,7 +293,7 @@ function lanes(timeline) {
   const zoom = (factor, centre) => look(centre - (centre - from) * factor, centre + (to - centre) * factor);
   let dragged = null;
   picture.canvas.addEventListener('pointerdown', (event) => {
-    if (event.button !== 0) return;  // a menu's may never be heard to go up
+    if (event.button !== 0) return;  // after a menu the release may never be reported
     dragged = {x: event.clientX, from, to};
     picture.canvas.setPointerCapture(event.pointerId);
   });
@@ -378,7 +378,7 @@ function curves(list) {
   }
 }
 
-// A bar a row; `mark` is a line beside it. A row without a value says why in words.
+// One bar for each row; `mark` is a line beside it. A row without a value says why in words.
 function bars({title, note, list}) {
   const section = element('section', null, document.body);
   element('h2', title, section);
