@@ -64,7 +64,7 @@ std::size_t JsonPlace::size() const {
 }
 
 double JsonPlace::number(double least, double most) const {
-  // Written so that what is not a number at all compares as outside.
+  // Written so that a NaN compares as outside.
   if (!json().is_number() || !(value_->get<double>() >= least && value_->get<double>() <= most))
     refuse_as(fmt::format("a number from {} to {}", least, most));
   return value_->get<double>();

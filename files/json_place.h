@@ -13,39 +13,39 @@
 
 namespace spillway {
 
-// Text as it is, without quotes; other values as JSON.
+// Text without quotes; other values as JSON.
 std::string plain_text(const nlohmann::json& value);
 
-// Whose a file is: what is wrong in one that was given is an InputError, in one of the program's own an IoError.
+// The owner of a file: a fault in a file that the user gave is an InputError, in one of the program's own an IoError.
 enum class FileOf : std::uint8_t { user, program };
 
 class JsonPlace {
  public:
-  // The whole of a file; `help` goes with every complaint. Value and help must outlive the place.
+  // The whole of a file; `help` goes with every complaint. `value` and `help` must outlive the place.
   JsonPlace(const nlohmann::json& value, std::string file, std::string_view help = {}, FileOf whose = FileOf::user);
 
-  // A member of an object, whether it is there or not, and an entry of an array, which has it.
+  // A member of an object, which may be missing, and an entry of an array, which must exist.
   JsonPlace at(std::string_view key) const;
   JsonPlace at(std::size_t index) const;
   bool has(std::string_view key) const;
   bool is_there() const { return value_ != nullptr; }
-  bool is_null() const;  // there, and null
+  bool is_null() const;  // it exists and is null
   bool is_set() const { return is_there() && !is_null(); }
   std::vector<std::string> keys() const;
   std::size_t size() const;  // of an array
 
-  // What the value is. As above, each refuses a value that is not what the call takes it for, or not there.
+  // The value. Each of these refuses a value that is missing or is not what the call takes it for.
   double number(double least, double most) const;
   std::int64_t integer(std::int64_t least, std::int64_t most) const;
   bool boolean() const;
   bool boolean_or(bool unset) const;
   const std::string& text() const;
-  std::uint64_t hash() const;  // of 16 hexadecimal digits
+  std::uint64_t hash() const;  // written as 16 hexadecimal digits
   template <HasNames E>
   E named() const;  // by one of its names
   const nlohmann::json& json() const;
 
-  // "FILE: ops[3].lane WHY". Help: beside that of the file.
+  // Throws "FILE: ops[3].lane WHY". `help`, if given, takes the place of the file's.
   [[noreturn]] void refuse(std::string_view why, std::string_view help = {}) const;
 
  private:
@@ -53,7 +53,7 @@ class JsonPlace {
   [[noreturn]] void refuse_as(std::string_view allowed) const;
   [[noreturn]] void refuse_as_one_of(std::span<const std::string_view> names) const;
 
-  const nlohmann::json* value_;  // null: not there
+  const nlohmann::json* value_;  // null: it is missing
   std::string file_, path_;
   std::string_view help_;
   FileOf whose_;

@@ -1,4 +1,4 @@
-// JSON as text: a file of the program's, a string's spelling, and text that may be none.
+// JSON as text: writing a file of the program's, quoting a string, and parsing text that may not be JSON.
 // Not here: files that somebody may have edited (strict_json.h).
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace spillway {
 
-// With a newline at the end; indent -1: on one line. Bytes that are no UTF-8 are replaced.
+// The text ends with a newline; indent -1 puts it on one line. Bytes that are not UTF-8 are replaced.
 std::string json_text(const nlohmann::ordered_json& json, int indent = 1);
 std::string json_text(const nlohmann::json& json, int indent = 1);
 
-// With its quotes, and what is no UTF-8 replaced.
+// The text in quotes; bytes that are not UTF-8 are replaced.
 std::string quoted_json(std::string_view text);
 
-// is_discarded() where the text is no JSON.
+// The result is_discarded() if the text is not JSON.
 nlohmann::json parsed_json(std::string_view text);
 
 }  // namespace spillway

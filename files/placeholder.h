@@ -9,9 +9,9 @@
 
 namespace spillway {
 
-inline constexpr Bytes kPlaceholderBytes = 512;  // of a file's beginning say what it is
+inline constexpr Bytes kPlaceholderBytes = 512;  // bytes at a file's beginning that tell a placeholder
 
-// InputError where `head`, the beginning of a file of `size` bytes, is that of such a placeholder.
+// Throws InputError if `head`, the beginning of a file of `size` bytes, is that of such a placeholder.
 void refuse_placeholder(const std::string& path, std::string_view head, Bytes size);
 
 }  // namespace spillway

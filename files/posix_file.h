@@ -14,14 +14,14 @@ namespace spillway {
 class PosixFile {
  public:
   PosixFile() = default;
-  static PosixFile open_to_read(const std::filesystem::path& path);  // InputError where there is no such regular file
-  static PosixFile create(const std::filesystem::path& path);        // emptied where it exists
+  static PosixFile open_to_read(const std::filesystem::path& path);  // InputError if there is no such regular file
+  static PosixFile create(const std::filesystem::path& path);        // empties it if it exists
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept;
   PosixFile& operator=(PosixFile&& other) noexcept;
 
   Bytes size() const;
-  void read(Bytes offset, std::span<std::byte> out) const;  // IoError where the file ends before `out` is full
+  void read(Bytes offset, std::span<std::byte> out) const;  // IoError if the file ends before `out` is full
   void write(Bytes offset, std::span<const std::byte> data) const;
   void sync() const;  // fsync
   const std::filesystem::path& path() const { return path_; }
@@ -35,17 +35,18 @@ class PosixFile {
 // Makes a rename or a new name in `directory` survive a power cut.
 void sync_directory(const std::filesystem::path& directory);
 
-// What to do where the system refuses a file with this errno; empty where nothing helps.
+// Advice for when the system refuses a file with this errno; empty if nothing helps.
 std::string help_for(int error);
 
-// A small text file whole; InputError where it is larger than `limit`.
+// Reads a small text file whole. Throws InputError if it is larger than `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit);
 
-// What is written by renaming a finished file over `path` must not take the place of a device, a pipe or a directory: InputError.
+// For files that are written by renaming a finished file over `path`: throws InputError if that would replace a device, a pipe or
+// a directory.
 void refuse_to_replace(const std::filesystem::path& path);
 
-// Writes `path` by way of a temporary name: the file is there whole, or as it was before. A device or a
-// pipe is written to as it is.
+// Writes `path` by way of a temporary name: the file is there whole, or as it was before. A device or a pipe is written to
+// directly.
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace spillway

@@ -33,7 +33,7 @@ float float_of_f16(std::uint16_t bits) {
   return std::bit_cast<float>(result | sign);
 }
 
-// Converts staged elements; returns the index of the first that is not finite, or as many as there are.
+// Converts staged elements. Returns the index of the first that is not finite, or their number if all are.
 template <typename Stored, typename Convert>
 std::size_t convert(const std::byte* staged, std::span<float> out, Convert to_float) {
   const auto is_finite = [](float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7F800000U) != 0x7F800000U; };
@@ -156,7 +156,7 @@ void SafetensorsReader::read(const StoredTensor& tensor, std::int64_t first, std
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& file_or_directory) : opened_(file_or_directory) {
-  std::error_code ignored;  // what cannot be looked at is opened, and the opening says why it fails
+  std::error_code ignored;  // a path that cannot be examined is opened, and the opening says why it fails
   if (!std::filesystem::is_directory(file_or_directory, ignored)) {
     if (file_or_directory.string().ends_with(".index.json")) {
       open_index(file_or_directory);

@@ -16,7 +16,8 @@
 
 namespace spillway {
 
-// The element types of the format. Weights are read from f32, bf16 and f16, tokens from i32; the rest is known by size alone.
+// The element types of the format. Weights are read from f32, bf16 and f16, tokens from i32; of the others only the size is
+// known.
 enum class ElementType : std::uint8_t {
   f32,
   bf16,
@@ -53,19 +54,19 @@ struct StoredTensor {
 // Immutable once open: all methods may be called from several threads at once.
 class SafetensorsReader {
  public:
-  // InputError: what the header or the index says is wrong (file, tensor, what was found, what to do). IoError: it cannot be
+  // Throws InputError if the header or the index is wrong (file, tensor, what was found, what to do), and IoError if it cannot be
   // read.
   explicit SafetensorsReader(const std::filesystem::path& file_or_directory);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // file after file, each in the order of its offsets
   const std::vector<std::filesystem::path>& files() const { return paths_; }
 
-  const StoredTensor* find(std::string_view name) const;  // nullptr where there is none
-  // InputError where the tensor is missing or has another shape than the model asks for.
+  const StoredTensor* find(std::string_view name) const;  // nullptr if there is none
+  // Throws InputError if the tensor is missing or has another shape than the model asks for.
   const StoredTensor& require(std::string_view name, std::span<const std::int64_t> shape) const;
 
-  // Elements [first, first + out.size()) of a tensor of f32, bf16 or f16 as fp32. A value that is not finite is an InputError
-  // naming the tensor and the element.
+  // Reads elements [first, first + out.size()) of a tensor of f32, bf16 or f16 as fp32. Throws InputError, naming the tensor and
+  // the element, for a value that is not finite.
   void read(const StoredTensor& tensor, std::int64_t first, std::span<float> out) const;
   void read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const;
 
@@ -81,7 +82,7 @@ class SafetensorsReader {
   std::vector<std::filesystem::path> paths_;
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
-  std::filesystem::path opened_;                               // what the user named
+  std::filesystem::path opened_;                               // the path that the user named
 };
 
 }  // namespace spillway

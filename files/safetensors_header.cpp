@@ -66,7 +66,7 @@ class HeaderParser {
     throw InputError(fmt::format("{}: tensor {}: {}", file_, shown_name(name_), problem), std::string(kDamaged));
   }
 
-  // Depth 1 is the header's object, 2 a tensor's entry, 3 its lists. False drops what has been dealt with.
+  // Depth 1 is the header's object, 2 a tensor's entry, 3 its lists. Returns false to drop a value that has been dealt with.
   bool take(int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
     if (depth > kMaxDepth)
@@ -87,7 +87,7 @@ class HeaderParser {
         ++values_ > kMaxValuesPerEntry) {
       refuse(fmt::format("its entry has more than {} values", kMaxValuesPerEntry));
     }
-    if (depth == 1 && metadata && event == Event::value && parsed.is_null()) return false;  // as where there is none
+    if (depth == 1 && metadata && event == Event::value && parsed.is_null()) return false;  // as if there were none
     if (depth == 1 && (event == Event::value || event == Event::array_end)) {
       refuse(fmt::format("its entry is {}; an object was expected", shown(parsed)));
     }
@@ -170,7 +170,7 @@ class HeaderParser {
   int values_ = 0;              // of the entry being read
 };
 
-// The data must be covered from its first byte to its last, each byte by one tensor.
+// Checks that tensors cover the data from its first byte to its last, each byte once.
 void check_coverage(const std::vector<StoredTensor>& tensors, const std::string& file, Bytes header, Bytes data) {
   Bytes covered = 0;
   const StoredTensor* last = nullptr;
@@ -212,7 +212,7 @@ ElementType element_type_of(DType dtype) {
 
 namespace {
 
-// As the reference: a JSON object that ends with its last '}' or with spaces after it.
+// Like the reference implementation, this wants a JSON object that ends with its last '}' or with spaces after it.
 void check_header_text(const std::string& path, const std::string& text) {
   if (text.empty() || text.front() != '{')
     throw InputError(fmt::format("{}: its header does not begin with '{{'", path), std::string(kDamaged));

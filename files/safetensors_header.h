@@ -13,7 +13,8 @@ namespace spillway {
 // The format's own limit.
 inline constexpr Bytes kMaxSafetensorsHeader = 100'000'000;
 
-// In the order of the offsets, which cover the file's data without gap or overlap; offsets are from the start of the file.
+// Tensors are in the order of their offsets, which cover the file's data without gap or overlap and count from the start of the
+// file.
 std::vector<StoredTensor> read_safetensors_header(const PosixFile& file);
 
 }  // namespace spillway

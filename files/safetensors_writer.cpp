@@ -30,7 +30,7 @@ Bytes bytes_of(const TensorToWrite& tensor) {
 
 std::string header_of(const std::vector<TensorToWrite>& tensors) {
   nlohmann::ordered_json header;
-  header["__metadata__"] = {{"format", "pt"}};  // what Hugging Face's loader looks for
+  header["__metadata__"] = {{"format", "pt"}};  // Hugging Face's loader looks for this
   Bytes offset = 0;
   std::string text = header.dump();
   text.pop_back();
@@ -83,7 +83,7 @@ void SafetensorsWriter::put(std::span<const std::byte> data) {
   position_ += static_cast<Bytes>(data.size());
 }
 
-// Tensors without elements want no bytes.
+// Tensors without elements take no bytes.
 void SafetensorsWriter::skip_complete() {
   while (!is_complete() && filled_ == bytes_of(tensors_[current_])) {
     ++current_;
@@ -178,7 +178,7 @@ void ShardedSafetensorsWriter::write_index() const {
 
 void ShardedSafetensorsWriter::finish() {
   SPILLWAY_CHECK(written_ == shards_.size(), "finished with {} of {} shards written", written_, shards_.size());
-  // What an earlier export left would be read instead of this one, or beside it.
+  // Files that an earlier export left would be read instead of this one, or beside it.
   std::error_code ignored;
   if (shards_.size() > 1) {
     write_index();

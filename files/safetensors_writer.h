@@ -31,21 +31,22 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // The next bytes of `name`, which must be the tensor that the order of declaration is at. IoError: disk full, say.
+  // Appends the next bytes of `name`, which must be the tensor that is due in the order of declaration. Throws IoError, for one
+  // if the disk is full.
   void append(std::string_view name, std::span<const std::byte> data);
   bool is_complete() const { return current_ == tensors_.size(); }
-  // All tensors must be complete. When it returns the file is on the disk under its name.
+  // All tensors must be complete. On return the file is on the disk under its name.
   void finish();
 
  private:
   void put(std::span<const std::byte> data);
   void skip_complete();
 
-  std::filesystem::path final_path_;  // of a file that has another name until it is whole
+  std::filesystem::path final_path_;  // the file has another name until it is whole
   std::vector<TensorToWrite> tensors_;
   PosixFile file_;
   std::size_t current_ = 0;  // tensor that takes the next bytes
-  Bytes filled_ = 0;         // of it
+  Bytes filled_ = 0;         // bytes of it that are written
   Bytes position_ = 0;       // in the file
   bool finished_ = false;
 };
@@ -71,7 +72,7 @@ class ShardedSafetensorsWriter {
   std::filesystem::path directory_;
   std::vector<std::vector<TensorToWrite>> shards_;
   std::size_t written_ = 0;                    // shards
-  std::unique_ptr<SafetensorsWriter> writer_;  // of the shard after them
+  std::unique_ptr<SafetensorsWriter> writer_;  // of the shard behind the written ones
   bool finished_ = false;
 };
 

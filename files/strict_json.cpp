@@ -21,7 +21,7 @@ std::string shortened(std::string text) {
   return text;
 }
 
-// "line 3, column 7" of a byte, counted from 1.
+// The place of a byte as "line 3, column 7", counted from 1.
 std::string place_in_text(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte, text.size()));
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
@@ -40,7 +40,7 @@ std::string shown(const Json& value) {
 }
 
 std::string shown_name(std::string_view name) {
-  // Cut before escaping: an escape sequence must not be cut in two.
+  // The name is cut before escaping, because an escape sequence must not be cut in two.
   const bool cut = name.size() > kMaxShown;
   return Json(std::string(name.substr(0, kMaxShown)) + (cut ? "..." : "")).dump(-1, ' ', true, Json::error_handler_t::replace);
 }

@@ -12,7 +12,7 @@ namespace spillway {
 // `file` names the text in errors (InputError).
 nlohmann::json parse_strict_json(std::string_view text, const std::string& file, int max_keys = 1'000'000);
 
-// A value or a name as an error message may show it: one line, short, no control characters.
+// A value or a name in a form for error messages: one line, short, no control characters.
 std::string shown(const nlohmann::json& value);
 std::string shown_name(std::string_view name);
 

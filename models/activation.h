@@ -1,4 +1,4 @@
-// The functions between an MLP's products.
+// Activation functions between an MLP's matrix products.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-// Where the parameters lie in the unit's block, as elements; -1: there is none.
+// Places of the parameters in the unit's block, as elements; -1: there is none.
 struct Parameters {
   NormPlaces norm, post_norm;
   std::int64_t qkv_weight = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output_weight = -1, output_bias = -1;
@@ -33,7 +33,7 @@ struct Values {
   Place cache;                // keys [K, Hkv*D], then values, of the K positions of the context
 };
 
-// Kernels of the unit, in terms of its values.
+// The unit's kernels, in terms of its values.
 class Attention {
  public:
   Attention(const Compute& compute, const AttentionSpec& spec, const Parameters& at, const Values& values)
@@ -125,7 +125,7 @@ class Attention {
   }
 
  private:
-  // What attention reads: queries and keys rotated into a room, or those of qkv itself where there are no rotary positions.
+  // The inputs of attention: queries and keys rotated into a room, or those of qkv itself where there are no rotary positions.
   struct Inputs {
     kernels::Rows q, k, v;
   };

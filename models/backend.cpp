@@ -15,7 +15,7 @@ std::byte* address_of(const MicroBatchWords* words, ControlWord word) {
   return static_cast<std::byte*>(const_cast<void*>(at));
 }
 
-// Without const: whether a kernel writes there is its definition's business.
+// Drops const: a kernel's definition says whether it writes there.
 std::byte* bytes_of(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
 std::byte* base_of(const PassMemory& memory, const Place& place) {

@@ -16,7 +16,7 @@ constexpr std::int64_t kCutMultiple = 64;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Parts of equal size, rounded up so that every part but the last is a multiple.
+// The size of equal parts, rounded up so that every part but the last is a multiple of kCutMultiple.
 std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up(divide_up(whole, parts), kCutMultiple); }
 
 bool is_trained(const FamilyRow& family) { return !has_experts(family); }

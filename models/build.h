@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-// planning: units need not have operations.
+// With `planning`, units need not have operations.
 enum class BuildPurpose : std::uint8_t { running, planning };
 
 struct BuildOptions {
@@ -20,13 +20,13 @@ struct BuildOptions {
   std::int64_t micro_batch = 1;  // B, sequences
   std::int64_t sequence = 0;     // T, tokens of a sequence
   HeadMode head = HeadMode::tiled;
-  ScratchBound scratch = {};  // of the machine that is to run it, or is planned for; none: of nobody who runs it
-  // Above 0: attention keeps keys and values of so many positions between calls (generation), and there is no backward.
+  ScratchBound scratch = {};  // bound for the machine that runs the model or is planned for; empty: 0
+  // Above 0: attention keeps the keys and values of this many positions between calls (generation), and there is no backward.
   std::int64_t context = 0;
   BuildPurpose purpose = BuildPurpose::running;
 };
 
-// Where a model is cut. It follows from the model alone, so that no budget changes the bits; tests force small cuts.
+// Cuts of a model. They follow from the model alone, so that no budget changes the bits; tests force small cuts.
 struct Cuts {
   std::int64_t vocabulary_rows = 0;  // of an embedding or head tile; the last may have fewer
   std::int64_t mlp_columns = 0;      // of an MLP tile
@@ -34,8 +34,8 @@ struct Cuts {
 };
 Cuts canonical_cuts(const ModelConfig& config);
 
-// InputError where the sequence or the context is longer than the model's positions, or the element
-// type cannot be computed with here.
+// Throws InputError if the sequence or the context is longer than the model's positions, or if the element type cannot be
+// computed with here.
 CompiledModel build_model(const ModelConfig& config, const BuildOptions& options);
 CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts);
 

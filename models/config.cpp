@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr Bytes kMaxConfigBytes = 16 * kMiB;
 constexpr int kMaxConfigKeys = 10'000;
 
-// The largest sizes that are taken for meant. With them no count of a tensor's elements overflows 64 bits.
+// The largest sizes that are taken as meant. With them no count of a tensor's elements overflows 64 bits.
 constexpr std::int64_t kMaxHidden = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxLayers = 10'000;
 constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
@@ -75,7 +75,7 @@ void refuse_partial_rotary(const ConfigSection& section) {
     section.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(section[kKey].json())));
 }
 
-// Keys that change the computation in a way that the family does not know.
+// Refuses keys that change the computation in a way that the family does not know.
 void refuse_foreign(const ConfigSection& section, const FamilyRow& family) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     const bool known = has_experts(family) && std::string_view(key) != "n_routed_experts";
@@ -114,7 +114,7 @@ DType read_dtype(const ConfigSection& section) {
 
 constexpr double kMaxTheta = 1e15;
 
-// What `rope`, a part of `section`, says of one rotation.
+// Reads one rotation from `rope`, a part of `section`.
 void read_rope_parameters(const ConfigSection& section, const ConfigSection& rope, const ModelConfig& config, Rope& read) {
   read.theta = rope.real({"rope_theta"}, read.theta, 1, kMaxTheta);
   refuse_partial_rotary(rope);
@@ -153,7 +153,7 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
   config.rope.theta = section.real({"rope_theta"}, family.defaults.rope_theta, 1, kMaxTheta);
   if (family.keys.window_rope_theta.name != nullptr)
     config.window_rope = Rope{section.real(family.keys.window_rope_theta, family.defaults.window_rope_theta, 1, kMaxTheta), {}};
-  // As in Hugging Face, the older key goes before the newer where both are there.
+  // As in Hugging Face, the older key comes before the newer where both are there.
   const char* key = section.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   if (!section.has(key)) return;
   const ConfigSection all(section[key]);
@@ -275,7 +275,7 @@ void read_experts(const ConfigSection& section, ModelConfig& config) {
 
 bool read_feature(const ConfigSection& section, const Feature& feature) { return section.flag({feature.key}, feature.value); }
 
-// Hugging Face gives the embedding padding_idx; a negative one counts from the end.
+// Hugging Face gives this to the embedding as padding_idx; a negative one counts from the end.
 std::int64_t read_padding_token(const ConfigSection& section, const ModelConfig& config) {
   const ConfigKey& key = config.family->keys.padding_token;
   if (key.name == nullptr || section[key.name].is_null()) return -1;

@@ -1,5 +1,5 @@
-// What a model is: one plain, validated struct, read from a Hugging Face config.json of any age.
-// Not here: what families call things and have alike (family.h), units (gpt2.h, llama.h), weights (safetensors.h).
+// A model's configuration: one plain, validated struct, read from a Hugging Face config.json of any age.
+// Not here: the families' keys, defaults and parts (family.h), units (gpt2.h, llama.h), weights (safetensors.h).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct ModelConfig {
   std::int64_t kv_heads = 0;   // key-value heads
   std::int64_t head_dim = 0;   // even where there is RoPE; heads · head_dim may differ from hidden
   std::int64_t mlp_width = 0;  // inner width of the MLP, or of one expert
-  std::int64_t experts = 0;    // of a layer; 0: an MLP
+  std::int64_t experts = 0;    // per layer; 0: the layers have an MLP
   std::int64_t experts_per_token = 0;
   std::int64_t vocab = 0;          // V
   std::int64_t max_positions = 0;  // longest sequence
@@ -47,7 +47,7 @@ struct ModelConfig {
   double norm_eps = 0;
   Activation activation = Activation::silu;
   Rope rope;
-  std::optional<Rope> window_rope;  // of layers with a window, where they have their own
+  std::optional<Rope> window_rope;  // of layers with a window, if they have a RoPE of their own
   // [layers]. 0: full causal attention. W: position i sees the W positions i-W+1 … i.
   std::vector<std::int64_t> windows;
 
@@ -57,9 +57,9 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool scale_attention = true;          // gpt2: scale_attn_weights
   bool scale_by_inverse_layer = false;  // gpt2: scale_attn_by_inverse_layer_idx
-  double query_scalar = 0;              // attention's factor is its power -1/2; 0: head_dim
+  double query_scalar = 0;              // attention's factor is query_scalar^(-1/2); 0: head_dim takes its place
   double attention_softcap = 0;         // c: a score s, already scaled, becomes c · tanh(s / c) before masks; 0: none
-  double logit_softcap = 0;             // likewise the head's logits
+  double logit_softcap = 0;             // the same for the head's logits
   // The token whose embedding gets no gradient where it is read, as torch.nn.Embedding's padding_idx; -1: none.
   std::int64_t padding_token = -1;
   double embedding_factor = 1;  // on the token's embedding; exact here, Hugging Face rounds it to the embedding's type
@@ -67,7 +67,7 @@ struct ModelConfig {
   double initializer_range = 0.02;  // standard deviation of weights drawn from the seed
   DType stored_dtype = DType::float32;
 
-  // What a user should hear of and that does not stop the run, a sentence each (dropout in the file is not applied, for one).
+  // Remarks for the user that do not stop the run, one sentence each; for example, that dropout in the file is not applied.
   std::vector<std::string> notes;
   // The file as it was read, so that keys unknown to us survive export.
   std::string json_text;
@@ -77,12 +77,13 @@ struct ModelConfig {
   double attention_scale(std::int64_t layer) const;
 };
 
-// `file` names the text in errors. InputError: not JSON, unknown architecture, a key that makes no sense, experts, ….
+// `file` names the text in errors. Throws InputError if the text is not JSON, the architecture is unknown, a key makes no sense,
+// a family without experts is given some, and so on.
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file);
 ModelConfig read_model_config(const std::string& file);
 
-// The config.json for weights stored as `stored`: every key of config.json_text, with the dtype set in the words of the file's
-// age.
+// The config.json for weights stored as `stored`: every key of config.json_text, with the dtype under the key that a file of its
+// age uses.
 std::string config_json(const ModelConfig& config, DType stored);
 
 }  // namespace spillway

@@ -1,4 +1,5 @@
-// One JSON object of a config.json by ConfigKey: null where a value is needed, or said twice differently, is refused by name.
+// Reads one JSON object of a config.json by ConfigKey. A null where a value is needed is refused by name, and so are two
+// spellings of a key that have different values.
 // Not here: types and bounds (json_place.h), what the keys mean (config.h), their spellings and defaults (family.h).
 #pragma once
 
@@ -22,7 +23,8 @@ class ConfigSection {
     object_.at(key).refuse(problem, help);
   }
 
-  // `fallback` where the file has no such key, or null that says so; 0 where null says that.
+  // These return `fallback` if the file lacks the key or has a null that counts as absent, and 0 if it has a null that stands for
+  // 0 (NullIs).
   std::int64_t whole(const ConfigKey& key, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
   double real(const ConfigKey& key, double fallback, double low, double high) const;
   bool flag(const ConfigKey& key, bool fallback) const;
@@ -32,9 +34,9 @@ class ConfigSection {
   std::optional<std::int64_t> optional_whole(const ConfigKey& key, std::int64_t low, std::int64_t high) const;
 
  private:
-  // The spelling that is there and not null; two that disagree are refused rather than guessed between.
+  // The spelling that is present and not null. Two spellings that disagree are refused rather than guessed between.
   std::optional<JsonPlace> find(const ConfigKey& key) const;
-  // Of a key that find() does not find.
+  // The value for a key that find() does not find.
   template <typename T>
   T missing(const ConfigKey& key, T fallback) const;
 

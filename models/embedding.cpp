@@ -27,7 +27,7 @@ std::vector<int> add_vocabulary_blocks(ModelBuilder& builder, const std::string&
 
 namespace {
 
-// Into a unit that looks up: its second block, learned positions, added to its rows.
+// Adds learned positions to a unit that looks up: they are its second block, and are added to its rows.
 void add_positions(ModelBuilder& builder, const FileTensor& positions, const Place& x, const Place& dx, UnitDraft& draft) {
   const Compute& compute = builder.compute();
   const std::int64_t n = compute.rows, H = positions.columns;

@@ -14,17 +14,17 @@ namespace spillway {
 struct EmbeddingSpec {
   FileTensor tokens;                    // [V,H]
   std::optional<FileTensor> positions;  // [max positions,H]
-  float factor = 1;                     // on the rows
+  float factor = 1;                     // multiplies the rows
   std::int64_t padding = -1;            // a token whose row gets no gradient; -1: none
 };
 
 struct Embedding {
   StreamValue output;       // [n,H]
-  std::vector<int> blocks;  // a tile; a tied head uses them again
+  std::vector<int> blocks;  // one per tile; a tied head uses them again
 };
 Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, const EmbeddingSpec& spec);
 
-// The vocabulary as the cuts have it, and a block for each tile.
+// The vocabulary's tiles according to the cuts, and a block for each tile.
 std::vector<ops::VocabularyTile> vocabulary_tiles(std::int64_t vocabulary, const Cuts& cuts);
 std::vector<int> add_vocabulary_blocks(ModelBuilder& builder, const std::string& name, const FileTensor& tensor);
 

@@ -10,13 +10,13 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kStripRows = 1024;  // of an expert's rows that are worked on at a time
+constexpr std::int64_t kStripRows = 1024;  // rows of an expert that are worked on at a time
 constexpr Bytes kFloat = sizeof(float);
 
 // Values that the router and the experts of one layer share.
 struct ExpertsValues {
   StreamValue input, output;
-  int normalized = -1;   // [n,H], what router and experts read
+  int normalized = -1;   // [n,H], read by the router and the experts
   int dnormalized = -1;  // [n,H] float
   int routing = -1;      // int32 and float [n,k]: each row's experts and their weights
   int drouting = -1;     // float [n,k]
@@ -69,12 +69,12 @@ void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsVal
   Unit unit;
   unit.name = name;
   unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
-  if (index >= spec.experts_per_row) builder.set_idle(unit.blocks.front());  // whichever it is that a row is not sent to
+  if (index >= spec.experts_per_row) builder.set_idle(unit.blocks.front());  // a row goes to k experts; which ones varies
   unit.forward = {
       {values.normalized, Access::read}, {values.routing, Access::read}, {values.sum, is_first ? Access::write : Access::update}};
   if (is_last)
     unit.forward.insert(unit.forward.end(), {{values.input.value, Access::read}, {values.output.value, Access::write}});
-  // What lies between the two products is computed again: how many rows an expert has is not known before the step.
+  // The values between the two products are computed again: how many rows an expert has is not known before the step.
   const Access adds = is_last ? Access::write : Access::update;
   unit.backward = {{values.output.gradient, Access::read},
                    {values.normalized, Access::read},

@@ -1,7 +1,7 @@
 // The mixture-of-experts half of a layer, as plans see it: a router, then each expert as a unit of its own, which takes the rows
-// that were routed to it a strip at a time, so that no budget depends on where rows go. Their partial sums are added in fp32,
-// first expert to last in the forward and last to first in the backward.
-// Not here: what they compute. Experts are planned, and not yet trained (BuildOptions::purpose).
+// that were routed to it a strip at a time, so that no budget depends on where rows go. The experts' partial sums are added in
+// fp32, first expert to last in the forward and last to first in the backward.
+// Not here: the computation. Experts are planned, but not yet trained (BuildOptions::purpose).
 //
 // Legend: n rows of a micro-batch, H hidden, E experts, k of them a row, I inner width of one, m = n * k / E rows of an expert.
 #pragma once

@@ -5,13 +5,13 @@
 namespace spillway {
 namespace {
 
-// What Gemma 2 and 3 have alike.
+// The part of the row that Gemma 2 and 3 share.
 constexpr FamilyRow gemma(std::string_view model_type, std::string_view architecture) {
   return {.model_type = model_type,
           .architecture = architecture,
           .keys = {.kv_heads = {"num_key_value_heads"},
                    .head_dim = {"head_dim"},
-                   .activation = {"hidden_activation"},  // Hugging Face reads hidden_act, which files have too, for nothing
+                   .activation = {"hidden_activation"},  // Hugging Face ignores hidden_act, which files have too
                    .query_scalar = {"query_pre_attn_scalar"},
                    .attention_softcap = {.name = "attn_logit_softcapping", .null = NullIs::zero},
                    .logit_softcap = {.name = "final_logit_softcapping", .null = NullIs::zero}},
@@ -60,7 +60,7 @@ constexpr FamilyRow kFamilies[] = {
     {.model_type = "gpt2",
      .architecture = "GPT2LMHeadModel",
      .units = UnitsOf::gpt2,
-     // Its own words for the sizes; Hugging Face takes the common ones for them too.
+     // GPT-2 has its own keys for the sizes; Hugging Face also takes the common ones for them.
      .keys = {.hidden = {"n_embd", "hidden_size"},
               .layers = {"n_layer", "num_hidden_layers"},
               .heads = {"n_head", "num_attention_heads"},

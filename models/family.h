@@ -1,13 +1,13 @@
-// A family of models as one row of data: the words of its config.json, what Hugging Face's configuration class takes for what is
-// not there, which parts its models have, what tensors are called where families differ, and whose units they are made of.
+// A family of models as one row of data: the keys of its config.json, the defaults of Hugging Face's configuration class, the
+// parts that its models have, the names of tensors where families differ, and the units that its models are made of.
 // Not here: reading a config.json by a row (config.h), the units (gpt2.h, llama.h).
 //
-// A family whose parts are all there is a row of family.cpp, shapes in catalogue/entries.cpp, a golden case in tests/data, and
-// its name in the lists of the tests. A part that is new is added from its key to its kernel: its key, default and what a row
-// says of it (here), a number of one model (config.h; config.cpp reads and checks it), the unit that it is of (llama.cpp names
-// tensors; attention, mlp, embedding, head and norm_unit are the units), and, where no call says it yet, a field of a call
-// (kernels.h, kernel_shapes.h) with the loops that define it (reference/) and the backends (cpu/, cuda/). No folder of the
-// program but this one has a list of families.
+// A new family whose parts all exist takes a row in family.cpp, shapes in catalogue/entries.cpp, a golden case in tests/data, and
+// its name in the lists of the tests. A new part is added from its key to its kernel: its key, its default and its field in a row
+// (here), its number in one model (config.h; config.cpp reads and checks it), the unit that it belongs to (llama.cpp names
+// tensors; attention, mlp, embedding, head and norm_unit are the units), and, if no call says it yet, a field of a call
+// (kernels.h, kernel_shapes.h) with the loops that define it (reference/) and the backends (cpu/, cuda/). No other folder of the
+// program has a list of families.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 
 namespace spillway {
 
-// What null says in place of a value.
+// The meaning of a null in place of a value.
 enum class NullIs : std::uint8_t {
   refused,
-  absent,  // what a missing key says: the default
-  zero,    // what a default of 0 says: from other keys, or none
+  absent,  // as a missing key: the default
+  zero,    // as a default of 0: the value comes from other keys, or there is none
 };
 
 struct ConfigKey {
-  const char* name = nullptr;   // the one of messages; null: the family has no such key, and its default stands
+  const char* name = nullptr;   // used in messages; null: the family has no such key, and its default stands
   const char* other = nullptr;  // another spelling
   NullIs null = NullIs::refused;
 };
 
-// Spelled as by most families.
+// The keys, in the spelling of most families.
 struct FamilyKeys {
   ConfigKey hidden{"hidden_size"};
   ConfigKey layers{"num_hidden_layers"};
@@ -43,7 +43,7 @@ struct FamilyKeys {
   ConfigKey norm_eps{"rms_norm_eps"};
   ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
   ConfigKey query_scalar, attention_softcap, logit_softcap;
-  ConfigKey window_rope_theta;                                              // no key: layers with a window turn as all others do
+  ConfigKey window_rope_theta;                                              // no key: layers with a window turn like all others
   ConfigKey padding_token{.name = "pad_token_id", .null = NullIs::absent};  // absent even where there is a default
 };
 
@@ -61,13 +61,13 @@ struct FamilyDefaults {
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
 };
 
-// What a key says, or, without one, what holds for every model of the family.
+// A feature that a key switches, or, without a key, one that is the same for every model of the family.
 struct Feature {
   const char* key = nullptr;
-  bool value = false;  // where the file has no key too
+  bool value = false;  // also where the file has no such key
 };
 
-// Tensors of a layer's norms over the residual stream, without ".weight". Those after a block are over what it adds.
+// Tensors of a layer's norms over the residual stream, without ".weight". A norm after a block is over what the block adds.
 struct NormNames {
   const char* attention = "input_layernorm";
   const char* mlp = "post_attention_layernorm";
@@ -76,13 +76,13 @@ struct NormNames {
 };
 
 struct FamilyExperts {
-  ConfigKey count;  // a layer's; no key: an MLP
+  ConfigKey count;  // experts of a layer; no key: an MLP
   std::int64_t count_default = 0, per_token_default = 0;
   const char* block = "mlp";                                             // tensors: of a layer …
   const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";  // … and of one expert
 };
 
-// Which layers have sliding_window.
+// The layers that have sliding_window.
 enum class WindowRule : std::uint8_t {
   none,               // none, whatever the file says
   every_layer,        // all alike
@@ -92,18 +92,18 @@ enum class WindowRule : std::uint8_t {
 struct FamilyWindows {
   WindowRule rule = WindowRule::none;
   std::int64_t window = 0;       // sliding_window where the file has none; 0: no window
-  std::int64_t first_layer = 0;  // of from_a_layer: max_window_layers where the file has none
-  std::int64_t nth = 0;          // of all_but_every_nth, where the file does not say it
+  std::int64_t first_layer = 0;  // for from_a_layer: max_window_layers where the file has none
+  std::int64_t nth = 0;          // for all_but_every_nth, where the file does not say it
   ConfigKey nth_key;
 };
 
-// A key that, where it is true, asks for what nobody computes.
+// A key that, if true, asks for a computation that does not exist here.
 struct RefusedKey {
   ConfigKey key;
   const char* problem = nullptr;  // "is true; …"
 };
 
-// Whose units a model is made of.
+// The family of units that a model is made of.
 enum class UnitsOf : std::uint8_t { gpt2, llama };
 
 struct FamilyRow {
@@ -129,7 +129,7 @@ struct FamilyRow {
 };
 
 std::span<const FamilyRow> families();
-const FamilyRow* find_family(std::string_view model_type);  // null: there is none
+const FamilyRow* find_family(std::string_view model_type);  // null if there is none
 
 inline std::string_view name_of(const FamilyRow* family) { return family->model_type; }
 std::string_view bare_name(const FamilyRow& family);  // "Mistral" of MistralForCausalLM

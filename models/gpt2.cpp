@@ -22,7 +22,7 @@ FileTensor conv1d(std::string name, std::int64_t out, std::int64_t in, double de
   return file_matrix(std::move(name), out, in, FileLayout::transposed, deviation_divisor);
 }
 
-// The projections that add to the residual stream begin smaller: by 1 / sqrt(number of them).
+// Projections that add to the residual stream begin smaller: by 1 / sqrt(number of them).
 double residual_divisor(const ModelConfig& config) { return std::sqrt(2.0 * static_cast<double>(config.layers)); }
 
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer) {

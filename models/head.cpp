@@ -22,14 +22,14 @@ std::vector<Strip> strips_of(std::int64_t rows, std::int64_t most) {
   return strips;
 }
 
-// The head as its units share it: the tiles, and whether they are one unit.
+// The state that the head's units share: the tiles, and true if they are all one unit.
 struct Tiles {
   const HeadSpec& spec;
   std::vector<ops::VocabularyTile> tiles;
   bool one_unit = false;
 };
 
-// What is known of each row's logits after some tiles: three arrays of `rows` one after the other.
+// The state of each row's softmax after some tiles: three arrays of `rows`, one after the other.
 struct SoftmaxPlaces {
   Place state, log_sum_exp;
   std::int64_t rows = 0;
@@ -38,7 +38,7 @@ struct SoftmaxPlaces {
   Place target_logit(std::int64_t begin) const { return state.at((2 * rows + begin) * kFloat); }
 };
 
-// The kernels on one strip of rows and one tile of the vocabulary: all that both modes do.
+// The kernels on one strip of rows and one tile of the vocabulary, which both modes consist of.
 class TileKernels {
  public:
   TileKernels(const Compute& compute, const Tiles& tiles, NormOutput input, std::size_t tile)
@@ -67,7 +67,8 @@ class TileKernels {
             .log_sum_exp = softmax.log_sum_exp.at(state_begin * kFloat),
             .loss_sum = place_of(ControlWord::loss_sum)};
   }
-  // Logits become their gradients; then dx and dweight. Backward takes the tiles last to first: the last one writes dx.
+  // Turns logits into their gradients, then computes dx and dweight. Backward takes the tiles last to first: the last one writes
+  // dx.
   void add_backward(PassDraft& pass, Strip strip, Place logits, Place log_sum_exp) const {
     pass.add(kernels::LossBackward{.type = compute_.dtype,
                                    .rows = strip.rows,
@@ -196,7 +197,7 @@ void add_fused_head(ModelBuilder& builder, NormOutput input, Tiles all) {
   builder.add_unit(std::move(draft));
 }
 
-// A tile's logits of the row that is asked for, not rounded to the compute type.
+// Gives a tile's logits of the row that is asked for, not rounded to the compute type.
 void add_logits_head(ModelBuilder& builder, NormOutput input, const Tiles& all) {
   const HeadSpec& spec = all.spec;
   const Compute& compute = builder.compute();

@@ -1,5 +1,5 @@
-// The shapes of the larger kernels, on any backend: what a call says of its operands beside their places.
-// Not here: the calls (kernels.h), what computes them (a backend's folder).
+// The shapes of the larger kernels, on any backend: what a call says of its operands besides their places.
+// Not here: the calls (kernels.h), the code that computes them (a backend's folder).
 //
 // Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, V vocabulary, D head dimension,
 //         Hq / Hkv query / key-value heads. Matrices are row-major.
@@ -11,7 +11,7 @@
 
 namespace spillway::ops {
 
-// What becomes of an output's old content.
+// write replaces an output's old content, add adds to it.
 enum class Store : std::uint8_t { write, add };
 
 enum class Transpose : std::uint8_t { no, yes };
@@ -46,7 +46,7 @@ GemmSpec linear_input_gradient(DType type, std::int64_t n, std::int64_t in, std:
 // dW[out,in] (=|+=) dy[n,out]^T x[n,in], in fp32
 GemmSpec linear_weight_gradient(DType type, std::int64_t n, std::int64_t in, std::int64_t out, Store store);
 
-// The most that D may be where positions are rotary: a kernel keeps a head's gradient on its stack.
+// The largest D with rotary positions: a kernel keeps a head's gradient on its stack.
 inline constexpr std::int64_t kMaxRotaryHead = 1024;
 
 struct RopeShape {
@@ -69,7 +69,7 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;    // Hkv
   std::int64_t head_dim = 0;    // D
   std::int64_t key_offset = 0;  // query t stands at position key_offset + t of the keys; at most Tk - Tq
-  std::int64_t window = 0;      // keys that a query sees, its own among them; 0: all up to its own
+  std::int64_t window = 0;      // keys that a query sees, its own included; 0: all up to its own
   float scale = 1.0f;           // on q.k, positive
   float softcap = 0.0f;         // scores are softcap * tanh(scale * q.k / softcap); 0: scale * q.k
 
@@ -83,7 +83,7 @@ struct VocabularyTile {
   friend bool operator==(const VocabularyTile&, const VocabularyTile&) = default;
 };
 
-// A target that no loss is taken of.
+// A target that gives no loss.
 inline constexpr std::int32_t kIgnoredTarget = -100;
 
 }  // namespace spillway::ops

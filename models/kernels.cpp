@@ -12,7 +12,7 @@ constexpr Bytes kFloat = sizeof(float), kIndex = sizeof(std::int32_t);
 class Operands {
  public:
   explicit Operands(DType type) : type_(type) {}
-  // Of the compute type, unless another is said.
+  // These take operands of the compute type, unless another type is given.
   void read(Place& place, Bytes bytes) { add(place, Access::read, type_, bytes, bytes); }
   void write(Place& place, Bytes bytes) { add(place, Access::write, type_, bytes, bytes); }
   void update(Place& place, Bytes bytes) { add(place, Access::update, type_, bytes, bytes); }
@@ -20,7 +20,7 @@ class Operands {
   void read_float(Place& place, Bytes bytes) { use(place, Access::read, DType::float32, bytes); }
   void write_float(Place& place, Bytes bytes) { use(place, Access::write, DType::float32, bytes); }
   void update_float(Place& place, Bytes bytes) { use(place, Access::update, DType::float32, bytes); }
-  // So many bytes of those that it reaches.
+  // Accesses `bytes` of the bytes that the operand reaches.
   void some(Place& place, Access access, Bytes bytes, Bytes reach) { add(place, access, type_, bytes, reach); }
   void rows(Rows& rows, Access access, std::int64_t count, std::int64_t width) {
     strided(rows.place, access, count, width, rows.stride);
@@ -38,7 +38,7 @@ class Operands {
   DType type_;
 };
 
-// What a gradient's sum does to what was there, in most of a step's micro-batches: it is added to.
+// A gradient's sum is added to old content in most of a step's micro-batches, so it counts as an update.
 void sum_into(Operands& out, Place& place, Bytes bytes) { out.update_float(place, bytes); }
 
 Bytes statistics_bytes(std::int64_t rows, const Place& bias) { return rows * kFloat * (bias ? 2 : 1); }
@@ -161,7 +161,7 @@ void add_operands(Operands& out, Round& k) {
   out.write(k.y, k.elements * size_of(k.type));
 }
 
-// A tile has its share of the tokens, but what it writes or reads of x stands for all of it: the tiles together take every row.
+// A tile takes only its share of the tokens, but counts as writing or updating all of x: the tiles together write every row.
 void add_operands(Operands& out, LookUp& k) {
   out.read(k.tokens, k.rows * kIndex);
   out.read(k.table, k.tile.rows * k.hidden * size_of(k.type));
@@ -227,7 +227,7 @@ double product_flops(const ops::GemmSpec& s) {
   return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
-// Pairs of a query and a key that it sees, of one head of one sequence.
+// Number of pairs of a query and a key that it sees, in one head of one sequence.
 double visible_pairs(std::int64_t sequence, std::int64_t window) {
   const std::int64_t w = window > 0 ? std::min(window, sequence) : sequence;
   return static_cast<double>(w) * static_cast<double>(w + 1) / 2 + static_cast<double>(sequence - w) * static_cast<double>(w);
@@ -236,7 +236,7 @@ double attention_flops(const ops::AttentionShape& s, int products) {
   return 2.0 * products * visible_pairs(s.queries, s.window) * static_cast<double>(s.sequences * s.heads * s.head_dim);
 }
 
-// Bytes that move: what is updated is read and written.
+// Bytes that move: an updated operand is read and written.
 double bytes_moved(Kernel kernel) {
   double bytes = 0;
   for (const OperandUse& use : operands_of(kernel))
@@ -244,7 +244,7 @@ double bytes_moved(Kernel kernel) {
   return bytes;
 }
 
-// A tile has so many of a micro-batch's tokens, where they are spread evenly.
+// A tile's share of a micro-batch's tokens, if they are spread evenly.
 double share_of_tile(const auto& k) { return static_cast<double>(k.tile.rows) / static_cast<double>(k.vocabulary); }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// What a pass of a unit is made of: kernel calls as data. Each kernel is a struct with its shape, its types and the places of its
-// operands; from the same call come the bytes that a plan counts, the room that it needs, and what a backend runs.
+// Kernel calls as data: the passes of units are lists of them. Each kernel is a struct with its shape, its types and the places
+// of its operands; the same call gives the bytes that a plan counts, the room that it needs, and what a backend runs.
 // A kernel returns nothing: what it has to say goes to a control word. It is as large as a fused kernel, never finer.
-// Not here: what a call computes (models/reference says it in plain loops), how lists are made
-// (unit_draft.h), how they run (backend.h).
+// Not here: what a call computes (models/reference says it in plain loops), how lists are made (unit_draft.h), how they run
+// (backend.h).
 //
 // Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, I MLP width, V vocabulary, D head dimension,
 //         Hq / Hkv query / key-value heads, S rows of a strip, R rows of a vocabulary tile. `type` is the compute type.
@@ -18,10 +18,10 @@
 
 namespace spillway {
 
-// Where an operand lies.
+// The memory that an operand lies in.
 enum class Space : std::uint8_t {
   none,       // the call has no such operand
-  value,      // index: of the pass's values
+  value,      // index: among the pass's values
   weight,     // index: of Unit::blocks
   gradient,   // index: of Unit::gradient_blocks
   workspace,  // of the pass
@@ -29,13 +29,13 @@ enum class Space : std::uint8_t {
   tokens,     // int32 [n]
   targets,    // int32 [n], -100 where there is no loss
   word,       // index: a ControlWord of the micro-batch
-  logits,     // float [V] of one row, where somebody asks for them; a call that would write them is left out where nobody does
+  logits,     // float [V] of one row, if somebody asks for them; otherwise calls that would write them are left out
 };
 
 // Words that calls read and write at run time, MicroBatchWords in memory.
 enum class ControlWord : std::uint8_t { none, loss_sum, loss_scale, position, logits_row };
 
-// An operand begins `offset` bytes into its space; or, where it moves with a word, `stride` bytes times that word further.
+// An operand begins `offset` bytes into its space. If it moves with a word, it begins `stride` bytes times that word further.
 struct Place {
   Space space = Space::none;
   ControlWord moves_with = ControlWord::none;
@@ -49,12 +49,12 @@ struct Place {
 };
 inline Place place_of(ControlWord word) { return {.space = Space::word, .index = static_cast<int>(word)}; }
 
-// How a sum begins: first_writes over what was there in a step's first micro-batch, and adds in all others.
+// How a sum treats old content: first_writes writes over it in a step's first micro-batch, and adds to it in all others.
 enum class Sum : std::uint8_t { write, add, first_writes };
 
 namespace kernels {
 
-// C = A B (+ bias) (+ residual), as kernel_shapes.h has it; spec.store is not looked at.
+// C = A B (+ bias) (+ residual), as kernel_shapes.h has it; spec.store is ignored.
 struct Product {
   ops::GemmSpec spec;
   Sum sum = Sum::write;
@@ -62,7 +62,7 @@ struct Product {
   friend bool operator==(const Product&, const Product&) = default;
 };
 
-// RMSNorm, or LayerNorm where there is a bias. statistics: float rstd[n], and mean[n] of LayerNorm.
+// RMSNorm, or LayerNorm where there is a bias. statistics: float rstd[n], and for LayerNorm mean[n].
 // y (= residual +) norm(x), with weights of offset + weight.
 struct Norm {
   DType type = DType::bfloat16;
@@ -71,7 +71,7 @@ struct Norm {
   Place x, weight, bias, residual, y, statistics;
   friend bool operator==(const Norm&, const Norm&) = default;
 };
-// The same y again from the statistics.
+// Recomputes the same y from the statistics.
 struct NormAgain {
   DType type = DType::bfloat16;
   std::int64_t rows = 0, hidden = 0;
@@ -88,7 +88,7 @@ struct NormBackward {
   friend bool operator==(const NormBackward&, const NormBackward&) = default;
 };
 
-// Head norms (where there are weights) and rotary positions: raw qkv to queries and keys.
+// Head norms (where there are weights) and rotary positions: turns raw qkv into queries and keys.
 struct Rotate {
   DType type = DType::bfloat16;
   ops::RopeShape shape;
@@ -110,9 +110,9 @@ struct Rows {
   std::int64_t stride = 0;  // elements
   friend bool operator==(const Rows&, const Rows&) = default;
 };
-// Causal attention. `cached`: shape.keys is the context, of which the rows up to the position and their own are seen; a single
-// row is decoded. `first_key`: where several documents stand in a sequence and do not see each other, the key that each query's
-// document begins with, nowhere falling and never behind the query.
+// Causal attention. If `cached`, shape.keys is the context, whose rows up to the position are seen besides the call's own; a
+// single row is decoded. `first_key` is for sequences of several documents that do not see each other: the first key of each
+// query's document, which never falls and never lies behind the query.
 struct Attend {
   DType type = DType::bfloat16;
   ops::AttentionShape shape;
@@ -129,7 +129,7 @@ struct AttendBackward {
   Place lse, first_key;
   friend bool operator==(const AttendBackward&, const AttendBackward&) = default;
 };
-// The rows' keys and values go where they belong in the cache: keys [context, width], then values.
+// Copies the rows' keys and values to where they belong in the cache: keys [context, width], then values.
 struct KeepKeys {
   DType type = DType::bfloat16;
   std::int64_t rows = 0, width = 0, context = 0;
@@ -147,7 +147,7 @@ struct Activate {
   Place up, h;
   friend bool operator==(const Activate&, const Activate&) = default;
 };
-// dup, and h again.
+// Computes dup, and h again.
 struct ActivateBackward {
   DType type = DType::bfloat16;
   Activation activation = Activation::silu;
@@ -205,8 +205,8 @@ struct AddPositionsBackward {
   friend bool operator==(const AddPositionsBackward&, const AddPositionsBackward&) = default;
 };
 
-// One tile's logits of a strip go into the running maximum, sum and target logit of its rows; `begins`: of the first tile. With a
-// cap they first become cap * tanh(logit / cap), in place.
+// Takes one tile's logits of a strip into the running maximum, sum and target logit of its rows. `begins` marks the first tile.
+// With a cap, logits first become cap * tanh(logit / cap), in place.
 struct LossTile {
   DType type = DType::bfloat16;
   std::int64_t rows = 0;  // S
@@ -216,7 +216,7 @@ struct LossTile {
   Place logits /*[S,R]*/, targets, maximum, sum, target_logit /*float [S]*/;
   friend bool operator==(const LossTile&, const LossTile&) = default;
 };
-// After the last tile: the rows' log-sum-exp, and the sum of their losses to loss_sum (first strip: written).
+// After the last tile, computes the rows' log-sum-exp and adds the sum of their losses to loss_sum (the first strip writes it).
 struct LossFinish {
   std::int64_t rows = 0;
   bool begins = false;
@@ -232,7 +232,7 @@ struct LossBackward {
   Place logits, targets, log_sum_exp, loss_scale;
   friend bool operator==(const LossBackward&, const LossBackward&) = default;
 };
-// The logits of the row logits_row, where the strip has it, to the whole vocabulary's; they are those that LossTile left.
+// Copies the logits of row logits_row, if the strip has it, to those of the whole vocabulary. They are as LossTile left them.
 struct GiveLogits {
   DType type = DType::bfloat16;
   std::int64_t first_row = 0, rows = 0;  // the strip
@@ -257,7 +257,7 @@ using Kernel = std::variant<kernels::Product, kernels::Norm, kernels::NormAgain,
                             kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile,
                             kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
 
-// A call of a list: a kernel, and the scratch that it may use meanwhile.
+// A call in a list: a kernel, and the scratch that it may use while it runs.
 struct KernelCall {
   Kernel kernel;
   Place scratch;
@@ -266,7 +266,7 @@ struct KernelCall {
 };
 using CallList = std::vector<KernelCall>;
 
-// One operand of a kernel: where, how much, and what becomes of it. float32 also stands for words of other types.
+// One operand of a kernel: its place, its size, and how it is accessed. float32 also stands for words of other types.
 struct OperandUse {
   Place* place = nullptr;
   Access access = Access::read;
@@ -274,10 +274,10 @@ struct OperandUse {
   Bytes bytes = 0;
   Bytes reach = 0;  // from the first byte to behind the last, where rows are part of a wider matrix
 };
-// All that the kernel has, in the order of its definition. Valid as long as the kernel.
+// All operands of the kernel, in the order of its definition. They are valid as long as the kernel.
 std::vector<OperandUse> operands_of(Kernel& kernel);
 
-// What the kernel costs: products and attention by their multiplications, all others by the bytes of their operands.
+// The kernel's cost: that of products and attention by their multiplications, that of all others by the bytes of their operands.
 Work work_of(const Kernel& kernel);
 
 }  // namespace spillway

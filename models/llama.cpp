@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-// Weight and offset together begin at 1.
+// Weight and offset begin at 1 together.
 FileTensor norm_weight(const ModelConfig& config, const std::string& name, std::int64_t elements) {
   return file_vector(name + ".weight", elements, config.family->norm_offset == 0 ? Initial::ones : Initial::zeros);
 }
@@ -25,7 +25,7 @@ NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
           static_cast<float>(config.family->norm_offset)};
 }
 
-// After a block, where the family has such.
+// The norm after a block, where the family has one.
 std::optional<NormSpec> post_norm(const ModelConfig& config, const std::string& prefix, const char* name) {
   if (name == nullptr) return std::nullopt;
   return rms_norm(config, prefix + name);
@@ -100,13 +100,13 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   return spec;
 }
 
-// Rounded to the type in which it is multiplied, as Hugging Face does.
+// The factor is rounded to the type in which it is multiplied, as Hugging Face does.
 float embedding_factor(const ModelConfig& config, DType dtype) {
   const auto factor = static_cast<float>(config.embedding_factor);
   return dtype == DType::bfloat16 ? BFloat16::from_float(factor).to_float() : factor;
 }
 
-// Cosines, then sines, of the positions that a call can stand at.
+// Adds the cosines, then the sines, of the positions that a call can stand at.
 RopeTables add_rope_tables(ModelBuilder& builder, const Rope& rope, std::int64_t head_dim) {
   const std::int64_t positions = std::max(builder.compute().sequence, builder.compute().context);
   const std::int64_t elements = positions * (head_dim / 2);

@@ -10,13 +10,13 @@
 namespace spillway {
 namespace {
 
-// What a tile is among those of its MLP: the first brings norm, bias and residual, the last rounds.
+// The part of a tile among those of its MLP: the first brings norm, bias and residual, the last rounds.
 struct Part {
   bool is_first = true, is_last = true;
   bool is_only() const { return is_first && is_last; }
 };
 
-// Where the parameters lie in their blocks, as elements; -1: the tile has none.
+// Places of the parameters in their blocks, as elements; -1: the tile has none.
 struct Parameters {
   NormPlaces norm, post_norm;
   std::int64_t up_weight = -1, up_bias = -1, down_weight = -1, down_bias = -1;
@@ -26,13 +26,13 @@ struct Parameters {
 struct Values {
   StreamValue input, output;
   Place statistics;
-  Place sum, dsum;                   // [n,H] float, of MLPs in tiles
-  Place out, out_statistics, d_out;  // [n,H], where there is a norm after the down product; d_out of MLPs in tiles
-  int norm_block = -1;               // of MLPs in tiles; else the norms lie in the only tile's block
+  Place sum, dsum;                   // [n,H] float, for MLPs in tiles
+  Place out, out_statistics, d_out;  // [n,H], if there is a norm after the down product; d_out for MLPs in tiles
+  int norm_block = -1;               // for MLPs in tiles; else the norms lie in the only tile's block
   NormPlaces norm;
 };
 
-// Kernels of a tile, in terms of its values.
+// A tile's kernels, in terms of its values.
 class Tile {
  public:
   Tile(const Compute& compute, const MlpSpec& spec, Part part, std::int64_t columns, const Parameters& at, const Values& values,
@@ -57,7 +57,7 @@ class Tile {
                                .columns = I(),
                                .up = up_,
                                .h = h});
-    // The first tile brings the bias and, where no norm comes between, the residual; the last one rounds the sum.
+    // The first tile brings the bias and, if no norm comes between, the residual; the last one rounds the sum.
     const Place out = spec_.post_norm ? v.out : y;
     const bool adds_residual = part_.is_first && !spec_.post_norm;
     kernels::Product product = down().forward(h, part_.is_only() ? out : v.sum, adds_residual ? x : Place{});

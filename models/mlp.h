@@ -1,6 +1,6 @@
-// The MLP half of a layer: norm, up (and gate), activation, down, a norm of that in some families, residual. Large ones are cut
-// in tiles of columns of the inner width, a unit each; their partial sums are added in fp32, first to last in the forward and
-// last to first in the backward. Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
+// The MLP half of a layer: norm, up (and gate), activation, down, in some families a norm of the result, residual. A large MLP is
+// cut in tiles of columns of the inner width, one unit each; their partial sums are added in fp32, first to last in the forward
+// and last to first in the backward. Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
 //
 // Legend: n rows of a micro-batch, H hidden, I inner width (or a tile's part of it), U = 2I with a gate, else I.
 #pragma once
@@ -16,9 +16,9 @@
 namespace spillway {
 
 struct MlpSpec {
-  std::string name;                     // of the unit, "layer 3 mlp"
+  std::string name;                     // name of the unit, "layer 3 mlp"
   NormSpec norm;                        // over H
-  std::optional<NormSpec> post_norm;    // over H, of what the down product gives
+  std::optional<NormSpec> post_norm;    // over H, on the down product's result
   std::vector<FileTensor> up_weights;   // [I,H] each: gate and up, or up alone
   std::vector<FileTensor> up_biases;    // [I] each, or none
   FileTensor down_weight;               // [H,I]
@@ -27,7 +27,7 @@ struct MlpSpec {
   bool is_gated() const { return up_weights.size() == 2; }
 };
 
-// Elements of the matrices of one MLP, from which its cut follows.
+// Elements of the matrices of one MLP. The MLP's cut follows from them.
 std::int64_t mlp_matrix_elements(const ModelConfig& config);
 
 StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string& output_name, const MlpSpec& spec);

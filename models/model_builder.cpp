@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// No count of bytes of such a model overflows 64 bits, and what describes it fits any machine.
+// With these no count of a model's bytes overflows 64 bits, and the description of the model fits any machine.
 constexpr std::int64_t kMaxParameters = std::int64_t{1} << 44, kMaxUnits = std::int64_t{1} << 20;
 
 std::int64_t elements_of(const ParameterBlock& block) {
@@ -128,7 +128,7 @@ Place ModelBuilder::add_constant(Bytes bytes) {
 
 void ModelBuilder::add_unit(UnitDraft draft) {
   auto code = std::make_shared<const UnitCode>(compile_unit(draft, scratch_));
-  // Units of a shape are alike but for their names: a layer's code is mostly that of the layer before.
+  // Units of the same shape differ only in their names: a layer's code is mostly that of the layer before.
   const auto& made = model_.code;
   const auto same = std::find_if(made.rbegin(), made.rend(), [&](const auto& other) { return other && *other == *code; });
   if (same != made.rend()) code = *same;

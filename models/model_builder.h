@@ -1,4 +1,4 @@
-// What blocks of a model share while they are compiled: adding parameter blocks, values and units to the graph.
+// Builds a model while its blocks are compiled: adds parameter blocks, values and units to the graph.
 // Not here: how a unit's passes are written (unit_draft.h), the blocks themselves (attention.h, mlp.h, ...), families (gpt2.h,
 // llama.h).
 //
@@ -37,7 +37,7 @@ class BlockLayout {
   void add(const FileTensor& tensor);
   void add_rows(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows);
   void add_columns(const FileTensor& tensor, std::int64_t column_begin, std::int64_t columns);
-  // align, then each of the tensors (none: -1).
+  // Aligns, then adds each of the tensors. Returns the place of the first, or -1 if there are none.
   std::int64_t add_stack(const std::vector<FileTensor>& tensors);
 
  private:
@@ -48,7 +48,7 @@ class BlockLayout {
   std::int64_t end_ = 0;
 };
 
-// What every kernel of a model has in common.
+// Sizes and type that all kernels of a model have in common.
 struct Compute {
   DType dtype;
   std::int64_t sequences;  // B
@@ -71,16 +71,16 @@ class ModelBuilder {
   const Compute& compute() const { return compute_; }
   const Cuts& cuts() const { return cuts_; }
   int add_block(std::string name, BlockLayout layout);
-  void set_idle(int block);  // a token goes through others in its place
+  void set_idle(int block);  // not active for every token: others take its place
   int add_value(std::string name, Bytes bytes);
   int add_lasting_value(std::string name, Bytes bytes);
   StreamValue add_stream_value(const std::string& name, std::int64_t hidden);
   void set_logits_bytes(Bytes bytes) { model_.graph.logits_bytes = bytes; }
-  // A room among the model's constants, and what fills in some of them, given all.
+  // add_constant makes room among the model's constants. fill_constants adds a function that fills in some of them, given all.
   Place add_constant(Bytes bytes);
   void fill_constants(std::function<void(std::span<std::byte>)> fill) { fills_.push_back(std::move(fill)); }
   void add_unit(UnitDraft draft);
-  void add_planned_unit(Unit unit);  // that this version does not run
+  void add_planned_unit(Unit unit);  // one that this version does not run
   CompiledModel finish();
 
  private:
@@ -92,7 +92,8 @@ class ModelBuilder {
   std::vector<std::function<void(std::span<std::byte>)>> fills_;
 };
 
-// The parameters of a unit's `block`-th block, or their gradients, from an element on; no place where there is no such element.
+// The place of the parameters of a unit's `block`-th block, or of their gradients, from an element on; no place if it is
+// negative.
 inline Place weight_place(const Compute& compute, int block, std::int64_t element) {
   return element < 0 ? Place{} : Place{.space = Space::weight, .index = block, .offset = element * compute.element()};
 }
@@ -101,9 +102,9 @@ inline Place gradient_place(int block, std::int64_t element) {
                      : Place{.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
 }
 
-// A linear layer as a part of a unit: weight [out,in] and, where it has one, bias [out], elements of the unit's `block`-th block,
-// whose gradient is the unit's `gradient`-th: a unit may have blocks without one. A product's sum and the type of what it gives
-// are the caller's to change.
+// A linear layer as a part of a unit: weight [out,in] and, where it has one, bias [out], both given as elements of the unit's
+// `block`-th block. Their gradient is the unit's `gradient`-th, as a unit may have blocks without one. The caller may change a
+// product's sum and the type of its result.
 struct Linear {
   const Compute& compute;
   std::int64_t rows, in, out;

@@ -14,17 +14,17 @@ struct NormSpec {
   FileTensor weight;               // [H]
   std::optional<FileTensor> bias;  // [H]; LayerNorm where there is one, else RMSNorm
   float epsilon = 0;
-  float offset = 0;  // that the weights are stored without
+  float offset = 0;  // added to the stored weights
 };
 
-// Where a norm's parameters lie: in the unit's `block`-th block, and their gradients in its `gradient`-th.
+// Places of a norm's parameters in the unit's `block`-th block, and of their gradients in its `gradient`-th.
 struct NormPlaces {
   std::int64_t weight = -1, bias = -1;  // elements of the block
   int block = 0, gradient = 0;
 };
 NormPlaces add_norm(BlockLayout& layout, const NormSpec& spec);
 
-Bytes norm_statistics_bytes(const Compute& compute, const NormSpec& spec);  // what the backward needs beside x
+Bytes norm_statistics_bytes(const Compute& compute, const NormSpec& spec);  // bytes that the backward needs besides x
 
 // A norm's kernels over the rows of a micro-batch.
 class NormKernels {

@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-// Llama 3 slows the long waves down by `factor`, leaves the short ones, and goes smoothly from one to the other between.
+// Llama 3 slows long waves down by `factor`, leaves short ones as they are, and goes smoothly from one to the other between.
 double llama3_frequency(const RopeScaling& scaling, double frequency) {
   const double original = static_cast<double>(scaling.original_max_positions);
   const double wavelength = 2 * std::numbers::pi / frequency;
@@ -17,7 +17,7 @@ double llama3_frequency(const RopeScaling& scaling, double frequency) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-// Of the pairs of elements [D/2], after the scaling that the configuration asks for.
+// Frequencies of the pairs of elements [D/2], after the scaling that the configuration asks for.
 std::vector<float> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
   std::vector<float> frequencies;
   for (std::int64_t j = 0; j < head_dim / 2; ++j) {
@@ -37,7 +37,7 @@ void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequ
   std::size_t at = 0;
   for (std::int64_t position = 0; position < sequence; ++position) {
     for (const float frequency : frequencies) {
-      // The angle is rounded to fp32, as the models were trained with.
+      // The angle is rounded to fp32, as when the models were trained.
       const float angle = static_cast<float>(position) * frequency;
       cosine[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
       sine[at++] = static_cast<float>(std::sin(static_cast<double>(angle)));

@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-// Where they are among a model's constants.
+// Places of the tables among a model's constants.
 struct RopeTables {
   Place cosine, sine;  // float [T, D/2]
 };

@@ -1,4 +1,4 @@
-// What a unit computes, compiled: a list of kernel calls for each of its passes. Units of the same shape share one.
+// A unit's compiled code: a list of kernel calls for each of its passes. Units of the same shape share one.
 // Not here: what a unit needs and costs (memory/unit.h), when it runs (offload/), who runs the lists (backend.h).
 #pragma once
 
@@ -14,13 +14,13 @@
 
 namespace spillway {
 
-// Values stand in the lists by their place in Unit::forward, or in Unit::backward.
+// The lists name values by their index in Unit::forward or in Unit::backward.
 enum class Pass : std::uint8_t {
   forward,
-  recompute,  // what of the forward makes Unit::saved; other values that it writes are null
+  recompute,  // the part of the forward that makes Unit::saved; other values that it writes are null
   backward,
-  forward_in_pieces,   // of units with a saved_piece whose saved values are not kept: those are room for one
-  backward_in_pieces,  // it makes them itself
+  forward_in_pieces,   // for units with a saved_piece whose saved values are not kept: those are room for one piece
+  backward_in_pieces,  // makes the saved values itself
 };
 inline constexpr int kPasses = 5;
 
@@ -40,16 +40,15 @@ struct Constants {
 // A model compiled for one micro-batch shape: the description that the planner reads, and beside each unit its code.
 struct CompiledModel {
   UnitGraph graph;
-  std::vector<std::shared_ptr<const UnitCode>> code;  // one a graph.units; null where this version only plans it
+  std::vector<std::shared_ptr<const UnitCode>> code;  // one per graph.units; null where this version only plans the unit
   Constants constants;
 };
 
-// How the vocabulary is gone through; the two that give a loss give the same bits.
+// How the head goes through the vocabulary. The two modes that give a loss give the same bits.
 enum class HeadMode : std::uint8_t {
-  tiled,   // a unit a vocabulary tile: logits of a tile are computed in the forward, and again in the backward unless they are
-           // kept
+  tiled,   // one unit per vocabulary tile: the forward computes a tile's logits, and so does the backward unless they are kept
   fused,   // one unit with all tiles resident: logits of a strip of rows are computed once; loss and gradient in the backward
-  logits,  // a unit a vocabulary tile that only leaves the logits of the row that is asked for: no loss, no backward
+  logits,  // one unit per vocabulary tile that only leaves the logits of the row that is asked for: no loss, no backward
 };
 
 }  // namespace spillway

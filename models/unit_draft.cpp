@@ -11,7 +11,7 @@ namespace {
 
 constexpr Bytes kAlignment = 64;
 
-// Where an operand begins, as far as one call's result is another's input: by rooms and values, not by bytes.
+// An operand's room or value, without its byte: enough to tell whether one call's result is another's input.
 using Whereabouts = std::pair<Space, int>;
 Whereabouts whereabouts_of(const Place& place) { return {place.space, place.index}; }
 
@@ -19,8 +19,8 @@ auto use_of(auto& uses, int value) {
   return std::find_if(uses.begin(), uses.end(), [&](const ValueUse& use) { return use.value == value; });
 }
 
-// The values that a pass uses, in the order in which it comes to them. The first access counts: what is written first holds
-// nothing that is wanted, what is written later has been read.
+// The values that a pass uses, in the order in which it comes to them. The first access decides: a value that is written first
+// holds nothing that is wanted; a value that is read first and written later is updated.
 std::vector<ValueUse> uses_of(std::vector<Kernel>& kernels) {
   std::vector<ValueUse> uses;
   for (Kernel& kernel : kernels) {
@@ -43,7 +43,7 @@ struct Room {
   int first = -1, last = -1;
 };
 
-// Large rooms first, each as low as those allow that live beside it. Returns the end.
+// Places large rooms first, each as low as the rooms that live at the same time allow. Returns the end.
 Bytes place_rooms(std::vector<Room>& rooms) {
   std::vector<Room*> order;
   for (Room& room : rooms) {
@@ -112,7 +112,7 @@ CompiledPass compile_pass(PassDraft draft, const std::vector<ValueUse>& uses, co
   return pass;
 }
 
-// The kernels of the forward on which the saved values depend. What they write of other values goes to the workspace.
+// The kernels of the forward on which the saved values depend. Other values that they write go to the workspace.
 PassDraft recompute_of(PassDraft forward, const Unit& unit, const std::vector<Bytes>& value_bytes_by_use,
                        const std::vector<ValueUse>& uses) {
   std::set<Whereabouts> wanted;
@@ -150,7 +150,7 @@ PassDraft recompute_of(PassDraft forward, const Unit& unit, const std::vector<By
   return draft;
 }
 
-// As many bytes as the pass's operands reach into each value.
+// For each value, the number of bytes that the pass's operands reach into it.
 std::vector<Bytes> bytes_by_use(std::vector<Kernel>& kernels, const std::vector<ValueUse>& uses) {
   std::vector<Bytes> bytes(uses.size(), 0);
   for (Kernel& kernel : kernels) {

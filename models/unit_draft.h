@@ -1,5 +1,5 @@
-// How a unit is written: its passes as kernels with places; the rest follows from them. compile_unit derives the values that a
-// pass uses, its work, where its workspace lies, and what a second forward runs.
+// The draft of a unit: its passes as kernels with places. compile_unit() derives the rest: the values that a pass uses, its work,
+// where its workspace lies, and the kernels that recompute saved values.
 // Not here: the units (attention.h, mlp.h, ...), what the kernels are (kernels.h).
 #pragma once
 
@@ -30,10 +30,10 @@ class PassDraft {
 };
 
 struct UnitDraft {
-  // Of it are given: name, blocks, gradient_blocks, role, saved, saved_piece, looks_up.
+  // The author gives name, blocks, gradient_blocks, role, saved, saved_piece and looks_up.
   Unit unit;
   PassDraft forward, backward;
-  PassDraft forward_in_pieces, backward_in_pieces;  // of units with a saved_piece
+  PassDraft forward_in_pieces, backward_in_pieces;  // for units with a saved_piece
 };
 
 inline Place value_place(int value) { return {.space = Space::value, .index = value}; }

@@ -80,13 +80,13 @@ std::string place_of(const SafetensorsReader& reader) {
 
 std::int64_t columns_of_file(const TensorPiece& piece) { return piece.file_shape.size() < 2 ? 1 : piece.file_shape[1]; }
 
-// Place in the file's tensor of the piece's element (row, column).
+// The place in the file's tensor of the piece's element (row, column).
 std::int64_t file_element(const TensorPiece& piece, std::int64_t row, std::int64_t column) {
   const std::int64_t r = piece.row_begin + row, c = piece.column_begin + column;
   return piece.layout == FileLayout::as_stored ? r * columns_of_file(piece) + c : c * columns_of_file(piece) + r;
 }
 
-// A range of a piece as rectangles of it: the rest of a row, whole rows, the beginning of a row.
+// A range of a piece as rectangles: the rest of a row, whole rows, the beginning of a row.
 struct Rectangle {
   std::int64_t row = 0, rows = 0, column = 0, columns = 0;
   std::int64_t begin = 0;  // in the piece
@@ -106,7 +106,7 @@ void for_rectangles(const TensorPiece& piece, std::int64_t begin, std::int64_t e
   }
 }
 
-// Calls body(piece, begin in the piece, out) for what a range of a block has of each piece; padding becomes 0.
+// Calls body(piece, begin in the piece, out) for the part of each piece that a range of a block covers; padding becomes 0.
 template <typename Body>
 void for_pieces(const ParameterBlock& block, std::int64_t begin, std::span<float> out, Body body) {
   const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
@@ -120,8 +120,8 @@ void for_pieces(const ParameterBlock& block, std::int64_t begin, std::span<float
   }
 }
 
-// Calls run(file element, floats): as long contiguous runs of the file's tensor as there are, into `out` of the piece's range.
-// A transposed rectangle goes through `staging`, column by column.
+// Calls run(file element, floats) for the longest contiguous runs of the file's tensor, which go into `out`, the piece's range. A
+// transposed rectangle goes through `staging`, column by column.
 template <typename Run>
 void for_file_runs(const TensorPiece& piece, std::int64_t begin, std::span<float> out, Run run) {
   const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
@@ -147,8 +147,9 @@ void for_file_runs(const TensorPiece& piece, std::int64_t begin, std::span<float
 
 // --- Drawing from a seed --------------------------------------------------------------------------------------------------
 
-// Normal to within what weights need, by integer arithmetic alone, so that every machine draws the same bits: the number of ones
-// of 64 fair bits (variance 16) is normal on a grid; the sum of two uniform numbers (variance 1/6) fills the grid linearly.
+// A normal number, as exactly as weights need, by integer arithmetic alone, so that every machine draws the same bits: the number
+// of ones among 64 fair bits (variance 16) is normal on a grid; the sum of two uniform numbers (variance 1/6) fills the grid
+// linearly.
 float normal(std::uint64_t key, std::int64_t element) {
   constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
   const std::uint64_t first = mix64(key + golden * (2 * static_cast<std::uint64_t>(element) + 1));
@@ -176,7 +177,7 @@ std::vector<std::vector<PlacedPiece>> pieces_of_tensors(const UnitGraph& graph) 
   return tensors;
 }
 
-// File rows [row, row + rows) of a tensor, from every piece that has some of them.
+// Reads file rows [row, row + rows) of a tensor from every piece that has some of them.
 class StripReader {
  public:
   StripReader(const BlockSource& source, const std::vector<PlacedPiece>& pieces) : source_(source), pieces_(pieces) {}

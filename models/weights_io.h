@@ -1,4 +1,4 @@
-// Parameters between a block's layout and the model file's: reading them from safetensors, drawing them from a seed, exporting
+// Moves parameters between a block's layout and the model file's: reads them from safetensors, draws them from a seed, exports
 // them. Everything goes in ranges or strips of a bounded size, so that a model larger than memory passes through.
 // Not here: the file format (safetensors.h), where a block's bytes live, configuration and tokenizer files of an export.
 //
@@ -21,25 +21,25 @@ namespace spillway {
 // The largest range that callers should ask for at a time, in elements (8 MiB of float).
 inline constexpr std::int64_t kWeightsRange = 2 << 20;
 
-// InputError naming the tensors, where the file lacks one that the model has, has one that the model does not know, or has one
-// in another shape. Buffers that old files carry along (attention masks, rotary frequencies) and the copy of a tied head pass;
-// names without the prefix of a model with a head are those of the bare model.
+// Throws InputError, naming the tensors, if the file lacks one that the model has, has one that the model does not know, or has
+// one in another shape. Buffers that old files carry along (attention masks, rotary frequencies) and the copy of a tied head
+// pass; names without the prefix of a model with a head are those of the bare model.
 void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph);
 
-// The head in a file, compared with what the configuration says of it.
+// How the head in a file compares with the configuration.
 enum class HeadInFile : std::uint8_t {
   as_configured,
-  differs,  // from the embedding that it is said to be tied to
-  missing,  // the file is of the bare model, which has none, and the configuration ties it to nothing
+  differs,  // from the embedding to which the configuration ties it
+  missing,  // the file is of the bare model, which has none, and the configuration does not tie it
 };
 HeadInFile head_in(const SafetensorsReader& reader, const ModelConfig& config);
-bool is_of_head(const ParameterBlock& block);  // of one that is not tied
+bool is_of_head(const ParameterBlock& block);  // true for a block of an untied head
 
-// Elements [begin, begin + out.size()) of a block, as fp32; padding is 0. InputError for a value that is not finite.
+// Reads elements [begin, begin + out.size()) of a block as fp32; padding is 0. Throws InputError for a value that is not finite.
 void read_block_range(const SafetensorsReader& reader, const ParameterBlock& block, std::int64_t begin, std::span<float> out);
 
-// The same range of a model drawn from a seed, as its pieces begin (TensorPiece::initial). An element depends on (seed, tensor,
-// place in the file's tensor) alone, whatever the cuts.
+// Draws the same range from a seed, as each piece is to begin (TensorPiece::initial). An element depends only on the seed, the
+// tensor and its place in the file's tensor, whatever the cuts.
 void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
                          std::span<float> out);
 
@@ -48,7 +48,7 @@ std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType 
 
 // Fills a range of a block with its weights.
 using BlockSource = std::function<void(int block, std::int64_t begin, std::span<float> out)>;
-// Takes the next bytes of a tensor, in the order of tensors_to_write; one of the writers' append.
+// Takes the next bytes of a tensor, in the order of tensors_to_write: the append() of one of the writers.
 using TensorSink = std::function<void(std::string_view tensor, std::span<const std::byte> data)>;
 // Writes all tensors as `type` (f32 or bf16, rounded to nearest even).
 void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink);

@@ -43,7 +43,7 @@ class ByteWriter {
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> in) : in_(in) {}
-  // Zero, and no longer ok(), where the bytes end before the field does.
+  // Returns zero, and ok() turns false, if the bytes end before the field does.
   template <typename T>
   T get() {
     static_assert(std::is_integral_v<T>);

@@ -27,7 +27,7 @@ std::optional<CommitRecord> CommitLog::newest() {
     }
     if (decoded.record && (!newest || decoded.record->sequence > newest->sequence)) newest = std::move(decoded.record);
   }
-  // One that is damaged beside one that is whole is a write that was cut off: the step it was to make durable never was.
+  // A damaged record beside a whole one is a write that was cut off: the step that it was to make durable never was durable.
   if (!newest && !refused.empty())
     throw IoError("the store has no record that can be read: " + refused, "Go on from a checkpoint of the run.");
   return newest;

@@ -1,5 +1,5 @@
-// Makes steps durable: data first, then the record that names them, in turn to one of two places, so that a cut at any instant
-// leaves the old record or the new one. Not here: what is in a record (commit_record.h), when a step's data is complete.
+// Makes steps durable: first the data, then the record that names it. Records go to two places in turn, so that a cut at any
+// instant leaves the old record or the new one. Not here: what is in a record (commit_record.h), when a step's data is complete.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,18 @@ namespace spillway {
 
 class CommitLog {
  public:
-  // `identity` is that of the store, which must outlive the log. `memory` is what write() will be given, as for a channel.
+  // `identity` is that of the store, which must outlive the log. `memory` is the memory that write() will be given, as for a
+  // channel.
   CommitLog(Store& store, const StoreIdentity& identity, std::span<const std::span<std::byte>> memory = {});
 
-  // The newest record of the store; nothing where none was ever written. IoError where there are only damaged ones.
+  // The newest record of the store, or nothing if none was ever written. Throws IoError if there are only damaged ones.
   std::optional<CommitRecord> newest();
 
-  // Array contents that rest elsewhere, written on behalf of a record to come; with the drive on return.
+  // Writes array contents that rest elsewhere, on behalf of a record to come. On return they are with the drive.
   void write(std::span<const IoSegment> segments) { channel_.write(segments); }
   void read(std::span<const IoSegment> segments) { channel_.read(segments); }
 
-  // Every write to the store that is complete, and then the record, survive a power failure once this returns. Allocates nothing.
+  // Once this returns, every complete write to the store, and then the record, survive a power failure. Allocates nothing.
   void commit(const CommitRecord& record);
 
  private:

@@ -14,7 +14,7 @@ constexpr std::uint64_t kMagic = 0x3154494D4D4F4353;  // "SCOMMIT1"
 constexpr std::uint32_t kVersion = 2;
 constexpr Bytes kHashBytes = sizeof(std::uint64_t);
 constexpr Bytes kHeaderBytes = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4 + 8;
-constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 4 + 8;  // beside its name
+constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 4 + 8;  // besides its name
 
 bool in_store(Bytes begin, Bytes bytes, Bytes end) {
   return begin >= 0 && begin % kExtentAlignment == 0 && begin <= end && bytes <= end - begin;
@@ -88,7 +88,7 @@ DecodedRecord decode_record(std::span<const std::byte> in, std::uint64_t store_i
   record.model = reader.get<std::uint64_t>();
   const auto arrays = reader.get<std::uint32_t>();
   const auto hashes = reader.get<std::uint64_t>();
-  // What is reserved is bounded by the bytes that there are.
+  // The bytes that are left bound what is reserved.
   if (!reader.ok() || record.step < 0 || arrays > reader.left() / kArrayBytes || hashes > reader.left() / kHashBytes) {
     return {{}, "it contradicts itself"};
   }

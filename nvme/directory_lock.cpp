@@ -29,8 +29,9 @@ std::string describe_self() {
   return fmt::format("process {} on host {}", getpid(), host.data());
 }
 
-// Of the whole file, by whoever has it open, as flock is; but one can ask about it without taking it. It belongs to the open file
-// and not to the process: two of one process exclude each other, and closing another descriptor of the file does not drop it.
+// A lock of the whole file. Like flock's it excludes everyone else who has the file open, but one can ask about it without taking
+// it. It belongs to the open file and not to the process: two of one process exclude each other, and closing another descriptor
+// of the file does not drop it.
 struct flock whole_file() {
   struct flock lock{};
   lock.l_type = F_WRLCK;
@@ -69,7 +70,7 @@ DirectoryLock::DirectoryLock(const std::string& directory) : path_(lock_path(dir
       throw IoError(fmt::format("--nvme {} is in use by {}", directory, owner_in(file_.get())),
                     "Wait for that run to end, or give this one a directory of its own.");
     }
-    // The owner before may have removed the file between open and lock: then this lock is worth nothing.
+    // The previous owner may have removed the file between open and lock; then this lock is worth nothing.
     if (same_file(file_.get(), path_)) break;
   }
   dead_owner_ = owner_in(file_.get());

@@ -1,5 +1,5 @@
-// One store at a time in a directory: a locked file beside the store's, with the owner's process id and host in it.
-// The kernel drops the lock when its process dies, however it dies; the file that stays behind tells the next owner of it.
+// Lets a directory have one store at a time: a locked file lies beside the store's, with the owner's process id and host in it.
+// The kernel drops the lock when its process dies, however it dies; the file stays behind and tells the next owner about it.
 // Not here: the store's own file (store_file.h).
 #pragma once
 
@@ -28,16 +28,16 @@ class Descriptor {
 
 class DirectoryLock {
  public:
-  // IoError where another process (named) has it, or where the directory is not writable.
+  // Throws IoError if another process, which is named, has the directory, or if the directory is not writable.
   explicit DirectoryLock(const std::string& directory);
   ~DirectoryLock();  // removes the file, unless in a forked child
   DirectoryLock(DirectoryLock&& other) noexcept;
   DirectoryLock& operator=(DirectoryLock&& other) noexcept;
 
-  // "process 12 on host x", where the previous owner died without cleaning up; else empty.
+  // "process 12 on host x" if the previous owner died without cleaning up; else empty.
   const std::string& dead_owner() const noexcept { return dead_owner_; }
 
-  // Whether an owner has the directory now. Takes nothing: who wants to own it meanwhile does not notice.
+  // True if an owner has the directory now. Takes no lock, so that a process that wants to own it meanwhile does not notice.
   static bool in_use(const std::string& directory);
 
  private:

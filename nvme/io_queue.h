@@ -1,7 +1,7 @@
 // A queue of block requests to a few files: submit, then collect completions in whatever order they come.
-// Two implementations: io_uring (registered files and memory), and a pool of threads that call pread and pwrite where it is
-// refused. Not here: which file holds what (store.h), and finishing what came back short or interrupted (store_channel.h):
-// results are handed up.
+// There are two implementations: io_uring (registered files and memory), and, where that is refused, a pool of threads that call
+// pread and pwrite. Not here: which file holds what (store.h), and finishing requests that came back short or interrupted
+// (store_channel.h): results are handed up.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace spillway {
 
-// sync: what was written to the file, and is complete, survives a power failure.
+// sync: what was written to the file and is complete survives a power failure.
 enum class IoDirection : std::uint8_t { read, write, sync };
 enum class IoQueueKind : std::uint8_t { automatic, io_uring, threads };
 constexpr std::string_view name_of(IoDirection direction) {
@@ -26,7 +26,8 @@ constexpr std::string_view name_of(IoQueueKind kind) {
   return kind == IoQueueKind::automatic ? "auto" : kind == IoQueueKind::io_uring ? "io_uring" : "threads";
 }
 
-// Takes one line that the user should know of. May be empty. Called by the thread that runs the function it was given to.
+// Takes one line that the user should know of. It may be empty. It is called by the thread that runs the function it was given
+// to.
 using LogSink = std::function<void(std::string_view message)>;
 
 struct IoRequest {
@@ -70,9 +71,9 @@ struct IoQueueOptions {
   LogSink log;
 };
 
-// `automatic` takes io_uring, or threads where the system refuses it, and says so by the log sink. Where io_uring is asked for by
-// name and refused, or the system starts fewer threads than `depth`: IoError. Memory that cannot be registered (the limit on
-// locked memory) only costs some CPU time: nothing is said.
+// `automatic` takes io_uring, or threads if the system refuses it, and says so by the log sink. Throws IoError if io_uring is
+// asked for by name and refused, or if the system starts fewer threads than `depth`. Memory that cannot be registered (the limit
+// on locked memory) only costs some CPU time; nothing is said about it.
 std::unique_ptr<IoQueue> make_io_queue(const IoQueueOptions& options);
 
 }  // namespace spillway

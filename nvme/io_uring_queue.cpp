@@ -63,7 +63,7 @@ class IoUringQueue final : public IoQueue {
     try {
       while (in_flight_ > 0 && Clock::now() < deadline) wait({&completion, 1}, std::chrono::milliseconds(100));
     } catch (const IoError&) {
-      // A kernel that does not say what is complete: what is in flight counts as hanging.
+      // The kernel does not say what is complete: requests in flight count as hanging.
     }
     if (in_flight_ > 0 && log_) log_(fmt::format("{} NVMe requests still hang at the end of their queue", in_flight_));
   }
@@ -120,7 +120,7 @@ class IoUringQueue final : public IoQueue {
       }
     }
     if (fixed_.empty()) return;
-    // Refused by the limit on locked memory, mostly. The same requests then go with plain addresses.
+    // Mostly the limit on locked memory refuses this. The same requests then go with plain addresses.
     if (io_uring_register_buffers(ring_->get(), fixed_.data(), static_cast<unsigned>(fixed_.size())) != 0) fixed_.clear();
   }
 
@@ -163,7 +163,7 @@ class IoUringQueue final : public IoQueue {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         continue;
       }
-      // What the kernel did not take stays in the ring, which is therefore never submitted again.
+      // Entries that the kernel did not take stay in the ring, which is therefore never submitted again.
       broken_ = rc < 0 ? -rc : EAGAIN;
       for (; taken < unsubmitted_.size(); ++taken) failed_.push_back({unsubmitted_[taken], -broken_});
     }

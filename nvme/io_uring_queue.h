@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-// Null and the errno in `refused` where the system does not permit io_uring, or is too old for plain reads and writes by it.
+// Returns null, and the errno in `refused`, if the system does not permit io_uring or is too old for its plain reads and writes.
 std::unique_ptr<IoQueue> make_io_uring_queue(const IoQueueOptions& options, int& refused);
 
 }  // namespace spillway

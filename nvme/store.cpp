@@ -26,7 +26,7 @@ void check_distinct(std::span<const StoreDirectory> directories) {
   }
 }
 
-// A cap that the disk has no room for is kept: the file that does not fit is the better message.
+// A cap for which the disk has no room is kept: the error about the file that does not fit is the better message.
 std::vector<Bytes> fresh_caps(std::span<const StoreDirectory> directories) {
   std::vector<Bytes> caps = available_bytes(directories, Reserve::taken);
   for (std::size_t i = 0; i < caps.size(); ++i) {
@@ -120,7 +120,7 @@ struct Store::Impl {
   std::vector<int> descriptors;    // [files]
   TrafficCounters traffic;
   ChannelContext context;
-  IoQueueKind queue = IoQueueKind::automatic;  // what the first channel found to work, so that a refusal is told once
+  IoQueueKind queue = IoQueueKind::automatic;  // the kind that worked for the first channel, so that a refusal is told once
 };
 
 Bytes store_capacity(std::span<const StoreDirectory> directories, Bytes stripe_bytes) {

@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-constexpr int kMaxAttempts = 100;  // of one request, without a byte of progress
+constexpr int kMaxAttempts = 100;  // attempts of one request without a byte of progress
 
 bool aligned(Bytes bytes) { return bytes % kExtentAlignment == 0; }
 
@@ -50,7 +50,7 @@ IoTicket StoreChannel::Impl::start(IoDirection direction, std::span<const IoSegm
     segments = segments.subspan(enqueue(segments));
     issue();
     if (segments.empty()) break;
-    // The ring is full. With free depth left, issue() would have emptied it: so something is in flight.
+    // The ring is full. If depth were left, issue() would have emptied it; so something is in flight.
     advance_until_something_completes();
   }
   return static_cast<IoTicket>(last_ticket_);
@@ -151,7 +151,7 @@ void StoreChannel::Impl::submit_batch() {
 }
 
 void StoreChannel::Impl::advance_until_something_completes() {
-  // Often enough to notice a hung request well within twice the time-out.
+  // Waits are short enough to notice a hung request well within twice the time-out.
   constexpr std::chrono::milliseconds shortest(1), longest(1000);
   collect(std::clamp(context_.timeout / 4, shortest, longest));
   issue();
@@ -159,7 +159,7 @@ void StoreChannel::Impl::advance_until_something_completes() {
 
 void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
   const int count = queue_->wait(completions_, limit);
-  // All of them are booked before any is judged: an error must not lose the others.
+  // All completions are booked before any is judged, so that an error does not lose the others.
   int broken = -1;
   Bytes broken_result = 0;
   for (const IoCompletion& completion : std::span(completions_).first(static_cast<std::size_t>(count))) {
@@ -174,7 +174,7 @@ void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
       counter.fetch_add(completion.result, std::memory_order_relaxed);
     }
     if (completion.result == request.io.bytes) {
-      check_touch(request.io.memory, request.io.bytes);  // still: its memory may not go before its wait() is over
+      check_touch(request.io.memory, request.io.bytes);  // again: its memory may not go before its wait() is over
       request.state = RequestState::free;
       free_requests_.push_back(slot);
       Operation& operation = operations_[static_cast<std::size_t>(request.operation)];
@@ -206,7 +206,7 @@ void StoreChannel::Impl::collect(std::chrono::microseconds limit) {
 
 void StoreChannel::Impl::resume(int slot, Bytes result) {
   Request& request = requests_[static_cast<std::size_t>(slot)];
-  // Direct I/O needs aligned offsets: what a short result moved beyond the last whole page is moved again.
+  // Direct I/O needs aligned offsets: bytes that a short result moved beyond the last whole page are moved again.
   const Bytes moved = std::max<Bytes>(result, 0) / kExtentAlignment * kExtentAlignment;
   request.io.offset += moved;
   request.io.memory += moved;
@@ -238,7 +238,7 @@ void StoreChannel::Impl::fail(const Request& request, const std::string& reason,
                                                    : fmt::format("{} of {} bytes at offset {} of {} failed: {}",
                                                                  name_of(io.direction), io.bytes, io.offset, path, reason),
                  help);
-  // Requests whose resumption was prepared are not in flight; all others must end before their memory may go.
+  // Requests that were prepared to be resumed are not in flight; all others must end before their memory may go.
   for (const IoRequest& prepared : batch_) requests_[prepared.tag].state = RequestState::free;
   batch_.clear();
   const auto deadline = Clock::now() + std::min<Clock::duration>(context_.timeout, std::chrono::seconds(5));

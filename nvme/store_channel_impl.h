@@ -1,4 +1,4 @@
-// What Store gives to a channel, and the channel's state. Private to nvme/: store_channel.h is the interface.
+// The part of a store that its channels get, and a channel's state. Private to nvme/: store_channel.h is the interface.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct StoreChannel::Impl {
   struct Operation {
     std::uint64_t ticket = 0;  // 0: free
     IoDirection direction = IoDirection::read;
-    int unissued_segments = 0;  // not yet wholly cut into requests
+    int unissued_segments = 0;  // segments that are not yet wholly cut into requests
     int in_flight = 0;
     Bytes left = 0;  // of its segments' bytes, not yet moved
     bool complete() const { return unissued_segments == 0 && in_flight == 0; }
@@ -51,7 +51,7 @@ struct StoreChannel::Impl {
   struct Request {
     RequestState state = RequestState::free;
     int operation = 0;
-    int attempts = 0;  // without progress
+    int attempts = 0;  // attempts without progress
     Clock::time_point started;
     IoRequest io;
   };
@@ -60,13 +60,13 @@ struct StoreChannel::Impl {
   Operation& find(IoTicket ticket);
   // Puts a request of the operation into the batch; one must be free.
   void add_request(int operation, const IoRequest& request, Clock::time_point now);
-  // Moves `segments` into the ring of segments, as far as there is room; returns how many.
+  // Moves `segments` into the ring of segments, as far as there is room. Returns how many.
   std::size_t enqueue(std::span<const IoSegment> segments);
   // Cuts segments into requests until the depth is reached, and submits them.
   void issue();
   void advance_until_something_completes();
   void collect(std::chrono::microseconds limit);
-  // Puts a request that came back, but not whole, into the batch again; or fails.
+  // Puts a request that came back incomplete into the batch again, or fails.
   void resume(int slot, Bytes result);
   void submit_batch();
   void check_for_hung_requests();

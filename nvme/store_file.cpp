@@ -18,10 +18,10 @@
 namespace spillway {
 namespace {
 
-// Left free where no cap is given: a disk filled to the last byte breaks other programs.
+// The reserve where no cap is given: a disk filled to the last byte breaks other programs.
 constexpr Bytes kLargestReserve = kGiB;
 constexpr Bytes kReserveShare = 50;
-// What a store lays into a directory beside its content: who it is, and the lock.
+// Bytes that a store puts into a directory besides its content: its identity and the lock.
 constexpr Bytes kBesideContent = kIdentityBytes + kExtentAlignment;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
@@ -136,7 +136,7 @@ void StoreFile::create(Bytes bytes, const LogSink& log) {
   if (file_.get() < 0) {
     file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (file_.get() < 0) throw IoError(fmt::format("cannot create {}: {}", path_, text_of(errno)));
-    if (is_nameless_) unlink(path_.c_str());  // a file system that makes none without a name
+    if (is_nameless_) unlink(path_.c_str());  // for file systems that make no file without a name
   }
   keep_ = is_nameless_;
   if (bytes == 0) return;
@@ -145,7 +145,7 @@ void StoreFile::create(Bytes bytes, const LogSink& log) {
         fmt::format("--nvme {}: needs {} bytes, {} are available: {}", directory_, bytes, free_bytes(directory_), reason),
         "Free space there, spread the run over more directories (--nvme is repeatable), or use --state compact.");
   };
-  // Asked first: file systems fill up before they refuse, to the harm of others on the disk.
+  // The free space is asked for first: file systems fill up before they refuse, to the harm of others on the disk.
   if (bytes > free_bytes(directory_)) throw full("the disk is full");
   int rc = 0;
   do {

@@ -35,7 +35,7 @@ bool sensible(const StoreIdentity& identity) {
          identity.place_bytes % kExtentAlignment == 0;
 }
 
-// Of one of the two pages.
+// Reads one of the two pages.
 std::optional<StoreIdentity> read_page(int file, Bytes offset, const std::string& path) {
   std::array<std::byte, kExtentAlignment> page{};
   const ssize_t got = pread(file, page.data(), page.size(), offset);
@@ -114,7 +114,7 @@ std::optional<StoreIdentity> read_store_identity(const std::string& directory) {
   try {
     if (auto identity = read_page(file.get(), second, path)) return identity;
   } catch (const IoError&) {
-    // Cut off while it was written, or damaged since: the page before says the same.
+    // The second page was cut off while it was written, or damaged since; the first says the same.
     if (auto identity = read_page(file.get(), first, path)) return identity;
     throw;
   }

@@ -1,5 +1,5 @@
-// Who a store is: the last two pages of each of its files, alike, so that files of two stores, or in each other's directory, are
-// found out, and a store can be opened by its directories alone. Only stores that outlive their process have one.
+// The identity of a store: the last two pages of each of its files, both alike. It reveals files of two stores, and files in each
+// other's directory, and lets a store be opened by its directories alone. Only stores that outlive their process have one.
 // Not here: what the store holds (commit_record.h).
 #pragma once
 
@@ -19,27 +19,28 @@ struct StoreIdentity {
   Bytes bytes = 0;  // the logical size of the whole store
   Bytes stripe_bytes = 0;
   Bytes records_begin = 0;    // logical offset of the two places of commit records
-  Bytes place_bytes = 0;      // of each of the two
-  std::string run_directory;  // whose run goes on with it; empty where the path is too long for the page
+  Bytes place_bytes = 0;      // bytes of each of the two places
+  std::string run_directory;  // directory of the run that continues the store; empty if the path is too long for the page
   bool yields = false;        // kept unasked: a run that needs the room may turn it into a checkpoint of its run, and take it
   bool operator==(const StoreIdentity&) const = default;
-  // The same file of the same store, whoever goes on with it.
+  // True for the same file of the same store, whichever run continues it.
   bool is_same_file(const StoreIdentity& other) const;
 };
-// What it takes of a file. The second page is written when the first is with the disk: one of them can always be read.
+// Bytes that it takes in a file. The second page is written when the first is with the disk, so that one of them can always be
+// read.
 inline constexpr Bytes kIdentityBytes = 2 * kExtentAlignment;
 
-// [kExtentAlignment] bytes.
+// `page` is [kExtentAlignment] bytes.
 void encode_identity(const StoreIdentity& identity, std::span<std::byte> page);
-// Nothing where the page is no identity at all (the end of a store without one). IoError where it was one and is damaged, or of
-// another version; `file` is for the message.
+// Returns nothing if the page is no identity at all (the end of a store without one). Throws IoError if it was one and is
+// damaged, or is of another version; `file` is for the message.
 std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, const std::string& file);
 
-// Of the store in a directory: nothing where there is none, or one without identity. Takes no lock.
+// Reads the identity of the store in a directory; nothing if there is no store, or one without an identity. Takes no lock.
 std::optional<StoreIdentity> read_store_identity(const std::string& directory);
 
-// Of the store in all these directories: IoError, naming the directory, where one of them holds none, or one of another store, or
-// another directory's; or where some are missing.
+// Returns the identity of the store in all these directories. Throws IoError, naming the directory, if one of them holds no
+// store, one of another store, or another directory's file; or if some are missing.
 StoreIdentity identify_store(std::span<const std::string> directories);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// Where a logical offset of the store lies: arithmetic, no tables.
+// Maps logical offsets of the store to files and offsets, by arithmetic, without tables.
 // Files fill evenly, stripe after stripe; a file whose cap is reached drops out and the others go on (a new zone).
 // Not here: any input or output.
 #pragma once
@@ -15,16 +15,17 @@ class StripeMap {
   struct Place {
     int file = 0;
     Bytes offset = 0;     // in that file
-    Bytes run_bytes = 0;  // how far logical and file offsets go on together
+    Bytes run_bytes = 0;  // bytes for which logical and file offsets go on together
   };
 
-  // caps: [files]; multiples of the stripe count (a single file is one run, without stripes: then of kExtentAlignment).
-  // The map depends on bytes and min(cap, bytes needed of the file) alone: caps equal to file_bytes() give the same map again.
+  // caps: [files]; of each cap whole stripes count (a single file is one run, without stripes: then whole multiples of
+  // kExtentAlignment). The map depends only on bytes and min(cap, bytes needed of the file): caps equal to file_bytes() give the
+  // same map again.
   StripeMap(std::span<const Bytes> caps, Bytes stripe_bytes, Bytes bytes);
 
   Place place(Bytes offset) const;
   Bytes bytes() const noexcept { return bytes_; }
-  // What the file must hold: whole stripes, 0 for a file that is not needed.
+  // Bytes that the file must hold: whole stripes, 0 for a file that is not needed.
   Bytes file_bytes(int file) const { return file_bytes_[static_cast<std::size_t>(file)]; }
 
   static Bytes capacity(std::span<const Bytes> caps, Bytes stripe_bytes);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kPatienceAtEnd = std::chrono::seconds(5);
 
-// A first-in first-out ring; never grows.
+// A first-in first-out ring that never grows.
 template <typename T>
 class FixedRing {
  public:
@@ -39,7 +39,7 @@ class FixedRing {
   std::size_t size_ = 0;
 };
 
-// Shared with the threads, so that one that hangs in the kernel can outlive the queue.
+// State shared with the threads, so that a thread that hangs in the kernel can outlive the queue.
 struct Shared {
   Shared(std::span<const int> descriptors, int depth)
       : files(descriptors.begin(), descriptors.end()), requests(depth), completions(depth) {}
@@ -52,7 +52,7 @@ struct Shared {
   bool stop = false;
 };
 
-// Returns bytes, or -1 with errno.
+// Returns the bytes moved, or -1 with errno.
 ssize_t carry_out(const IoRequest& request, int file) {
   const auto bytes = static_cast<std::size_t>(request.bytes);
   switch (request.direction) {
@@ -84,7 +84,7 @@ class ThreadQueue final : public IoQueue {
  public:
   explicit ThreadQueue(const IoQueueOptions& options)
       : depth_(options.depth), log_(options.log), shared_(std::make_shared<Shared>(options.files, options.depth)) {
-    // Signals are for the threads that expect them: Ctrl-C must not interrupt a block half-way.
+    // These threads take no signals: Ctrl-C must not interrupt a block half-way.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -152,7 +152,7 @@ class ThreadQueue final : public IoQueue {
   int depth_;
   LogSink log_;
   std::shared_ptr<Shared> shared_;
-  std::vector<std::thread> threads_;  // as many as requests can be in flight
+  std::vector<std::thread> threads_;  // one for each request that can be in flight
   int in_flight_ = 0;                 // submitted and not collected
 };
 

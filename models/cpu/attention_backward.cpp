@@ -1,6 +1,6 @@
-// Attention's backward: a task is one query head, key block by key block, so that dK and dV of a block gather while the head's dQ
-// stays in this worker's cache; the heads of a group are then added in order. Where heads are few, a head's key blocks are dealt
-// out to several tasks, whose dQ are added in order too.
+// Attention's backward. A task is one query head, taken key block by key block, so that dK and dV of a block gather while the
+// head's dQ stays in this worker's cache; the heads of a group are then added in order. If heads are few, a head's key blocks are
+// dealt out to several tasks, whose dQ are added in order too.
 // Not here: the inner loops (attention_kernels.h).
 #include <algorithm>
 #include <limits>
@@ -17,10 +17,11 @@ static_assert(kBackwardQueryBlock % kStripRows == 0);
 constexpr std::int64_t kWaveTasks = 32;    // enough for 16 threads; more would only cost memory
 constexpr std::int64_t kFewestTasks = 16;  // fewer heads than this are cut into shares of key blocks
 
-// Sequences whose heads are in work together: their partial sums of dK and dV must be kept.
+// Number of sequences whose heads are in work together. Their partial sums of dK and dV must be kept.
 std::int64_t wave_sequences(const AttentionShape& s) { return std::min(s.sequences, blocks(kWaveTasks, s.heads)); }
 
-// Tasks that share a head: share i takes every shares-th key block from block i on, so that all have as much of the triangle.
+// Number of tasks that share a head. Share i takes every shares-th key block from block i on, so that all have as much of the
+// triangle.
 std::int64_t head_shares(const AttentionShape& s) {
   return std::min(blocks(s.keys, kKeyBlock), blocks(kFewestTasks, wave_sequences(s) * s.heads));
 }
@@ -42,7 +43,7 @@ struct BackwardShared {
   Unit* k_joined;      // [wave, Hkv, key blocks, kKeyBlock / unit, Dp]
   float* dk;           // [wave, Hq, key blocks * kKeyBlock, Dp]
   float* dv;           // [wave, Hq, key blocks * kKeyBlock, Dp]
-  float* dq;           // [wave, Hq, shares, Tq, Dp]; a head that one task has, it keeps in BackwardWorker::dq
+  float* dq;           // [wave, Hq, shares, Tq, Dp]; if a head has one task, its dQ is in BackwardWorker::dq
 };
 
 template <typename E>
@@ -81,7 +82,7 @@ Bytes backward_worker_bytes(const AttentionShape& s, const Layout& layout) {
   return carver.used();
 }
 
-// One head's keys and values, packed, and where its gradients gather.
+// One head's keys and values, packed, and the sums of its gradients.
 struct HeadBlocks {
   const Unit* k_transposed;  // [key blocks, Du, kKeyBlock]
   const Unit* v_transposed;  // [key blocks, Du, kKeyBlock]
@@ -94,7 +95,7 @@ struct HeadBlocks {
   bool sees_all_before(const AttentionShape& s) const { return s.window == 0 && first_key == nullptr; }
 };
 
-// Queries [begin, begin + rows) against one key block: p and ds into the worker's buffers, dQ into its sum.
+// Takes queries [begin, begin + rows) against one key block: p and ds go into the worker's buffers, dQ into its sum.
 template <typename E>
 void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const BackwardWorker<E>& w,
                     const HeadBlocks& head, std::int64_t block, std::int64_t begin, std::int64_t rows_total) {
@@ -134,7 +135,7 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
               .p_units = w.p_units + at,
               .ds_units = w.ds_units + at,
               .ds_rows = w.ds_rows + row * kKeyBlock});
-    // The products over queries read whole rows.
+    // The products over queries read whole rows, so the columns that no row sees are zeroed.
     for (std::int64_t unit = 0; unit < rows / layout.unit && see.columns < kKeyBlock; ++unit) {
       std::fill(w.p_units + at + unit * kKeyBlock + see.columns, w.p_units + at + (unit + 1) * kKeyBlock, 0u);
       std::fill(w.ds_units + at + unit * kKeyBlock + see.columns, w.ds_units + at + (unit + 1) * kKeyBlock, 0u);
@@ -154,7 +155,7 @@ void gradient_block(const Kernels<E>& kernel, const AttentionShape& s, const Lay
   }
 }
 
-// Behind the last query that may see the key or one after it, to a whole pair.
+// The index behind the last query that may see the key or one after it, rounded up to a whole pair.
 std::int64_t end_of_queries(const AttentionShape& s, const std::int32_t* first_key, std::int64_t key) {
   const std::int64_t Tq = padded_queries(s);
   std::int64_t end = s.window == 0 ? Tq : std::min(Tq, up(std::max<std::int64_t>(0, key + s.window - s.key_offset), 2));
@@ -166,13 +167,13 @@ template <typename E>
 void backward_head(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const BackwardWorker<E>& w,
                    const HeadBlocks& head) {
   const std::int64_t Tq = padded_queries(s);
-  // Where every query sees the first block, its product begins the sum.
+  // If every query sees the first block, that block's product begins the sum.
   if (!head.sees_all_before(s) || head.share != 0) std::fill_n(head.dq, Tq * layout.Dp, 0.0f);
   for (std::int64_t block = head.share; block < layout.key_blocks; block += head_shares(s)) {
     const std::int64_t key_begin = block * kKeyBlock, keys = std::min(kKeyBlock, s.keys - key_begin);
     float* dk = head.dk + key_begin * layout.Dp;
     float* dv = head.dv + key_begin * layout.Dp;
-    // Queries that see anything of the block, from an even one on: pairs of rows stay together.
+    // Queries that see anything of the block, from an even one on, because pairs of rows stay together.
     const std::int64_t begin = std::max<std::int64_t>(0, key_begin - s.key_offset) / 2 * 2;
     const std::int64_t end = end_of_queries(s, head.first_key, key_begin + keys - 1);
     if (begin >= end) {
@@ -260,7 +261,7 @@ struct Wave {
     kernel.join_rows(q, w.q_joined, layout.Dp);
     kernel.join_rows(d_o, w.d_o_joined, layout.Dp);
     for (std::int64_t t = 0; t < Tq; ++t) {
-      // A query that only fills a pair has no weights.
+      // A query that only fills up a pair has no weights.
       const bool real = t < s.queries;
       w.lse[t] = real ? out.lse[(b * s.heads + head) * s.queries + t] * kLog2E : std::numeric_limits<float>::infinity();
       w.delta[t] = real ? kernel.dot(o.data + t * o.stride, d_o.data + t * d_o.stride, s.head_dim) : 0.0f;

@@ -1,5 +1,5 @@
-// Attention of one query to cached keys and values. A task is one key/value head and a stretch of its keys; what the stretches of
-// a head found is joined in their order.
+// Attention of one query to cached keys and values. A task is one key/value head and a stretch of its keys; the results of a
+// head's stretches are joined in their order.
 #include "models/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -48,7 +48,7 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Caps the scores and returns their maximum's cap: the largest of them, because tanh never falls.
+// Caps the scores and returns the cap of their maximum. That is the largest of them, because tanh never falls.
 HWY_INLINE float cap_scores(std::int64_t count, float softcap, float maximum, float* scores) {
   const Float cap = splat(softcap), inverse = splat(1.0f / softcap);
   for_vectors(count,
@@ -152,7 +152,7 @@ void attention_decode(const ThreadPool& pool, const AttentionShape& s, const Att
   const auto attend = best<E>().attend;
   pool.parallel_for(s.kv_heads * count, [&](std::int64_t index, int) {
     const std::int64_t stretch = index % count, kv = index / count, begin = first + stretch * kStretch;
-    // The heads of a group one after the other: the keys stay in the cache.
+    // The heads of a group come one after the other, so that the keys stay in the cache.
     for (std::int64_t head = kv * group; head < (kv + 1) * group; ++head) {
       const std::int64_t at = stretch * s.heads + head;
       attend({.q = scratch.queries + head * D,
@@ -171,7 +171,7 @@ void attention_decode(const ThreadPool& pool, const AttentionShape& s, const Att
     float maximum = scratch.maxima[head];
     for (std::int64_t i = 1; i < count; ++i) maximum = std::max(maximum, scratch.maxima[i * s.heads + head]);
     float sum = 0;
-    float* o = scratch.queries + head * D;  // done with
+    float* o = scratch.queries + head * D;  // the queries are no longer needed
     std::fill_n(o, D, 0.0f);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = i * s.heads + head;

@@ -45,7 +45,7 @@ Bytes forward_worker_bytes(const Layout& layout) {
   return carver.used();
 }
 
-// What the scores' maxima, sums and weighted values of a query block come to.
+// Writes a query block's output and log-sum-exp, from its maxima, sums and weighted values.
 template <typename E>
 void write_rows(const Kernels<E>& kernel, const AttentionShape& s, const Layout& layout, const ForwardWorker<E>& w,
                 std::int64_t rows, E* o, std::int64_t o_stride, float* lse) {

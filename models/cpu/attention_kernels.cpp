@@ -21,7 +21,7 @@ namespace {
 using namespace attention;
 using UnitTag = hn::RebindToUnsigned<FloatTag>;
 using Units = hn::Vec<UnitTag>;
-constexpr int kVectors = HWY_MAX_BYTES >= 64 ? 4 : 2;  // of a register tile's row
+constexpr int kVectors = HWY_MAX_BYTES >= 64 ? 4 : 2;  // vectors in a row of a register tile
 template <typename E>
 constexpr std::int64_t kUnitElements = 4 / static_cast<std::int64_t>(sizeof(E));
 
@@ -44,7 +44,7 @@ HWY_INLINE Float exp2(Float x) {
   return hn::IfThenZeroElse(vanishes, hn::Mul(p, hn::BitCast(d, power)));
 }
 
-// What a unit adds to a sum.
+// Adds the product of two units to a sum.
 template <typename E>
 HWY_INLINE Float add_unit(Float sum, Unit a, Units b) {
   const FloatTag d;
@@ -118,7 +118,7 @@ void product(const Product& p) {
   }
 }
 
-// Which of the columns from `column` on the row sees.
+// The columns from `column` on that the row sees.
 HWY_INLINE hn::Mask<FloatTag> seen_columns(const Sight& sight, std::int64_t row, std::int64_t column) {
   const FloatTag d;
   const Float index = hn::Iota(d, static_cast<float>(column));

@@ -24,7 +24,7 @@ enum class Start : std::uint8_t {
   scale,  // from what is there times the row's factor
 };
 
-// c[rows, columns] = start + a[rows, units] b[units, columns]. a's units are anywhere at fixed strides.
+// c[rows, columns] = start + a[rows, units] b[units, columns]. a's units lie anywhere at fixed strides.
 struct Product {
   const Unit* a;
   std::int64_t a_row;   // units between a's rows
@@ -40,13 +40,13 @@ struct Product {
   const float* factors;  // [rows], for Start::scale
 };
 
-// Row r of a strip of scores sees the columns [begin_of(r), end + r), of which neither ever falls.
+// Row r of a strip of scores sees the columns [begin_of(r), end + r). Neither bound falls as r grows.
 struct Sight {
   std::int64_t begin;
   std::int64_t end;
   const std::int32_t* first_key = nullptr;  // of each row's document, where there are several
-  std::int64_t first_keys = 0;              // rows behind these, which only fill a strip, are as the last of them
-  std::int64_t first_column = 0;            // the key that column 0 is
+  std::int64_t first_keys = 0;              // entries of first_key; rows beyond only fill a strip and use the last entry
+  std::int64_t first_column = 0;            // the key of column 0
   std::int64_t begin_of(std::int64_t row) const {
     if (first_key == nullptr) return begin + row;
     return std::max(begin + row, first_key[std::min(row, first_keys - 1)] - first_column);
@@ -54,7 +54,8 @@ struct Sight {
   bool all(std::int64_t rows, std::int64_t columns) const { return begin_of(rows - 1) <= 0 && end >= columns; }
 };
 
-// Scores become tanh(factor * score), in place: the softmax of capped scores starts from these, its scale the cap.
+// Turns scores into tanh(factor * score), in place. The softmax of capped scores starts from these and takes the cap as its
+// scale.
 struct Squash {
   float* scores;  // [rows, columns]
   std::int64_t stride;
@@ -73,13 +74,14 @@ struct SoftmaxStep {
   Sight sight;
   float scale;     // of the scores, log2(e) included
   float* maximum;  // [rows], of the scaled scores
-  float* sums;     // [rows, kColumns]: of the weights, by lane
-  float* factors;  // [rows]: what the former sums and outputs are worth now
+  float* sums;     // [rows, kColumns]: sums of the weights by lane
+  float* factors;  // [rows]: bring earlier sums and outputs to the new maximum
   E* weights;      // [rows, columns]
 };
 
-// The softmax again from its log-sum-exp, and its gradient: p = 2^(scale s - lse), ds = p (dp - delta). Of capped scores, s
-// being squashed: ds = p (dp - delta) (1 - s^2). rows is even; pairs of rows become units: [rows / unit, columns].
+// Recomputes the softmax from its log-sum-exp and makes its gradient: p = 2^(scale s - lse), ds = p (dp - delta). For capped
+// scores s is the squashed score and ds = p (dp - delta) (1 - s^2). rows is even; pairs of rows become units: [rows / unit,
+// columns].
 template <typename E>
 struct GradientStep {
   const float* scores;     // [rows, columns]
@@ -96,7 +98,7 @@ struct GradientStep {
   E* ds_rows;          // [rows, columns]; not written where a unit is an element
 };
 
-// Elements of rows somewhere, which become `padded` rows: those beyond `rows` and elements beyond D are zero.
+// Rows of D elements at any stride, which become `padded` rows: rows beyond `rows` and elements beyond D are zero.
 template <typename E>
 struct RowBlock {
   const E* data;
@@ -106,7 +108,7 @@ struct RowBlock {
   std::int64_t D;
 };
 
-// Rows [terms, D] that are to be added.
+// Rows [count, D] that are to be added up.
 struct RowTerms {
   const float* data;
   std::int64_t count;
@@ -123,14 +125,14 @@ struct Kernels {
   void (*copy_rows)(const RowBlock<E>&, E* out, std::int64_t ld);
   // out[D / unit (rounded up), ld]: the units of row r in column r
   void (*transpose)(const RowBlock<E>&, Unit* out, std::int64_t ld);
-  // out[padded / unit, ld]: units of elements of neighbouring rows, D of them padded to kColumns
+  // out[padded / unit, ld]: a unit joins elements of neighbouring rows; the D units of a row are padded to kColumns
   void (*join_rows)(const RowBlock<E>&, Unit* out, std::int64_t ld);
   // out[D] = the sum of the terms, in order, times the factor
   void (*write_sum)(const RowTerms&, float factor, std::int64_t D, E* out);
   float (*dot)(const E* x, const E* y, std::int64_t D);
 };
 
-// The best instruction set of this machine.
+// The functions for the best instruction set of this machine.
 void squash(const Squash&);  // scores are in fp32 whatever the compute type
 const Kernels<float>& kernels_fp32();
 const Kernels<BFloat16>& kernels_bf16_widened();

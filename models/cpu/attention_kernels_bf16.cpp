@@ -8,7 +8,7 @@
 #if defined(__x86_64__)
 #include "models/cpu/register_tile_bf16.h"
 
-// Everything down to where this ends, templates too, is compiled for these and runs only where kernels_bf16_native() finds them.
+// Everything down to the matching pop, templates too, is compiled for these and runs only where kernels_bf16_native() finds them.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16"))), \
                              apply_to = function)
@@ -162,7 +162,8 @@ void softmax(const SoftmaxStep<BFloat16>& s) {
   }
 }
 
-// Lane i / 2 + (i odd ? 16 : 0): the halves of one vector, side by side. And of two vectors' lower halves.
+// Lane i / 2 + (i odd ? other : 0). kHalves puts the two halves of one vector side by side, kLower the lower halves of two
+// vectors.
 constexpr std::array<std::uint16_t, 32> interleaved(std::size_t other) {
   std::array<std::uint16_t, 32> index{};
   for (std::size_t i = 0; i < 32; ++i) index[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * other);
@@ -171,7 +172,7 @@ constexpr std::array<std::uint16_t, 32> interleaved(std::size_t other) {
 alignas(64) constexpr std::array<std::uint16_t, 32> kHalves = interleaved(16);
 alignas(64) constexpr std::array<std::uint16_t, 32> kLower = interleaved(32);
 
-// 1 - t^2, what a cap's slope is at its tanh t.
+// 1 - t^2, the slope of a cap at its tanh t.
 SPILLWAY_INLINE __m512 cap_slope(__m512 t) { return _mm512_fnmadd_ps(t, t, _mm512_set1_ps(1.0f)); }
 
 template <bool kAll, bool kCapped>
@@ -277,7 +278,7 @@ float dot(const BFloat16* x, const BFloat16* y, std::int64_t D) {
 }
 
 void copy_rows(const Row& in, BFloat16* out, std::int64_t ld) {
-  constexpr std::int64_t kAhead = 12;  // rows lie far apart: the hardware does not foresee them
+  constexpr std::int64_t kAhead = 12;  // rows lie far apart, and the hardware does not foresee them
   for (std::int64_t r = 0; r < in.padded; ++r) {
     const BFloat16* row = in.data + r * in.stride;
     for (std::int64_t c = 0; c < ld; c += 2 * kLanes) {

@@ -1,6 +1,6 @@
-// What attention's forward and backward share: the sizes that follow from a shape, scratch memory handed out in pieces, and what
-// of a block of keys its rows see. Not here: either's blocks and tasks (attention_forward.cpp, attention_backward.cpp), the inner
-// loops (attention_kernels.h).
+// Shared by attention's forward and backward: sizes that follow from a shape, scratch memory handed out in pieces, and the part
+// of a block of keys that its rows see. Not here: the blocks and tasks of the two passes (attention_forward.cpp,
+// attention_backward.cpp), the inner loops (attention_kernels.h).
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,7 @@ struct Layout {
   std::int64_t joined() const { return kKeyBlock / unit * Dp; }  // units of a block of keys, [keys / unit, Dp]
 };
 
-// What of a key block the queries [query, query + rows) of a sequence see. `first_key` is the sequence's, or null.
+// The part of a key block that the queries [query, query + rows) of a sequence see. `first_key` is the sequence's, or null.
 struct Seen {
   Sight sight;
   std::int64_t columns;  // the block's columns up to the last that any row sees, padded
@@ -92,7 +92,7 @@ const std::int32_t* first_keys_of(const AttentionShape& s, const AttentionInputs
   return in.first_key == nullptr ? nullptr : in.first_key + b * s.queries;
 }
 
-// What q.k, squashed where there is a cap, is multiplied with to be a score in powers of 2.
+// The factor that turns q.k, squashed where there is a cap, into a score in powers of 2.
 inline float score_scale(const AttentionShape& s) { return (s.softcap == 0 ? s.scale : s.softcap) * kLog2E; }
 
 inline void squash_if_capped(const AttentionShape& s, float* scores, std::int64_t rows, std::int64_t columns) {

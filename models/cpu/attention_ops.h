@@ -2,7 +2,7 @@
 // Query heads share key/value heads in groups (Hq a multiple of Hkv); a window may bound how far back a query sees, and so may
 // its document's beginning.
 // The work is cut by shape alone and every sum has a fixed order: the bits never depend on the number of threads.
-// Nothing here allocates: `scratch` comes from the caller, whose size a *_scratch_bytes function gives.
+// Nothing here allocates: the caller provides `scratch` of the size that a *_scratch_bytes function gives.
 // Not here: the projections around it (ops.h) and rotary positions.
 //
 // Legend: B sequences, Tq queries and Tk keys of a sequence, Hq / Hkv query / key-value heads, D head dimension.
@@ -34,7 +34,7 @@ struct AttentionInputs {
   AttentionRows<const E> q;                 // [B*Tq, Hq*D]
   AttentionRows<const E> k;                 // [B*Tk, Hkv*D]
   AttentionRows<const E> v;                 // [B*Tk, Hkv*D]
-  const std::int32_t* first_key = nullptr;  // [B, Tq], of each query's document, nowhere falling; null: all are of one
+  const std::int32_t* first_key = nullptr;  // [B, Tq], first key of each query's document, never falling; null: one document
 };
 
 Bytes attention_forward_scratch_bytes(const AttentionShape& shape, DType type, int threads);
@@ -44,14 +44,14 @@ void attention_forward(const ThreadPool& pool, const AttentionShape& shape, cons
                        AttentionRows<E> o /*[B*Tq, Hq*D]*/, float* lse /*[B, Hq, Tq]: log of the softmax's denominator*/,
                        std::byte* scratch, AttentionPath path = AttentionPath::instruction_set);
 
-// One query a sequence of one sequence, of one document, for generation: reads each key and value once, as they are. Its sums go
-// along another order than attention_forward's.
+// For generation: one query in one sequence of one document. Reads each key and value once, without packing it. Sums run in
+// another order than attention_forward's.
 Bytes attention_decode_scratch_bytes(const AttentionShape& shape);  // grows with the keys
 template <typename E>
 void attention_decode(const ThreadPool& pool, const AttentionShape& shape, const AttentionInputs<E>& in, E* o /*[Hq*D]*/,
                       std::byte* scratch);
 
-// What the forward left, and the gradient of its output.
+// The forward's results, and the gradient of its output.
 template <typename E>
 struct AttentionOutputs {
   AttentionRows<const E> o;    // [B*Tq, Hq*D]
@@ -59,7 +59,7 @@ struct AttentionOutputs {
   AttentionRows<const E> d_o;  // [B*Tq, Hq*D]
 };
 
-// Written, not added to. They may be parts of one matrix.
+// The gradients are written, not added to. They may be parts of one matrix.
 template <typename E>
 struct AttentionGradients {
   AttentionRows<E> dq;  // [B*Tq, Hq*D]

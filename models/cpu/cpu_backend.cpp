@@ -12,7 +12,7 @@ namespace {
 
 using namespace kernels;
 
-// One call: where its operands are, typed.
+// Runs one call: gives its operands' addresses, typed.
 class Runner {
  public:
   Runner(const ThreadPool& pool, ops::MatmulEngine& engine, const PassMemory& memory, std::byte* scratch)
@@ -219,7 +219,7 @@ class Runner {
   std::byte* scratch_;
 };
 
-// Such calls are left out where nobody asks.
+// True for calls that write logits; they are left out where nobody asks for logits.
 bool gives_logits(const Kernel& kernel) {
   if (std::holds_alternative<GiveLogits>(kernel)) return true;
   if (const auto* product = std::get_if<Product>(&kernel)) return product->c.space == Space::logits;

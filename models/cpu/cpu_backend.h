@@ -10,7 +10,7 @@ namespace spillway {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const ThreadPool& pool);  // which must outlive it
+  explicit CpuBackend(const ThreadPool& pool);  // the pool must outlive the backend
 
   void prepare(const CompiledModel& model) override;
   void run(const CallList& list, const PassMemory& memory) override;

@@ -1,5 +1,6 @@
-// How much scratch the CPU's kernels use: a closed bound from the shape, the threads and the instructions of a machine, so that a
-// plan for any machine is made without compiling a kernel. The backend compares it with what the library asks for.
+// Bytes of scratch that the CPU's kernels use: a closed bound from the shape, and from the threads and the instructions of a
+// machine, so that a plan for any machine is made without compiling a kernel. The backend compares it with what the library asks
+// for.
 #pragma once
 
 #include "memory/machine.h"
@@ -9,7 +10,7 @@ namespace spillway {
 
 struct CpuTraits {
   int threads = 1;
-  Instructions instructions = Instructions::unknown;  // then the most that any needs
+  Instructions instructions = Instructions::unknown;  // unknown: the most that any needs
 };
 CpuTraits traits_of_this_cpu(int threads);
 

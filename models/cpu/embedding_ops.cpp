@@ -58,7 +58,7 @@ void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, st
   for_rows(pool, n, kTaskRows, [&](std::int64_t row) HWY_ATTR { add_row(H, positions + row % sequence * H, x + row * H); });
 }
 
-// A task owns some columns of the whole tile and takes the tokens in their order: no two tasks meet, however often a token
+// A task owns some columns of the whole tile and takes the tokens in their order. So no two tasks meet, however often a token
 // occurs.
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,

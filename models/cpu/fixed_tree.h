@@ -9,7 +9,7 @@
 
 namespace spillway::ops {
 
-// Rows of a block: few enough blocks that their partial sums are small beside the operand, enough to balance threads.
+// Rows of a block: enough that the partial sums are small beside the operand, few enough that the blocks balance threads.
 inline constexpr std::int64_t kBlockRows = 64;
 constexpr std::int64_t row_blocks(std::int64_t n) { return (n + kBlockRows - 1) / kBlockRows; }
 constexpr Bytes partial_sums_bytes(std::int64_t n, std::int64_t columns) { return row_blocks(n) * columns * 4; }

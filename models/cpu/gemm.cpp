@@ -1,6 +1,6 @@
-// Matrix products, cut into slices that the pool's threads take: by our kernels for bf16 where the CPU has AVX-512 bf16, else by
-// oneDNN with one library thread a slice, so that no second pool spins beside ours. A single row
-// has a kernel of its own (gemv.h).
+// Matrix products, cut into slices that the pool's threads take: by our kernels for bf16 if the CPU has AVX-512 bf16, else by
+// oneDNN with one library thread per slice, so that no second pool spins beside ours. A single row has a kernel of its own
+// (gemv.h).
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr Bytes kLine = 64;
 
-// The library reads the count of the thread that calls it; a pool's thread is told once a task, which costs nanoseconds.
+// The library reads the thread count of the thread that calls it. A pool's thread is told once per task, which costs nanoseconds.
 void keep_library_single_threaded() { omp_set_num_threads(1); }
 
 float* widen(const BFloat16* x, std::int64_t rows, std::int64_t columns, std::int64_t ld, float* y) {
@@ -37,15 +37,15 @@ float* widen(const BFloat16* x, std::int64_t rows, std::int64_t columns, std::in
 }  // namespace
 
 struct MatmulEngine::Impl {
-  // A spec cut into slices and compiled. Scratch of a worker: [turned A | widened A | packed or widened B | fp32 C | library];
-  // after those of all workers, what is made once for all tasks: a packed B, or a single row of A widened.
+  // A spec cut into slices and compiled. Scratch of a worker: [turned A | widened A | packed or widened B | fp32 C | library].
+  // Behind the scratch of all workers lies what is made once for all tasks: a packed B, or a single row of A widened.
   struct Plan {
     GemmSpec spec;
     GemmSlices slices;
     // [rows: whole, last][columns: whole, last][depth: whole, last][product: first, further]
     std::array<std::unique_ptr<LibraryProduct>, 16> products;
     GemmRoom room;
-    Bytes library_bytes = 0;  // a worker
+    Bytes library_bytes = 0;  // per worker
     Arithmetic arithmetic = Arithmetic::library;
 
     Bytes worker_bytes() const { return room.worker_bytes() + library_bytes; }
@@ -56,7 +56,7 @@ struct MatmulEngine::Impl {
   struct Task {
     std::int64_t row, rows, column, columns;
     int worker;
-    std::byte* scratch;       // the worker's
+    std::byte* scratch;       // of this worker
     const std::byte* shared;  // of all tasks
   };
 
@@ -102,7 +102,7 @@ struct MatmulEngine::Impl {
   dnnl::engine engine;
   std::vector<dnnl::stream> streams;  // [threads]
   Instructions instructions = Instructions::unknown;
-  mutable std::shared_mutex mutex;           // of `plans`
+  mutable std::shared_mutex mutex;           // guards `plans`
   std::vector<std::unique_ptr<Plan>> plans;  // never removed: pointers to them stay good
 };
 
@@ -151,7 +151,7 @@ void MatmulEngine::Impl::compile_products(Plan& plan) const {
   const std::int64_t depths = (spec.k + slices.depth - 1) / slices.depth;
   for (int index = 0; index < 16; ++index) {
     const bool last_rows = index & 8, last_columns = index & 4, last_depth = index & 2, further = index & 1;
-    // Whole slices exist where there is more than the last one; a further product where there is more than one.
+    // Whole slices exist where there is more than the last one; a further product exists where there is more than one.
     if ((!last_rows && slices.row_tasks == 1) || (!last_columns && slices.column_tasks == 1) || (!last_depth && depths == 1))
       continue;
     if ((further && depths == 1) || (last_depth && !further && depths > 1)) continue;
@@ -169,7 +169,7 @@ void MatmulEngine::Impl::compile_products(Plan& plan) const {
   }
 }
 
-// B in parts of the depth, each packed by panels; or A's only row.
+// Packs B in parts of the depth, each by panels; or widens A's only row.
 void MatmulEngine::Impl::pack_shared(const ThreadPool& pool, const Plan& plan, const GemmOperands& operands,
                                      std::byte* shared) const {
   constexpr std::int64_t kColumns = 4 * kPanelColumns;
@@ -203,7 +203,7 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
   auto* turned = reinterpret_cast<BFloat16*>(task.scratch);
   auto* packed = reinterpret_cast<std::uint32_t*>(task.scratch + plan.room.turned_bytes);
   auto* sums = reinterpret_cast<float*>(task.scratch + plan.room.turned_bytes + plan.room.b_bytes);
-  // As many columns as stay in the second cache beside the rows of A.
+  // The number of columns that stay in the second cache beside the rows of A.
   constexpr Bytes kGroupBytes = 256 * kKiB;
   const std::int64_t group =
       turns ? std::max<std::int64_t>(1, kGroupBytes / (2 * plan.slices.depth * kPanelColumns)) * kPanelColumns : task.columns;
@@ -371,7 +371,7 @@ void MatmulEngine::Impl::run_widened(Plan& plan, const GemmOperands& operands, c
 
 namespace {
 
-// The columns' sums with what the spec adds to them, rounded into C.
+// Adds the spec's terms to the columns' sums and rounds them into C.
 template <typename E>
 void finish_row(const GemmSpec& spec, const GemmOperands& operands, std::int64_t first, std::int64_t columns, float* sums) {
   const auto* bias = static_cast<const E*>(operands.bias);
@@ -472,7 +472,7 @@ void MatmulEngine::run(const ThreadPool& pool, const GemmSpec& spec, const GemmO
   pool.parallel_for(slices.row_tasks * slices.column_tasks, [&](std::int64_t index, int worker) {
     keep_library_single_threaded();
     Impl::Task task;
-    // Columns inner: neighbours in time share the rows of A.
+    // Columns are inner, so that tasks next to each other in time share the rows of A.
     task.row = index / slices.column_tasks * slices.rows;
     task.column = index % slices.column_tasks * slices.columns;
     task.rows = std::min(slices.rows, spec.m - task.row);

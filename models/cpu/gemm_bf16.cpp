@@ -18,8 +18,8 @@ SPILLWAY_AVX512_BF16 inline __m512 widened(__m256i x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-// Pairs of rows side by side: [k,n] as stored. Whole rows first, because that is how they lie in memory; the next ones are
-// asked for ahead, because the hardware does not follow from page to page.
+// Packs [k,n] as stored, pairs of rows side by side. Whole rows come first, because that is how they lie in memory; the next ones
+// are prefetched, because the hardware does not follow from page to page.
 SPILLWAY_AVX512_BF16 void pack_plain(std::int64_t k, std::int64_t n, const BFloat16* b, std::int64_t ldb, std::uint32_t* packed) {
   constexpr std::int64_t kAhead = 8;
   for (std::int64_t pair = 0; pair < k / 2; ++pair) {
@@ -44,7 +44,7 @@ SPILLWAY_AVX512_BF16 void pack_plain(std::int64_t k, std::int64_t n, const BFloa
   }
 }
 
-// 16 columns of B [n,k], 16 pairs of each, into the panel's lines.
+// Packs 16 columns of B [n,k], 16 pairs of each, into the panel's lines.
 SPILLWAY_AVX512_BF16 void pack_columns(std::int64_t columns, std::int64_t pairs, const BFloat16* b, std::int64_t ldb,
                                        std::uint32_t* panel) {
   __m512i x[16];
@@ -75,7 +75,7 @@ SPILLWAY_AVX512_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::
   __m512 sum[Rows][Vectors];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i) {
-    // Old sums are wanted at the end only; they arrive meanwhile.
+    // Old sums are needed only at the end; they arrive meanwhile.
     const float* old = output.partial + (row + i) * output.ld_partial + column;
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) {

@@ -21,12 +21,12 @@ constexpr Bytes packed_bytes(std::int64_t k, std::int64_t n) {
 // B is [k,n], or [n,k] transposed.
 void pack_bf16(std::int64_t k, std::int64_t n, const BFloat16* b, std::int64_t ldb, Transpose transpose, std::uint32_t* packed);
 
-// Where the sums go. `partial` holds fp32 sums between the parts of a long k; it is C itself where C is plain fp32.
+// Destination of the sums. `partial` holds fp32 sums between the parts of a long k; it is C itself where C is plain fp32.
 struct Bf16Output {
-  float* partial = nullptr;  // [m,n], may be null where one part is all
+  float* partial = nullptr;  // [m,n]; may be null where k has one part
   std::int64_t ld_partial = 0;
   bool starts_from_partial = false;
-  bool ends_in_partial = false;  // else in c, with what is given below
+  bool ends_in_partial = false;  // else in c, with the terms given below
   void* c = nullptr;             // [m,n] from element c_offset on, bf16 or fp32
   bool c_is_float = false;
   std::int64_t c_offset = 0;

@@ -11,18 +11,18 @@ namespace {
 constexpr Bytes kLine = 64;
 constexpr std::int64_t kGrain = 16;  // rows and columns of the library's inner kernels
 
-// About `wanted` long, equal parts but for the last.
+// The length of parts that are about `wanted` long, equal but for the last.
 std::int64_t part(std::int64_t length, std::int64_t wanted) {
   const std::int64_t parts = std::max<std::int64_t>(1, (length + wanted - 1) / wanted);
   const std::int64_t even = (length + parts - 1) / parts;
   return std::min(length, (even + kGrain - 1) / kGrain * kGrain);
 }
 
-// Our kernels take six rows and 64 columns at a time. Columns of packed B stay in the second cache with a part of the depth: 64
-// columns by 2048, 128 or 192 by 1024. Up to 1024 rows share a packing, which costs 4 % there. Where that makes few tasks of many
-// rows they are an even number, packing more often: two threads take as long for nine as for ten. With a transposed A, B is
-// packed once for all tasks, and a task turns its rows of A: enough rows to use what it brings into the second cache, an even
-// number of tasks.
+// Our kernels take six rows and 64 columns at a time. The columns of packed B that a task has stay in the second cache with a
+// part of the depth: 64 columns by 2048, 128 or 192 by 1024. Up to 1024 rows share a packing, which costs 4 % there. If that
+// makes few tasks of many rows, their number is made even by packing more often: two threads take as long for nine tasks as for
+// ten. With a transposed A, B is packed once for all tasks, and each task turns its rows of A: enough rows to use what it brings
+// into the second cache, and an even number of tasks.
 void cut_own(const GemmSpec& spec, GemmSlices& slices) {
   constexpr std::int64_t kTasks = 16, kStrip = 6;
   if (spec.transpose_a == Transpose::yes) {
@@ -45,11 +45,11 @@ void cut_own(const GemmSpec& spec, GemmSlices& slices) {
   if (tasks < kTasks && tasks % 2 != 0 && spec.m >= 512) slices.rows = part(spec.m, (spec.m / row_tasks + 1) / 2);
 }
 
-// B is packed again for every row slice: 256 rows hide that where there are thousands, but at 512 rows in all one slice beats
-// two by 5 %. So columns are cut where rows alone give too few tasks, into an even number: two threads take as long for three
-// tasks as for four. A transposed A is turned once a task, so there only rows are cut: 96 to 256 of them. Sums of more than 4096
-// terms into fp32 gain 5 % from parts that the second cache holds.
-// Dense slices have all of the depth: a part of it is a window of A.
+// B is packed again for every slice of rows: 256 rows hide that where there are thousands of rows, but at 512 rows in all one
+// slice beats two by 5 %. So columns are cut where rows alone give too few tasks, into an even number of tasks: two threads take
+// as long for three tasks as for four. A transposed A is turned once per task, so only its rows are cut: 96 to 256 of them per
+// task. Sums of more than 4096 terms into fp32 gain 5 % from parts of the depth that the second cache holds. Dense slices have
+// all of the depth: a part of it would be a window of A.
 void cut_library(const GemmSpec& spec, GemmSlices& slices) {
   constexpr std::int64_t kTasks = 8;  // enough to balance 2 to 8 threads
   slices.rows = part(spec.m, spec.m >= 256 * kTasks ? 256 : 512);
@@ -71,7 +71,8 @@ void cut_library(const GemmSpec& spec, GemmSlices& slices) {
   }
 }
 
-// About 128 KiB of B a task: enough to hide its start, and tasks enough to balance. Whole groups of the kernel's four.
+// About 128 KiB of B per task: enough to hide a task's start, and tasks enough to balance. Columns are whole groups of the
+// kernel's four.
 void cut_row(const GemmSpec& spec, GemmSlices& slices) {
   constexpr Bytes kTaskBytes = 128 * kKiB;
   slices.rows = 1;
@@ -81,7 +82,7 @@ void cut_row(const GemmSpec& spec, GemmSlices& slices) {
 
 }  // namespace
 
-// The numbers were measured with one thread a slice on AVX-512 with tools/bench/gemm_bench.cpp.
+// The numbers above were measured with one thread per slice on AVX-512 with tools/bench/gemm_bench.cpp.
 GemmSlices cut_gemm(const GemmSpec& spec, Arithmetic arithmetic, DenseSlices dense) {
   GemmSlices slices;
   slices.are_dense = arithmetic == Arithmetic::library && (dense == DenseSlices::always || spec.input == DType::bfloat16);
@@ -105,7 +106,7 @@ Arithmetic arithmetic_of(const GemmSpec& spec, Instructions instructions) {
   if (spec.m == 1 && spec.transpose_a == Transpose::no && spec.transpose_b == Transpose::yes) return Arithmetic::row;
   if (spec.input != DType::bfloat16) return Arithmetic::library;
   switch (instructions) {
-    case Instructions::avx512_bf16:  // in pairs of terms
+    case Instructions::avx512_bf16:  // its terms come in pairs
       return spec.k % 2 == 0 ? Arithmetic::own : Arithmetic::library;
     case Instructions::amx_bf16: return Arithmetic::library;
     case Instructions::widened: return Arithmetic::widened;
@@ -116,10 +117,10 @@ Arithmetic arithmetic_of(const GemmSpec& spec, Instructions instructions) {
 
 namespace {
 
-// Of one slice's product, what the library copies of its operands, and fp32 sums that it does not gather in a C of bf16. With
-// oneDNN 2.6 over 600 shapes, and 8,700 on a CPU with tiles. By fp32: 64 columns of B, a part of the depth at a time, and sums of
-// as many columns where they are added to C (AVX-512, 70,000 shapes). By tiles of bf16 (AMX): half of these of all the depth;
-// and where the depth is no whole tiles also rows of A, and all is padded.
+// An upper bound of the library's scratch for one slice's product: its copies of operands, and fp32 sums that it does not gather
+// in a C of bf16. Checked with oneDNN 2.6 over 600 shapes, and 8,700 on a CPU with tiles. For fp32 it is 64 columns of B, a part
+// of the depth at a time, and sums of as many columns where they are added to C (AVX-512, 70,000 shapes). For tiles of bf16 (AMX)
+// it is half of these for all the depth; if the depth is not whole tiles, also rows of A, and all is padded.
 Bytes library_bound(const GemmSpec& spec, const GemmSlices& slices, Arithmetic arithmetic) {
   constexpr std::int64_t columns = 64, depth = 2048, tile_depth = 32, padding = 64;
   if (arithmetic != Arithmetic::library || spec.input == DType::float32) {

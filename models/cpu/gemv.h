@@ -1,4 +1,4 @@
-// The product of one row with rows of a matrix, at the speed at which memory gives the matrix: a token that is generated.
+// The product of one row with the rows of a matrix, as fast as memory delivers the matrix: for generation, token by token.
 // Not here: threads, bias, residual, rounding (gemm.cpp).
 #pragma once
 

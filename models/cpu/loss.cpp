@@ -33,7 +33,7 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-// About as many elements a task as the second cache holds.
+// Rows of a task: about as many elements as the second cache holds.
 std::int64_t task_rows(std::int64_t width) { return std::clamp<std::int64_t>(128 * 1024 / width, 1, 64); }
 
 template <typename E>
@@ -68,7 +68,7 @@ void loss_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, cons
   });
 }
 
-// The slope of capped() where it is y; y may have been rounded to beyond the cap.
+// The slope of capped() where its value is y; rounding may have taken y beyond the cap.
 HWY_INLINE Float cap_slope(Float y, Float inverse_cap) {
   const Float t = hn::Mul(y, inverse_cap);
   return hn::Max(zero(), hn::NegMulAdd(t, t, splat(1.0f)));

@@ -12,8 +12,8 @@
 #include "memory/types.h"
 #include "models/cpu/ops.h"
 
-// All that is wanted of OpenMP, with which the library threads. Not from <omp.h>: each compiler's own belongs to a runtime of its
-// own, and it is the library's that must hear it.
+// The only function that we need of OpenMP, with which the library threads. It is not taken from <omp.h>: each compiler's header
+// belongs to a runtime of its own, and the call must reach the library's runtime.
 extern "C" void omp_set_num_threads(int threads);
 
 namespace spillway::ops {

@@ -39,7 +39,7 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-// A weight from what is stored of it.
+// A weight from its stored value, with the offset where there is one.
 template <bool kOffset, typename E, typename Lanes>
 HWY_INLINE Float load_weight(const E* stored, Lanes part, Float offset) {
   if constexpr (kOffset) {

@@ -1,6 +1,6 @@
 // The CPU's kernels: matrix products, norms, rotary positions, activations, embedding, loss.
 // Every kernel cuts its work by shape alone and reduces along a fixed tree, so the bits never depend on the number of threads.
-// Nothing here allocates: what a kernel needs beside its operands is `scratch`, whose size a *_scratch_bytes function gives.
+// Nothing here allocates: `scratch` is what a kernel needs besides its operands; a *_scratch_bytes function gives its size.
 // Not here: attention (attention_ops.h), the shapes (models/kernel_shapes.h), and where the operands live (the executor's
 // business).
 //
@@ -35,10 +35,10 @@ struct GemmOperands {
   const void* residual = nullptr;  // spec.input, [m,n], if spec.has_residual; not C itself (that is Store::add)
 };
 
-// What this CPU multiplies bf16 with: by AVX-512's products in our kernels, by tiles in the library's, or widened to fp32.
+// How this CPU multiplies bf16: by AVX-512's dot products in our kernels, by tiles in the library's, or widened to fp32.
 Instructions instructions_here();
-// A bound of MatmulEngine::scratch_bytes() on a CPU with so many threads, without compiling anything; where its instructions are
-// unknown, the most that any needs.
+// An upper bound of MatmulEngine::scratch_bytes() on a CPU with `threads` threads, without compiling anything. If its
+// instructions are unknown, it is the most that any needs.
 Bytes gemm_scratch_bound(const GemmSpec& spec, int threads, Instructions instructions);
 
 // When the library is given dense operands: slices that are windows of a matrix are copied. oneDNN 2.6 has its AMX kernels for
@@ -57,13 +57,14 @@ enum class Multiplies : std::uint8_t { as_here, library };
 // Owns the compiled products, one set for each spec. All methods may be called from several threads at once.
 class MatmulEngine {
  public:
-  // The pools given to run() have at most so many threads.
+  // `threads`: the most threads of a pool given to run().
   explicit MatmulEngine(int threads, DenseSlices dense = DenseSlices::where_better);
   ~MatmulEngine();
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  // For run() with this spec on a pool of the engine's number of threads. Compiles the product, so that run() need not.
+  // Scratch that run() needs with this spec on a pool of the engine's number of threads. Compiles the product, so that run() need
+  // not.
   Bytes scratch_bytes(const GemmSpec& spec);
   // An entry for each different slice that the product is cut into.
   std::vector<ServedProduct> served_by(const GemmSpec& spec, Multiplies by = Multiplies::as_here);
@@ -77,13 +78,13 @@ class MatmulEngine {
 
 // ---- Norms (models/cpu/norm.cpp) -------------------------------------------------------------------------------------------
 
-// y = (offset + w) * x * rstd (+ residual), rstd = 1 / sqrt(mean(x^2) + epsilon). The offset is 1 where weights are stored less
+// y = (offset + w) * x * rstd (+ residual), rstd = 1 / sqrt(mean(x^2) + epsilon). The offset is 1 where weights are stored minus
 // one. The residual, for norms after a block, may be null, and may be y itself.
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
                      float epsilon, E* y /*[n,H]*/, float* rstd /*[n]*/, float offset = 0.0f,
                      const E* residual /*[n,H]*/ = nullptr);
-// The same y, without a residual, again from x and rstd.
+// Recomputes the same y, without a residual, from x and rstd.
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
                    const float* rstd /*[n]*/, E* y /*[n,H]*/, float offset = 0.0f);
@@ -139,7 +140,7 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
 template <typename E>
 void gated_forward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* gu /*[n,2I]*/,
                    E* h /*[n,I]*/);
-// One pass: dgu, and h again (h may be null where it is not wanted). dgu may be gu itself.
+// Writes dgu, and h again, in one pass (h may be null where it is not wanted). dgu may be gu itself.
 template <typename E>
 void gated_backward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* dh /*[n,I]*/,
                     const E* gu /*[n,2I]*/, E* dgu /*[n,2I]*/, E* h /*[n,I]*/);
@@ -147,7 +148,7 @@ void gated_backward(const ThreadPool& pool, Activation kind, std::int64_t n, std
 // `kind` is one of the two gelus.
 template <typename E>
 void gelu_forward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* pre, E* h);
-// One pass: dpre, and h again (h may be null). dpre may be pre or dh.
+// Writes dpre, and h again, in one pass (h may be null). dpre may be pre or dh.
 template <typename E>
 void gelu_backward(const ThreadPool& pool, Activation kind, std::int64_t elements, const E* dh, const E* pre, E* dpre, E* h);
 
@@ -171,8 +172,8 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data);
 template <typename E>
 bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x);
 
-// Sums of squares of the nodes (memory/square_tree.h) that x is made of, by the calling thread: sums[i] of the i-th `node`
-// elements, a power of two from kSquareLeaf to kSquareStretch. What the last lacks counts as zeros.
+// Sums of squares of the nodes (memory/square_tree.h) that make up x, by the calling thread: sums[i] is that of the i-th run of
+// `node` elements. `node` is a power of two from kSquareLeaf to kSquareStretch. Elements that the last node lacks count as zeros.
 template <typename E>
 void square_nodes(std::int64_t elements, std::int64_t node, const E* x, double* sums /*[ceil(elements / node)]*/);
 // cast_from_float() to y and square_nodes() of y, in one pass over memory.
@@ -210,7 +211,7 @@ void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, s
 
 // ---- Loss over the vocabulary in tiles (models/cpu/loss.cpp) ---------------------------------------------------------------
 
-// What is known of each row's logits after some tiles; three arrays of the caller's.
+// The state of each row's softmax after some tiles of logits, in three arrays of the caller's.
 struct SoftmaxState {
   float* maximum = nullptr;       // [n]
   float* sum = nullptr;           // [n] of exp(logit - maximum)
@@ -225,8 +226,8 @@ Bytes loss_finish_scratch_bytes(std::int64_t n);
 // log_sum_exp[i] for every row; returns the sum over rows with a target of log_sum_exp - target_logit. row_loss may be null.
 double loss_finish(std::int64_t n, const std::int32_t* targets /*[n]*/, const SoftmaxState& state, float* log_sum_exp /*[n]*/,
                    float* row_loss /*[n]*/, std::byte* scratch);
-// In place: logits become (exp(logit - log_sum_exp) - [column is the target]) * scale; rows without a target become 0.
-// Where the logits are what softcap() left, `cap` is its cap, and the gradients are of what it was given; 0: none.
+// In place: logits become (exp(logit - log_sum_exp) - [column is the target]) * scale; rows without a target become 0. If the
+// logits are the output of softcap(), `cap` is its cap and the gradients are those of its input; 0: no cap.
 template <typename E>
 void loss_gradient_tile(const ThreadPool& pool, std::int64_t n, VocabularyTile tile, E* logits /*[n,tile.rows]*/, std::int64_t ld,
                         const std::int32_t* targets /*[n]*/, const float* log_sum_exp /*[n]*/, float scale, float cap = 0.0f);

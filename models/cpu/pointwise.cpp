@@ -41,7 +41,7 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kChunk = 16 * 1024;  // elements a task: long enough to hide its start, short enough to balance
+constexpr std::int64_t kChunk = 16 * 1024;  // elements per task: enough to hide the task's start, few enough to balance
 
 template <typename Body>
 void in_chunks(const ThreadPool& pool, std::int64_t elements, const Body& body) {
@@ -51,7 +51,7 @@ void in_chunks(const ThreadPool& pool, std::int64_t elements, const Body& body) 
   });
 }
 
-// Rows of `width` elements that are about a chunk.
+// Number of rows of `width` elements that make about a chunk.
 std::int64_t task_rows(std::int64_t width) { return std::max<std::int64_t>(1, kChunk / width); }
 
 struct Activated {
@@ -72,7 +72,7 @@ HWY_INLINE Activated gelu_tanh(Float x) {
   const Float square = hn::Mul(x, x);
   const Float twice_u = hn::Mul(x, hn::MulAdd(square, splat(kTwoRoot * 0.044715f), splat(kTwoRoot)));
   const Float slope_u = hn::MulAdd(square, splat(kTwoRoot * 3.0f * 0.044715f), splat(kTwoRoot));
-  // From exp(-|2u|), so that s and s (1 - s) keep their relative accuracy in both tails.
+  // s comes from exp(-|2u|), so that s and s (1 - s) keep their relative accuracy in both tails.
   const Float e = exp(hn::Neg(hn::Abs(twice_u)));
   const Float whole = hn::Div(splat(1.0f), hn::Add(splat(1.0f), e));
   const Float rest = hn::Mul(e, whole);
@@ -96,7 +96,7 @@ HWY_INLINE Activated gelu_exact(Float x) {
   return {hn::Mul(x, phi), hn::MulAdd(hn::Mul(x, splat(0.3989422804f)), gauss, phi)};
 }
 
-// use(the activation of this kind)
+// Calls use(the activation of this kind).
 template <typename Use>
 HWY_INLINE void with_activation(Activation kind, const Use& use) {
   switch (kind) {

@@ -52,7 +52,7 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
   reduce_blocks(pool, row_blocks(n), columns, partial, sums, how);
 }
 
-// 0 times a finite value is 0, times any other a NaN.
+// 0 times a finite value is 0; 0 times any other is a NaN.
 template <typename E>
 bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x) {
   constexpr std::int64_t kChunk = 64 << 10;

@@ -1,7 +1,7 @@
-// What attention and the matrix product share of AVX-512's bf16 dot products: the loop that keeps a tile of sums in registers,
-// and the transpose that makes the pairs it wants. A pair is two neighbouring bf16 elements along the reduction, 32 bits. Only
-// for functions compiled for at least the instructions of SPILLWAY_AVX512_BF16, which run only where the CPU has them. Not here:
-// where tiles begin and what becomes of their sums (attention_kernels_bf16.cpp, gemm_bf16.cpp).
+// Code for AVX-512's bf16 dot products that attention and the matrix product share: the loop that keeps a tile of sums in
+// registers, and the transpose that makes the pairs it takes. A pair is two neighbouring bf16 elements along the reduction, 32
+// bits. Only for functions that are compiled for at least the instructions of SPILLWAY_AVX512_BF16; they run only where the CPU
+// has these. Not here: the places of tiles and the use of their sums (attention_kernels_bf16.cpp, gemm_bf16.cpp).
 #pragma once
 
 // GCC 12's own intrinsics start from a variable that they leave undefined on purpose (its bug 105593).
@@ -18,10 +18,10 @@
 
 namespace spillway::ops {
 
-inline constexpr std::int64_t kTileLanes = 16;  // sums of a vector, and pairs of one of B
+inline constexpr std::int64_t kTileLanes = 16;  // sums in a vector, and pairs in a vector of B
 
-// sum[r][v] += over `pairs`: A's pair of row r times vector v of B's line. A's rows and pairs are anywhere at fixed strides, in
-// elements of A.
+// For each of `pairs`, adds A's pair of row r times vector v of B's line to sum[r][v]. A's rows and pairs lie anywhere at fixed
+// strides, in elements of A.
 template <int kRows, int kVectors, typename A>
 SPILLWAY_AVX512_BF16 inline __attribute__((always_inline)) void add_products(__m512 (&sum)[kRows][kVectors], std::int64_t pairs,
                                                                              const A* a, std::int64_t a_row, std::int64_t a_pair,
@@ -41,7 +41,7 @@ SPILLWAY_AVX512_BF16 inline __attribute__((always_inline)) void add_products(__m
   }
 }
 
-// 16 rows of 16 pairs become 16 columns: pairs, then twos, then 128-bit quarters change places.
+// Turns 16 rows of 16 pairs into 16 columns: single pairs change places, then twos, then 128-bit quarters.
 SPILLWAY_AVX512_BF16 inline __attribute__((always_inline)) void transpose_pairs(__m512i (&x)[16]) {
   __m512i y[16];
 #pragma GCC unroll 8

@@ -71,7 +71,7 @@ void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTabl
   });
 }
 
-// One head's gradient through the norm: g comes in as the gradient of the normed head, (offset + weight) * in * rstd.
+// Takes one head's gradient through the norm: g is the gradient of the normed head, (offset + weight) * in * rstd.
 template <typename E>
 HWY_INLINE void head_norm_backward(const RopeShape& shape, const E* in, const E* weight, const float* g, E* out, float* dweight) {
   const std::int64_t D = shape.dimension;

@@ -1,5 +1,5 @@
-// Rows of a matrix handed out to the pool, some a task, for one instruction set.
-// Not here: what a row's kernel does, or how its sums meet those of other rows (row_reduce-inl.h).
+// Hands the rows of a matrix out to the pool, several per task, for one instruction set.
+// Not here: what a row's kernel does, or how its sums are added to those of other rows (row_reduce-inl.h).
 #if defined(SPILLWAY_MODELS_CPU_ROW_LOOP_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPILLWAY_MODELS_CPU_ROW_LOOP_INL_H
 #undef SPILLWAY_MODELS_CPU_ROW_LOOP_INL_H
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace spillway::ops {
 namespace HWY_NAMESPACE {
 
-// body(row) over [0, n): a task takes `task_rows` rows, in their order.
+// Calls body(row) for [0, n). A task takes `task_rows` rows, in their order.
 template <typename Body>
 HWY_INLINE void for_rows(const ThreadPool& pool, std::int64_t n, std::int64_t task_rows, const Body& body) {
   pool.parallel_for((n + task_rows - 1) / task_rows, [&](std::int64_t task, int) HWY_ATTR {

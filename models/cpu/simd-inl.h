@@ -84,7 +84,7 @@ HWY_INLINE void for_vectors(std::int64_t count, const Body& body) {
 }
 
 // The sum of term(offset, Whole or Part) over [0, count); terms of a Part are 0 in the lanes beyond it. Four running sums hide
-// the latency of the addition; which term goes to which depends on the offset alone.
+// the latency of the addition; the offset alone decides which of them takes a term.
 template <typename Term>
 HWY_INLINE float sum_vectors(std::int64_t count, const Term& term) {
   const std::int64_t step = lanes();
@@ -112,7 +112,7 @@ HWY_INLINE Exponential exponential(Float x) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   const Float low = splat(kLowestExponent);
-  // Only for the power of two: what minimum and maximum make of a NaN differs between instruction sets, so r comes from x.
+  // Used only for the power of two; r comes from x, because instruction sets differ in the minimum and maximum of a NaN.
   const Float bounded = hn::Max(low, hn::Min(splat(88.0f), x));
   // x = n ln 2 + r. Adding 1.5 * 2^23 rounds to a whole n and leaves it in the low bits.
   const Float magic = splat(12582912.0f);
@@ -145,7 +145,7 @@ HWY_INLINE Float tanh(Float x) {
   const Exponential e = exponential(hn::Mul(size, splat(-2.0f)));
   const Float m = hn::MulAdd(e.minus_one, e.power, hn::Sub(e.power, splat(1.0f)));
   const Float value = hn::Div(hn::Neg(m), hn::Add(m, splat(2.0f)));
-  // From 9.02 on it rounds to 1; far beyond, minus_one is no number.
+  // tanh rounds to 1 from 9.02 on; far beyond that, minus_one is not a number.
   return hn::CopySign(hn::IfThenElse(hn::Gt(size, splat(10.0f)), splat(1.0f), value), x);
 }
 

@@ -1,5 +1,5 @@
-// How a file of element-wise kernels offers them for both compute types and picks, at run time, those of the best instruction
-// set. The file has a template Table<E> of function pointers and, once a target, a function kernels<E>() that fills it.
+// Macros by which a file of element-wise kernels offers them for both compute types and picks those of the best instruction set
+// at run time. The file has a template Table<E> of function pointers and, once per target, a function kernels<E>() that fills it.
 // Not here: which instruction sets there are (simd_targets.h).
 #pragma once
 
@@ -7,13 +7,13 @@
 
 #include "memory/bfloat16.h"
 
-// Once a target, in HWY_NAMESPACE: the tables under names that HWY_EXPORT can take.
+// Used once per target, in HWY_NAMESPACE: defines the tables under names that HWY_EXPORT can take.
 #define SPILLWAY_SIMD_TABLES(Table, name)                       \
   Table<float> name##_fp32() { return kernels<float>(); }       \
   Table<BFloat16> name##_bf16() { return kernels<BFloat16>(); } \
   static_assert(true)
 
-// Once a file, in the namespace around HWY_NAMESPACE: best<E>(), this machine's table.
+// Used once per file, in the namespace around HWY_NAMESPACE: defines best<E>(), this machine's table.
 #define SPILLWAY_SIMD_DISPATCH(Table, name)       \
   HWY_EXPORT(name##_fp32);                        \
   HWY_EXPORT(name##_bf16);                        \

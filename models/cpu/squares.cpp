@@ -1,5 +1,5 @@
-// Sums of squares over nodes of the tree of memory/square_tree.h. In double, where the square of a float is exact and no finite
-// one overflows; in an order that is the same whatever the width of the vectors.
+// Sums of squares over nodes of the tree of memory/square_tree.h. They are in double, where the square of a float is exact and no
+// finite one overflows, and in an order that is the same whatever the width of the vectors.
 #include "models/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,10 +25,10 @@ struct SquareKernels {
   decltype(&ops::round_and_square_nodes<E>) round_and_square_nodes;
 };
 inline constexpr std::int64_t kStretchLeaves = kSquareStretch / kSquareLeaf;
-// Running sums of a leaf: the i-th of its elements belongs to the (i mod 4)-th. At last (0 + 1) + (2 + 3).
+// Running sums of a leaf: its i-th element belongs to the (i mod 4)-th. They end as (0 + 1) + (2 + 3).
 inline constexpr std::int64_t kLeafSums = 4;
-// Elements that are asked for before they are squared: the additions between two stretches would let the processor's own
-// prefetching fall behind (10 GB/s a core without, 14 with; 43 out of the caches).
+// Distance in elements of the prefetch: the additions between two stretches would let the processor's own prefetching fall behind
+// (10 GB/s per core without this, 14 with it; 43 out of the caches).
 inline constexpr std::int64_t kAhead = 640;
 }  // namespace spillway::ops
 #endif
@@ -38,7 +38,7 @@ namespace spillway::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Vectors of four at every width of 256 bits and above: wider ones would have to be parted before they can be added.
+// Vectors have four lanes at every width from 256 bits on: wider ones would have to be parted before they can be added.
 #if HWY_MAX_BYTES >= 32
 
 using Four = hn::FixedTag<double, 4>;
@@ -50,7 +50,7 @@ HWY_INLINE hn::Vec<Four> load_four(const BFloat16* x) {
   return hn::PromoteTo(Four(), hn::BitCast(hn::Rebind<float, Four>(), hn::ShiftLeft<16>(bits)));
 }
 
-// A fused product is the plain one: it is exact either way.
+// A fused multiply-add gives the same as a plain one, because the product is exact.
 template <typename E>
 HWY_INLINE void square_leaf(const E* x, double* sums /*[kLeafSums]*/) {
   auto v = load_four(x);
@@ -91,7 +91,7 @@ HWY_INLINE void add_fours(double* values) {
   for (std::int64_t i = 0; i < count; i += 4) add_four_fours(values + 4 * i, values + i);
 }
 
-// A whole stretch; sums[kSquareStretch / node].
+// Squares a whole stretch into sums[kSquareStretch / node].
 template <typename E>
 void square_stretch(std::int64_t node, const E* x, double* sums) {
   static_assert(kLeafSums == 4 && kStretchLeaves == 64);
@@ -103,7 +103,7 @@ void square_stretch(std::int64_t node, const E* x, double* sums) {
   add_fours<kStretchLeaves>(values);
   if (node >= 4 * kSquareLeaf) add_fours<kStretchLeaves / 4>(values);
   if (node >= 16 * kSquareLeaf) add_fours<kStretchLeaves / 16>(values);
-  // What is left to add: four, two, or nothing.
+  // Left to add are four values per node, two, or none.
   const std::int64_t count = kSquareStretch / node;
   if (node == kSquareStretch) {
     sums[0] = (values[0] + values[1]) + (values[2] + values[3]);
@@ -114,7 +114,7 @@ void square_stretch(std::int64_t node, const E* x, double* sums) {
   }
 }
 
-// values(first, count): the address of these elements of x.
+// values(first, count) returns the address of these elements of x.
 template <typename E, typename Values>
 void square_stretches(std::int64_t elements, std::int64_t node, double* sums, const Values& values) {
   for (std::int64_t first = 0; first < elements; first += kSquareStretch, sums += kSquareStretch / node) {
@@ -137,8 +137,8 @@ void square_nodes(std::int64_t elements, std::int64_t node, const E* x, double* 
   square_stretches<E>(elements, node, sums, [x](std::int64_t first, std::int64_t) { return x + first; });
 }
 
-// A stretch is still in the first cache when it is squared; it is asked for, as above, before it is rounded (11 GB/s without, 16
-// with).
+// A stretch is still in the first cache when it is squared. It is prefetched, as above, before it is rounded (11 GB/s without
+// this, 16 with it).
 template <typename E>
 void round_and_square_nodes(std::int64_t elements, std::int64_t node, const float* x, E* y, double* sums) {
   square_stretches<E>(elements, node, sums, [x, y](std::int64_t first, std::int64_t count) HWY_ATTR {

@@ -71,8 +71,8 @@ void transpose_tile(const std::uint32_t* x, std::int64_t ldx, std::uint32_t* y, 
 
 #endif
 
-// Walks down a strip of 64 bytes' columns at a time: each line of x is used whole, each line of y is finished before it leaves
-// the cache.
+// Walks down a strip of columns that is 64 bytes wide: each line of x is used whole, and each line of y is finished before it
+// leaves the cache.
 template <typename U>
 void transpose(std::int64_t rows, std::int64_t columns, const U* x, std::int64_t ldx, U* y, std::int64_t ldy) {
   constexpr std::int64_t kStrip = 64 / sizeof(U);

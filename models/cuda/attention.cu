@@ -1,4 +1,4 @@
-// Which kernel of attention serves a call: this is the one list of them.
+// Chooses the kernel of attention that serves a call. This is the one list of them.
 #include "models/cuda/attention.cuh"
 
 #include <initializer_list>
@@ -16,15 +16,15 @@
 namespace spillway::cuda {
 namespace {
 
-// Head sizes that kernels on tensor cores have.
+// Head sizes for which there are kernels on tensor cores.
 using TiledSizes = std::integer_sequence<int, 64, 80, 96, 128, 256>;
-// Those of them that kernels for warpgroups have.
+// True for those sizes for which there are kernels for warpgroups.
 constexpr bool has_warpgroup_form(int D) { return D == 64 || D == 128; }
-// The most that rows of the plain kernels may have, and of those that take them element by element.
+// The longest rows of the plain kernels, and of those of them that go element by element.
 using PlainSizes = std::integer_sequence<int, 64, 128, 256>;
 using NarrowSizes = std::integer_sequence<int, 256>;
 
-// f with the first of the sizes that serves; false: none does.
+// Calls f with the first of the sizes that serves; returns false if none does.
 template <int... sizes, typename S, typename F>
 bool with_size(std::integer_sequence<int, sizes...>, const S& serves, const F& f) {
   return ((serves(sizes) ? (f(Int<sizes>()), true) : false) || ...);
@@ -63,7 +63,7 @@ void check(const AttentionArguments& a) {
   SPILLWAY_CHECK(a.position == nullptr || s.sequences == 1, "attention at a position of {} sequences", s.sequences);
 }
 
-// Whether rows are whole packs of 16 bytes.
+// Returns true if all rows are whole packs of 16 bytes.
 bool fits_packs(const AttentionArguments& a, std::initializer_list<AttentionRows> all) {
   const std::int64_t each = 16 / size_of(a.type);
   bool fits = a.shape.head_dim % each == 0;
@@ -71,7 +71,7 @@ bool fits_packs(const AttentionArguments& a, std::initializer_list<AttentionRows
   return fits;
 }
 
-// f(type, elements of a pack, most of a row) for plain kernels.
+// Calls f(type, elements of a pack, longest row) for plain kernels.
 template <typename F>
 void with_plain(const AttentionArguments& a, bool packs, const F& f) {
   const auto serves = [&](int size) { return a.shape.head_dim <= size; };
@@ -81,7 +81,7 @@ void with_plain(const AttentionArguments& a, bool packs, const F& f) {
     SPILLWAY_CHECK(is_served, "attention has no kernel for heads of {}", a.shape.head_dim);
   });
 }
-// f(type, head size) for kernels on tensor cores; false: there are none for this call.
+// Calls f(type, head size) for kernels on tensor cores; returns false if there are none for this call.
 template <typename F>
 bool with_tiles(const AttentionArguments& a, bool packs, const F& f) {
   bool is_served = false;
@@ -120,7 +120,7 @@ void attend(Queue& queue, const AttentionArguments& a) {
       }))
     return;
   with_plain(a, packs, [&]<typename T, int n, int most>(std::type_identity<T>, Int<n>, Int<most>) {
-    // There are many rows, or there is one of each head, whose keys only a large block has enough lanes for.
+    // Either there are many rows, or one row per head, and only a large block has enough lanes for its keys.
     if (a.shape.queries > 1) {
       launch_plain<PlainAttend, T, n, most, 64>(queue, a);
     } else {

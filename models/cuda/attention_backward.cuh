@@ -1,9 +1,9 @@
 // Attention backward on tensor cores, in three kernels without atomics: sums of each query's d_o * o, then the gradients of keys
-// and values, then those of queries. Products of queries and keys are made again by each of the latter; in return each gradient
-// has one owner, and sums one order.
+// and values, then those of queries. Each of the latter two recomputes the products of queries and keys; in return each gradient
+// has one owner, and its sums one order.
 //
-// With p = exp(score - lse) and dp = d_o v: dv = p d_o, ds = p (dp - delta), times the slope of a capped score, and the scale at
-// the end; dq = ds k, dk = ds q.
+// With p = exp(score - lse) and dp = d_o v: dv = p d_o; ds = p (dp - delta), times the slope of a capped score; dq = ds k and dk
+// = ds q, both times the scale at the end.
 //
 // Legend: as in attention_tile.cuh.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace spillway::cuda {
 
-// delta: eight lanes have a row of one head, and go through it by packs of n.
+// Computes delta: eight lanes have a row of one head, and go through it in packs of n.
 template <typename T, int n>
 struct AttendDelta {
   static constexpr int kThreads = 256, kLanes = 8, kRows = kThreads / kLanes;
@@ -38,7 +38,7 @@ struct AttendDelta {
   }
 };
 
-// Of one product: p in its place, and ds in that of dp. `lse` is an exponent of two.
+// Replaces a product by p, and its dp by ds. `lse` is an exponent of two.
 SPILLWAY_GPU void slope_of(const Gpu& gpu, const Scores& scores, bool is_seen, float lse, float delta, float& product,
                            float& dp) {
   float x = product, slope = 1;
@@ -47,8 +47,8 @@ SPILLWAY_GPU void slope_of(const Gpu& gpu, const Scores& scores, bool is_seen, f
   product = p, dp = p * (dp - delta) * slope;
 }
 
-// Of one query of a tile, in the registers of one of the first threads while they are on their way to shared memory: there they
-// are of all queries lse, as an exponent of two, then delta where it is wanted, then the first key.
+// Numbers of one query of a tile, in the registers of one of the first threads on their way to shared memory. Shared memory
+// holds, for all queries, lse as an exponent of two, then delta where it is wanted, then the first key.
 template <typename T, int kQueries, bool wants_delta>
 struct QueryStatistics {
   static constexpr int kNumbers = 3 * kQueries;
@@ -58,7 +58,7 @@ struct QueryStatistics {
   SPILLWAY_GPU void load(const Gpu& gpu, const AttentionOperands<T>& of, const Sight& sight, std::int64_t row, int query) {
     if (gpu.thread() >= kQueries) return;
     const int t = query + gpu.thread();
-    // Queries that are not there have no weight.
+    // Queries beyond the last have no weight.
     lse = t < sight.queries ? gpu.load(of.lse + row + t) * kLog2E : INFINITY;
     if constexpr (wants_delta) delta = t < sight.queries ? gpu.load(of.delta + row + t) : 0.0f;
     first = sight.first(gpu, t);
@@ -71,14 +71,14 @@ struct QueryStatistics {
   }
 };
 
-// dk and dv, or one of them where registers do not hold both: a block has a tile of keys and values of one head, a warp 16 of
-// them, and goes through all queries that see them, of all heads of the group.
+// Computes dk and dv, or one of them where registers do not hold both. A block has a tile of keys and values of one head, a warp
+// has 16 of them; the block goes through all queries that see them, in all heads of the group.
 template <typename T, int D, bool wants_dk, bool wants_dv>
 struct AttendBackwardKeys {
   static constexpr int kThreads = 128, kKeys = 64, kQueries = D <= 128 ? 32 : 16;
-  // Keys and values in registers, where these have room; else they are loaded from their tiles for each tile of queries.
+  // True where registers have room for keys and values; else these are loaded from their tiles for each tile of queries.
   static constexpr bool kHolds = D <= 64 && wants_dk && wants_dv;
-  // Two tiles of queries and two of d_o take turns; of each query lse, delta and the first key.
+  // Two tiles of queries and two of d_o take turns, and so do the statistics of their queries: lse, delta and the first key.
   static constexpr int kTile = kKeys * D, kTurn = kQueries * D, kTiles = (wants_dk ? 2 : 1) * kTile;
   static constexpr std::int64_t kStatistics = static_cast<std::int64_t>(sizeof(T)) * (kTiles + 4 * kTurn);
   using Statistics = QueryStatistics<T, kQueries, wants_dk>;
@@ -94,7 +94,7 @@ struct AttendBackwardKeys {
     const std::int64_t each = s.sequences * s.kv_heads, kv_head = gpu.block() % s.kv_heads, b = gpu.block() % each / s.kv_heads;
     const int first_key = static_cast<int>(gpu.block() / each) * kKeys, group = static_cast<int>(s.heads / s.kv_heads);
     const Sight sight(gpu, of, b);
-    // Tiles of queries that see any of the keys, and how many: of each head of the group.
+    // The first tile of queries that see any of the keys, and the number of such tiles in each head of the group.
     const int first_query = first_key > sight.offset ? first_key - sight.offset : 0;
     const int end_query = sight.end_of_queries(gpu, first_key + kKeys - 1), first_tile = first_query / kQueries;
     const int tiles = end_query > first_query ? (end_query - 1) / kQueries - first_tile + 1 : 0;
@@ -130,7 +130,7 @@ struct AttendBackwardKeys {
       const auto numbers = gpu.template shared<float>(kStatistics) + i % 2 * Statistics::kNumbers;
       statistics.store(gpu, numbers);
       gpu.template wait_for_copies<0>();
-      gpu.sync();  // the queries are there, and nobody needs those before them
+      gpu.sync();  // the queries have arrived, and no thread needs the ones before them
       if (i + 1 < group * tiles) begin(i + 1);
       gpu.commit_copies();
       const auto q_tile = all + (kTiles + i % 2 * 2 * kTurn);
@@ -148,7 +148,7 @@ struct AttendBackwardKeys {
   }
 
  private:
-  // Products here have keys for rows and queries for columns, so that they are the left sides of those that make gradients.
+  // Products here have keys as rows and queries as columns, so that they are the left sides of the products that make gradients.
   struct Warp {
     Left<kHolds ? D : 16> keys[1], values[1];
     Sums<D> dk[1], dv[1];
@@ -201,12 +201,13 @@ struct AttendBackwardKeys {
   };
 };
 
-// dq: a block has a tile of queries of one head, a warp 16 of them, and goes through the keys and values that they see.
+// Computes dq. A block has a tile of queries of one head, a warp has 16 of them; the block goes through the keys and values that
+// they see.
 template <typename T, int D>
 struct AttendBackwardQueries {
   static constexpr int kThreads = 128, kQueries = 64, kKeys = D <= 128 ? 32 : 16;
   static constexpr bool kHolds = D <= 128;  // queries and d_o in registers, else in tiles of their own
-  // Two tiles of keys and two of values take turns; what is held has passed through them.
+  // Two tiles of keys and two of values take turns. Queries and d_o that registers hold have passed through them.
   static constexpr int kTile = kQueries * D, kTurn = kKeys * D, kFirstTurn = kHolds ? 0 : 2 * kTile;
   static constexpr std::int64_t kShared = static_cast<std::int64_t>(sizeof(T)) * (kFirstTurn + 4 * kTurn);
   static_assert(!kHolds || 2 * kTile <= 4 * kTurn);
@@ -250,7 +251,7 @@ struct AttendBackwardQueries {
     gpu.commit_copies();
     for (int tile = first_tile; tile <= last_tile; ++tile) {
       gpu.template wait_for_copies<0>();
-      gpu.sync();  // the keys and values are there, and nobody needs those before them
+      gpu.sync();  // the keys and values have arrived, and no thread needs the ones before them
       if (tile < last_tile) begin(tile + 1);
       gpu.commit_copies();
       const auto k_tile = all + (kFirstTurn + tile % 2 * 2 * kTurn);
@@ -264,12 +265,12 @@ struct AttendBackwardQueries {
   }
 
  private:
-  // What a warp knows of its queries. A lane has rows lane / 4 and 8 further.
+  // A warp's state for its queries. A lane has rows lane / 4 and lane / 4 + 8.
   struct Warp {
     Left<kHolds ? D : 16> queries[1], d_o[1];
     Sums<D> sums[1];
     Scores scores;
-    int first_query, first, all_see_from;  // keys: that any query sees, and that all see
+    int first_query, first, all_see_from;  // the first key that any query sees, and the first that all see
     int first_of[2];
     float lse[2], delta[2];
 
@@ -281,7 +282,7 @@ struct AttendBackwardQueries {
       for (int half = 0; half < 2; ++half) {
         const int t = first_query + 8 * half + gpu.lane() / 4;
         first_of[half] = sight.first(gpu, t);
-        // Queries that are not there have no weight.
+        // Queries beyond the last have no weight.
         lse[half] = t < sight.queries ? gpu.load(of.lse + row + t) * kLog2E : INFINITY;
         delta[half] = t < sight.queries ? gpu.load(of.delta + row + t) : 0.0f;
       }

@@ -1,6 +1,6 @@
-// Attention backward on Hopper's tensor cores: as attention_backward.cuh has it, with products of warpgroups. In its first turn a
-// warpgroup begins the two products of a tile's scores and their gradients, in its second it makes weights and slopes of them,
-// and products of these.
+// Attention backward on Hopper's tensor cores: as in attention_backward.cuh, but with products of warpgroups. In the first turn
+// of a step a warpgroup begins the two products of a tile, scores and dp; in the second it turns them into weights and slopes,
+// and begins the products of these.
 //
 // Legend: as in attention_tile.cuh.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace spillway::cuda {
 
-// p of a score, which is -infinity where it is not seen; in its place what the gradient of p is multiplied by. `lse` is an
-// exponent of two.
+// Returns p of a score, which is -infinity where the key is not seen, and replaces the score by the factor on dp - delta. `lse`
+// is an exponent of two.
 template <bool is_capped>
 SPILLWAY_GPU float weight_of(const Gpu& gpu, const Scores& scores, float lse, float& score) {
   const float p = gpu.exp2(score * scores.to_log2 - lse), bent = is_capped ? fmaxf(score, -1.0f) : 0.0f;
@@ -25,7 +25,8 @@ template <int n>
 struct ProductPair {
   Sums<n> scores, dp;
 
-  // Of 64 rows from `row` on of the left sides' tiles, of `rows` each, with the n rows of the right sides'.
+  // Begins the products of 64 rows of the left tiles, from `row` on, with the n rows of the right tiles. A left tile has `rows`
+  // rows.
   template <int D, int rows, typename T>
   SPILLWAY_GPU void begin(const Gpu& gpu, int row, Shared<T> left, Shared<T> right, Shared<T> dp_left, Shared<T> dp_right) {
     gpu.begin_products();
@@ -36,16 +37,17 @@ struct ProductPair {
   }
 };
 
-// dk and dv: a warpgroup has 64 keys and values of one head, and goes through all queries that see its block's, of all heads of
-// the group. Products have keys for rows and queries for columns, so that they are the left sides of those that make gradients.
+// Computes dk and dv. A warpgroup has 64 keys and values of one head, and goes through all queries that see its block's keys, in
+// all heads of the group. Products have keys as rows and queries as columns, so that they are the left sides of the products that
+// make gradients.
 template <typename T, int D>
 struct AttendBackwardKeysHopper {
   static constexpr bool kNeedsWarpgroups = true;
-  // Of short rows three blocks of an SM have room beside each other.
+  // If rows are short, an SM has room for three blocks.
   static constexpr int kGroups = D <= 64 ? 1 : 2, kBlocks = D <= 64 ? 3 : 1;
   static constexpr int kThreads = 128 * kGroups, kKeys = 64 * kGroups, kQueries = 64;
   using Order = Turns<kGroups>;
-  // Tiles of keys and values; places of queries and d_o, and of what is known of these queries.
+  // Tiles of keys and values, then places of queries and d_o, and of the statistics of these queries.
   static constexpr int kTile = kKeys * D, kTurn = kQueries * D;
   using Statistics = QueryStatistics<T, kQueries, true>;
   static constexpr std::int64_t kStatistics = static_cast<std::int64_t>(sizeof(T)) * (2 * kTile + 2 * Order::kPlaces * kTurn);
@@ -62,7 +64,7 @@ struct AttendBackwardKeysHopper {
     const std::int64_t each = s.sequences * s.kv_heads, kv_head = gpu.block() % s.kv_heads, b = gpu.block() % each / s.kv_heads;
     const int first_key = static_cast<int>(gpu.block() / each) * kKeys, group = static_cast<int>(s.heads / s.kv_heads);
     const Sight sight(gpu, of, b);
-    // Tiles of queries that see any of the keys, and how many: of each head of the group.
+    // The first tile of queries that see any of the keys, and the number of such tiles in each head of the group.
     const int first_query = first_key > sight.offset ? first_key - sight.offset : 0;
     const int end_query = sight.end_of_queries(gpu, first_key + kKeys - 1), first_tile = first_query / kQueries;
     const int tiles = end_query > first_query ? (end_query - 1) / kQueries - first_tile + 1 : 0;
@@ -78,7 +80,7 @@ struct AttendBackwardKeysHopper {
     };
     Statistics statistics;
     Walk next{.tiles = tiles, .head = tiles > 0 ? 0 : group};
-    // The tiles' copies, one after the other.
+    // Begins the copies of the next tile.
     const auto begin = [&](int i) {
       if (next.head >= group) return;
       const std::int64_t head = kv_head * group + next.head;
@@ -86,7 +88,7 @@ struct AttendBackwardKeysHopper {
       copy_panels<kQueries, D, kThreads>(gpu, q_tile(i), of.q.head(b * s.queries, head, D), of.q.stride, query, sight.queries);
       copy_panels<kQueries, D, kThreads>(gpu, do_tile(i), of.d_o.head(b * s.queries, head, D), of.d_o.stride, query,
                                          sight.queries);
-      // Of these the first warpgroup has them all, and begins each tile in the step before it.
+      // The first warpgroup loads the statistics of all queries: it begins each tile one step ahead.
       if (!turns.is_late()) statistics.load(gpu, of, sight, (b * s.heads + head) * s.queries, query);
       next.go_on();
     };
@@ -119,7 +121,7 @@ struct AttendBackwardKeysHopper {
   }
 
  private:
-  // Through the tiles of queries of each head of the group.
+  // Walks through the tiles of queries of each head of the group.
   struct Walk {
     int tiles, tile = 0, head = 0;
     SPILLWAY_GPU void go_on() {
@@ -127,11 +129,11 @@ struct AttendBackwardKeysHopper {
     }
   };
 
-  // What a warp of a group has of its 16 keys.
+  // A warp's state for its 16 keys.
   struct Group {
     Sums<D> dk, dv;
     Scores scores;
-    int row, warp_key;  // the group's first row of the tiles of keys and values, and the warp's first key
+    int row, warp_key;  // the group's first row in the tiles of keys and values, and the warp's first key
 
     SPILLWAY_GPU Group(const Gpu& gpu, const ops::AttentionShape& shape, int first_key, int its_row)
         : scores(shape), row(its_row), warp_key(first_key + gpu.warp() * 16) {
@@ -194,14 +196,14 @@ struct AttendBackwardKeysHopper {
   };
 };
 
-// dq: a warpgroup has 64 queries of one head, and goes through the keys and values that its block sees.
+// Computes dq. A warpgroup has 64 queries of one head, and goes through the keys and values that its block sees.
 template <typename T, int D>
 struct AttendBackwardQueriesHopper {
   static constexpr bool kNeedsWarpgroups = true;
   static constexpr int kGroups = D <= 64 ? 1 : 2, kBlocks = D <= 64 ? 3 : 1;
   static constexpr int kThreads = 128 * kGroups, kQueries = 64 * kGroups, kKeys = 64;
   using Order = Turns<kGroups>;
-  // Tiles of queries and d_o; places of keys and values.
+  // Tiles of queries and d_o, then places of keys and values.
   static constexpr int kTile = kQueries * D, kTurn = kKeys * D;
   static constexpr std::int64_t kShared = static_cast<std::int64_t>(sizeof(T)) * (2 * kTile + 2 * Order::kPlaces * kTurn);
   AttentionOperands<T> of;
@@ -254,12 +256,12 @@ struct AttendBackwardQueriesHopper {
   }
 
  private:
-  // What a warp of a group knows and has of its 16 queries. A lane has rows lane / 4 and 8 further.
+  // A warp's state for its 16 queries. A lane has rows lane / 4 and lane / 4 + 8.
   struct Group {
     Sums<D> dq;
     Scores scores;
-    int row, warp_query;     // the group's first row of the tiles of queries and d_o, and the warp's first query
-    int last, all_see_from;  // keys: that all queries see, up to and from
+    int row, warp_query;     // the group's first row in the tiles of queries and d_o, and the warp's first query
+    int last, all_see_from;  // all queries see the keys from all_see_from to last
     float lse[2], delta[2];
 
     SPILLWAY_GPU Group(const Gpu& gpu, const AttentionOperands<T>& of, const Sight& sight, std::int64_t at, int first_query,
@@ -270,7 +272,7 @@ struct AttendBackwardQueriesHopper {
       SPILLWAY_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int t = warp_query + 8 * half + gpu.lane() / 4;
-        // Queries that are not there have no weight.
+        // Queries beyond the last have no weight.
         lse[half] = t < sight.queries ? gpu.load(of.lse + at + t) * kLog2E : INFINITY;
         delta[half] = t < sight.queries ? gpu.load(of.delta + at + t) : 0.0f;
       }

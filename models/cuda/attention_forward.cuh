@@ -1,5 +1,5 @@
-// Attention forward on tensor cores: a block has a tile of queries of one head, in registers, and goes through the keys and
-// values that they see, tile by tile, with the softmax of what it has seen so far. Memory besides operands: none.
+// Attention forward on tensor cores. A block has a tile of queries of one head, in registers, and goes through the keys and
+// values that they see, tile by tile, with the softmax of the tiles so far. It takes no memory besides its operands.
 //
 // Legend: as in attention_tile.cuh.
 #pragma once
@@ -11,10 +11,11 @@ namespace spillway::cuda {
 template <typename T, int D>
 struct AttendForward {
   static constexpr int kThreads = 128, kWarps = kThreads / 32;
-  // A warp has so many times 16 queries: what it loads of keys and values serves them all, as far as registers hold the sums.
+  // A warp has kBands bands of 16 queries: the keys and values that it loads serve them all. Registers must hold the sums.
   static constexpr int kBands = D <= 64 ? 2 : 1, kRows = 16 * kBands, kQueries = kWarps * kRows, kKeys = D <= 128 ? 64 : 32;
   static constexpr bool kHoldsQueries = D <= 128;  // in registers, else in a tile of their own
-  // Tiles of keys, of values, of keys again, which take turns, and of queries, which if held have passed through the latter two.
+  // Tiles of keys, of values and again of keys, where those of keys take turns; then of queries. Queries that registers hold have
+  // passed through the second and the third instead.
   static constexpr int kTile = kKeys * D;
   static constexpr std::int64_t kShared = static_cast<std::int64_t>(sizeof(T)) * (3 * kTile + (kHoldsQueries ? 0 : kQueries * D));
   static_assert(!kHoldsQueries || kQueries * D <= 2 * kTile);
@@ -53,7 +54,7 @@ struct AttendForward {
       const int first_key = tile * kKeys;
       const auto k_tile = all + (tile - first_tile) % 2 * (2 * kTile);
       gpu.template wait_for_copies<0>();
-      gpu.sync();  // the keys are there, and nobody needs the values before them, nor the other keys
+      gpu.sync();  // the keys have arrived, and no thread needs the values before them, nor the other keys
       copy_tile<kKeys, D, kThreads>(gpu, v_tile, values, of.v.stride, first_key, sight.keys);
       gpu.commit_copies();
       if (tile < last_tile) {
@@ -75,14 +76,14 @@ struct AttendForward {
   }
 
  private:
-  // What a warp knows of its queries, 16 of each band.
+  // A warp's state for its queries, 16 in each band.
   struct Warp {
     Left<D> queries[kHoldsQueries ? kBands : 1];
     Sums<D> sums[kBands];
     Softmax softmax[kBands];
     Scores scores;
     int first_query;
-    int first, all_see_from;  // keys: that any query sees, and that all see
+    int first, all_see_from;  // the first key that any query sees, and the first that all see
 
     SPILLWAY_GPU Warp(const Gpu& gpu, const ops::AttentionShape& shape, const Sight& sight, int its_first)
         : scores(shape), first_query(its_first) {
@@ -94,7 +95,7 @@ struct AttendForward {
     SPILLWAY_GPU bool sees(const Sight& sight, int first_key) const {
       return first_query < sight.queries && first_key <= sight.last(first_query + kRows - 1) && first_key + kKeys > first;
     }
-    // The powers of two of the tile's scores; what was summed before is brought to the same base.
+    // Computes the weights, powers of two of the tile's scores. Earlier sums are brought to the same base.
     SPILLWAY_GPU void weigh(const Gpu& gpu, const Sight& sight, Left<kKeys> (&weights)[kBands], const TileReader<T, D>& reader,
                             Shared<T> query_rows, Shared<T> keys, int first_key) {
       Sums<kKeys> products[kBands];

@@ -1,6 +1,6 @@
-// Attention forward on Hopper's tensor cores: a warpgroup has 64 queries of one head, and goes through the keys and values that
-// its block sees, tile by tile. In its first turn it begins the products of the next tile's keys and of this tile's values, in
-// its second it makes the softmax of the former.
+// Attention forward on Hopper's tensor cores. A warpgroup has 64 queries of one head, and goes through the keys and values that
+// its block sees, tile by tile. In the first turn of a step it begins the products with the next tile's keys and with this tile's
+// values; in the second it makes the softmax of the former.
 //
 // Legend: as in attention_tile.cuh.
 #pragma once
@@ -13,7 +13,7 @@ namespace spillway::cuda {
 template <typename T, int D>
 struct AttendForwardHopper {
   static constexpr bool kNeedsWarpgroups = true;
-  // Of short rows two blocks of an SM have room beside each other, where they have smaller tiles.
+  // If rows are short, tiles are smaller, and an SM has room for two blocks.
   static constexpr int kGroups = 2, kThreads = 128 * kGroups, kQueries = 64 * kGroups;
   static constexpr int kKeys = D <= 64 ? 64 : 128, kBlocks = D <= 64 ? 2 : 1;
   using Order = Turns<kGroups>;
@@ -43,7 +43,7 @@ struct AttendForwardHopper {
     const auto begin_keys = [&](int tile) {
       if (tile <= last_tile) copy_panels<kKeys, D, kThreads>(gpu, k_tile(tile), keys, of.k.stride, tile * kKeys, sight.keys);
     };
-    // What the step of a tile needs.
+    // Begins the copies that the step of a tile needs.
     const auto begin = [&](int tile) {
       begin_keys(tile + 1);
       if (tile <= last_tile) copy_panels<kKeys, D, kThreads>(gpu, v_tile(tile), values, of.v.stride, tile * kKeys, sight.keys);
@@ -87,14 +87,14 @@ struct AttendForwardHopper {
   }
 
  private:
-  // What a warp of a group knows of the group's queries, and has of its own 16.
+  // A warp's state for its 16 queries of the group.
   struct Group {
     Left<kKeys> weights;
     Sums<D> sums;
     Softmax softmax;
     Scores scores;
-    int row, warp_query;     // the group's first row of the tile of queries, and the warp's first query
-    int last, all_see_from;  // keys: that all queries see, up to and from
+    int row, warp_query;     // the group's first row in the tile of queries, and the warp's first query
+    int last, all_see_from;  // all queries see the keys from all_see_from to last
 
     SPILLWAY_GPU Group(const Gpu& gpu, const ops::AttentionShape& shape, const Sight& sight, int first_query, int its_row)
         : scores(shape), row(its_row), warp_query(first_query + gpu.warp() * 16) {
@@ -113,7 +113,7 @@ struct AttendForwardHopper {
       if (scores.is_capped()) bend(gpu, scores, products);
       if (first_key < all_see_from || first_key + kKeys - 1 > last) mask(gpu, sight, products, warp_query, first_key);
       const RowFactors before = softmax.soften(gpu, scores, products);
-      gpu.settle(softmax.total[0] + softmax.total[1]);  // the powers, while values are on their way
+      gpu.settle(softmax.total[0] + softmax.total[1]);  // the powers are computed while products with values are in flight
       return before;
     }
     SPILLWAY_GPU void weigh_first(const Gpu& gpu, const Sight& sight, const Panels<T>& queries, Shared<T> keys, int first_key) {

@@ -1,8 +1,8 @@
-// What attention's kernels for Hopper share beyond attention_tile.cuh: tiles as products of a warpgroup take them, those
-// products, and how warpgroups take turns.
+// Shared by attention's kernels for Hopper, beyond attention_tile.cuh: tiles in the layout that products of a warpgroup take,
+// these products, and the turns of warpgroups.
 //
-// Legend: as in attention_tile.cuh. Rows of a tile are in panels of 64 columns, one behind the other, each as TileLayout<64> has
-// it. Sums and Left are those of a warp: of a warpgroup's 64 rows the i-th warp has 16 from 16 i on.
+// Legend: as in attention_tile.cuh. A tile lies in panels of 64 columns, one after the other, each laid out as TileLayout<64>.
+// Sums and Left are those of a warp: the i-th warp of a warpgroup has 16 of its 64 rows, from row 16 i on.
 #pragma once
 
 #include "models/cuda/attention_tile.cuh"
@@ -11,8 +11,8 @@ namespace spillway::cuda {
 
 inline constexpr int kPanel = 64;  // columns
 
-// As copy_tile, into panels. A thread keeps to a chunk of rows as many apart as threads have: all of its places come from the
-// first by numbers that are known.
+// Like copy_tile, but into panels. A thread copies the same chunk of every kStep-th row, so that all its places follow from the
+// first by numbers that the compiler knows.
 template <int kRows, int D, int kThreads, typename T>
 SPILLWAY_GPU void copy_panels(const Gpu& gpu, Shared<T> tile, const T* rows, std::int64_t stride, int first, int end) {
   constexpr int kChunks = kPanel / 8, kStep = kThreads / kChunks;
@@ -30,28 +30,28 @@ SPILLWAY_GPU void copy_panels(const Gpu& gpu, Shared<T> tile, const T* rows, std
   }
 }
 
-// What threads have written and waited for, all products that follow see.
+// Lets all later products see what the threads have written, or copied and waited for.
 SPILLWAY_GPU void share_with_products(const Gpu& gpu) {
   gpu.show_to_products();
   gpu.sync();
 }
 
-// A block of two warpgroups, which take turns: while products of one are on their way, the other computes. Both do the same steps
-// of two turns, the second of them one turn later. Where a block has one warpgroup, other blocks of the SM take the other's part.
+// The turns of a block's two warpgroups: while products of one are in flight, the other computes. Both do the same steps of two
+// turns each, the second warpgroup one turn later. If a block has one warpgroup, other blocks of the SM take the other's part.
 template <int groups>
 class Turns {
  public:
-  // What a step uses is free three turns after the first warpgroup has begun it, and its copies are begun in the first turn of a
-  // step: by the first warpgroup one step before it, by the second two. So many places take turns.
+  // The number of places that take turns to hold what a step uses. A place is free again three turns after the first warpgroup
+  // has begun its step. Copies begin in the first turn of a step: the first warpgroup begins them one step ahead, the second two.
   static constexpr int kPlaces = 3;
   static_assert(groups == 1 || groups == 2);
 
   SPILLWAY_GPU explicit Turns(const Gpu& gpu) : group_(groups == 1 ? 0 : gpu.uniform(gpu.warp() / 4)) {}
   SPILLWAY_GPU int group() const { return group_; }
   SPILLWAY_GPU bool is_late() const { return group_ > 0; }
-  // Copies are begun for so many steps later.
+  // How many steps ahead this warpgroup begins copies.
   SPILLWAY_GPU int ahead() const { return 1 + group_; }
-  // What the first step needs is there and shared.
+  // Begins the turns. This thread's copies for the first step must have been waited for.
   SPILLWAY_GPU void begin(const Gpu& gpu) const {
     share_with_products(gpu);
     if (is_late()) end(gpu);
@@ -59,12 +59,12 @@ class Turns {
   SPILLWAY_GPU void end_first(const Gpu& gpu) const {
     if constexpr (groups > 1) end(gpu);
   }
-  // Copies of the step have been waited for.
+  // Ends the second turn of a step. The step's copies must have been waited for.
   SPILLWAY_GPU void end_second(const Gpu& gpu) const {
     gpu.show_to_products();
     end(gpu);
   }
-  // Behind the last step: nobody uses anything of the steps any more.
+  // Comes after the last step. When it returns, no warpgroup uses the places any more.
   SPILLWAY_GPU void finish(const Gpu& gpu) const {
     if (groups > 1 && !is_late()) end(gpu);
   }
@@ -74,14 +74,14 @@ class Turns {
   int group_;
 };
 
-// The n rows of a tile, as both sides of a product find them.
+// The n rows of a tile, as either side of a product takes them.
 template <typename T, int n>
 SPILLWAY_GPU Panels<T> panels_of(Shared<T> tile) {
   return Panels<T>(tile, n * kPanel);
 }
 
-// Begins sums = left times the rows of a tile, of depth D: column j of the sums is with row j. Of the left side 64 rows from
-// `row` on, of a tile of `rows`.
+// Begins sums = left times the rows of a tile, over depth D: column j of the sums is the product with row j. The left side is 64
+// rows, from `row` on, of a tile of `rows` rows.
 template <int D, int rows, int n, typename T>
 SPILLWAY_GPU void multiply_rows(const Gpu& gpu, Sums<n>& sums, const Panels<T>& left, int row, const Panels<T>& right) {
   SPILLWAY_UNROLL
@@ -91,7 +91,7 @@ SPILLWAY_GPU void multiply_rows(const Gpu& gpu, Sums<n>& sums, const Panels<T>& 
     k == 0 ? gpu.multiply_rows(sums.x, a, b) : gpu.add_rows(sums.x, a, b);
   }
 }
-// Begins sums += left times a tile whose rows are the depth: column j of the sums is with column j.
+// Begins sums += left times a tile whose rows are the depth: column j of the sums is the product with column j.
 template <int depth, int n, typename T>
 SPILLWAY_GPU void add_columns(const Gpu& gpu, Sums<n>& sums, const Left<depth>& left, const Panels<T>& right) {
   SPILLWAY_UNROLL

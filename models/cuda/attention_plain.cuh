@@ -1,6 +1,6 @@
-// Attention without tensor cores: any element type, any head size up to 256. For fp32, for a single query (decoding), and for
-// head sizes that no tile fits. A block has one row of the result; of what the row sees, a group of lanes has a row at a time.
-// What they summed is added up in a fixed order.
+// Attention without tensor cores: any element type, any head size up to 256. It serves fp32, a single query (decoding), and head
+// sizes that no tile fits. A block has one row of the result; each group of lanes takes one of the rows that it sees at a time.
+// The groups' sums are added up in a fixed order.
 //
 // Legend: as in attention_tile.cuh.
 #pragma once
@@ -9,14 +9,15 @@
 
 namespace spillway::cuda {
 
-// Packs of n elements; `dimensions`: the most that a row may have. A row is spread over as many lanes as leave each two packs.
+// Memory is read and written in packs of n elements; a row has at most `dimensions`. A row is spread over 8 to 32 lanes, so that
+// each has two packs where possible.
 template <typename T, int n, int dimensions, int threads>
 struct Plain {
   static constexpr int kThreads = threads, kWarps = kThreads / 32;
   static constexpr int kWanted = dimensions / (2 * n), kLanes = kWanted < 8 ? 8 : kWanted < 32 ? kWanted : 32;
   static constexpr int kGroups = kThreads / kLanes, kPacks = dimensions / (kLanes * n);
 
-  // A row of one head, or sums of such rows: lane i of the group has packs i, i + kLanes and so on.
+  // A row of one head, or sums of such rows. Lane i of the group has packs i, i + kLanes and so on.
   struct Row {
     Floats<n> x[kPacks];
   };
@@ -41,7 +42,7 @@ struct Plain {
     if (is_there) each_pack(gpu, D, [&](int p, int d) { row.x[p] = load_floats<T, n>(gpu, from + d); });
     return row;
   }
-  // The same in all lanes of the group.
+  // The dot product of two rows, the same in all lanes of the group.
   SPILLWAY_GPU static float dot(const Gpu& gpu, const Row& a, const Row& b) {
     float sum = 0;
     SPILLWAY_UNROLL
@@ -66,7 +67,7 @@ struct Plain {
     for (int mask = kLanes; mask < 32; mask *= 2) x += gpu.shuffle_xor(x, mask);
     return x;
   }
-  // The sums of a warp's groups, in all of them: each times its factor.
+  // Adds up the sums of a warp's groups, each times its factor. All groups get the result.
   SPILLWAY_GPU static void sum_groups(const Gpu& gpu, Row& sums, float factor) {
     SPILLWAY_UNROLL
     for (int p = 0; p < kPacks; ++p) {
@@ -76,8 +77,8 @@ struct Plain {
       }
     }
   }
-  // To shared memory, a row of `dimensions` for each warp, from which sum_warps() takes them behind a barrier. A row lies there
-  // by up to 16 bytes of each lane in turn, so that no bank is asked twice.
+  // Leaves a warp's sums in shared memory, as a row of `dimensions`, from which sum_warps() takes them after a barrier. The row
+  // lies there by up to 16 bytes of each lane in turn, so that no bank is asked twice.
   static constexpr int kEach = n < 4 ? n : 4, kParts = n / kEach;
   SPILLWAY_GPU static void leave(const Gpu& gpu, const Row& sums, Shared<float> rows, std::int64_t D) {
     if (gpu.lane() >= kLanes) return;
@@ -92,7 +93,7 @@ struct Plain {
       }
     });
   }
-  // f(d, sum over the warps of weight(warp) * their row's d), by the block's threads.
+  // Calls f(d, the sum over the warps of weight(warp) * their row's d), spread over the block's threads.
   template <typename W, typename F>
   SPILLWAY_GPU static void sum_warps(const Gpu& gpu, Shared<float> rows, std::int64_t D, const W& weight, const F& f) {
     for (int i = gpu.thread(); i < dimensions; i += kThreads) {
@@ -106,7 +107,7 @@ struct Plain {
   }
 };
 
-// A score, and by how much it grows with q.k times the scale.
+// A score, and its slope with respect to scale * q.k.
 struct PlainScore {
   float value, slope = 1;
   SPILLWAY_GPU PlainScore(const ops::AttentionShape& shape, float product) : value(product * shape.scale) {
@@ -116,7 +117,7 @@ struct PlainScore {
   }
 };
 
-// Which row of a grid of (B, T, heads) a block has.
+// The row that a block has of a grid of (B, T, heads).
 struct BlocksRow {
   std::int64_t head, t, b;
   SPILLWAY_GPU BlocksRow(const Gpu& gpu, std::int64_t heads, std::int64_t rows)
@@ -163,7 +164,7 @@ struct PlainAttend : Plain<T, n, dimensions, threads> {
   SPILLWAY_GPU void finish(const Gpu& gpu, Row& sums, float most, float total, const BlocksRow& row) const {
     const ops::AttentionShape& s = of.shape;
     float largest = warp_max(gpu, most);
-    // Groups that had no key have no part.
+    // Groups that had no key add nothing.
     const float factor = most == -INFINITY ? 0.0f : expf(most - largest);
     total = Base::sum_groups(gpu, total * factor);
     Base::sum_groups(gpu, sums, factor);
@@ -186,7 +187,7 @@ struct PlainAttend : Plain<T, n, dimensions, threads> {
   }
 };
 
-// Of one pair of a query and a key that it sees: the weight of the value, and the gradient of q.k.
+// For one query and a key that it sees: p, the weight of the value, and ds, the gradient of q.k.
 struct PlainSlope {
   float p, ds;
   SPILLWAY_GPU PlainSlope(const ops::AttentionShape& shape, float product, float dp, float lse, float delta) {
@@ -198,7 +199,7 @@ struct PlainSlope {
 template <typename T, int n, int dimensions, int threads>
 struct PlainBackwardQueries : Plain<T, n, dimensions, threads> {
   using Base = Plain<T, n, dimensions, threads>;
-  static constexpr int kBlocks = 1;  // on sm_89 it would spill for the sake of more
+  static constexpr int kBlocks = 1;  // otherwise it spills on sm_89 for the sake of more blocks
   using typename Base::Row;
   AttentionOperands<T> of;
 
@@ -256,7 +257,7 @@ struct PlainBackwardKeys : Plain<T, n, dimensions, threads> {
     const BlocksRow row(gpu, s.kv_heads, s.keys);
     const Sight sight(gpu, of, row.b);
     const int key = static_cast<int>(row.t), group = static_cast<int>(s.heads / s.kv_heads);
-    // Queries that see the key: of each head of the group.
+    // Queries [first, end) of each head of the group see the key.
     const int first = key > sight.offset ? key - sight.offset : 0, end = sight.end_of_queries(gpu, key);
     const int each = end > first ? end - first : 0;
     const Row of_key = Base::load(gpu, of.k.head(row.b * s.keys + key, row.head, D), D, true);

@@ -1,14 +1,15 @@
-// The softmax of sixteen queries, tile by tile of keys, as forward kernels have it in the registers of a warp: powers of scores
-// with the largest so far as their base.
+// The softmax of sixteen queries over tile after tile of keys, as forward kernels keep it in the registers of a warp: powers of
+// scores with the largest score so far as their base.
 //
-// Legend: as in attention_tile.cuh. A lane has rows lane / 4 and 8 further, in this order; of products Sums' columns.
+// Legend: as in attention_tile.cuh. A lane has rows lane / 4 and lane / 4 + 8, in this order, and of products the columns that it
+// has of Sums.
 #pragma once
 
 #include "models/cuda/attention_tile.cuh"
 
 namespace spillway::cuda {
 
-// Of each of a lane's two rows.
+// A factor for each of a lane's two rows.
 struct RowFactors {
   float x[2];
 };
@@ -31,7 +32,7 @@ SPILLWAY_GPU void bend(const Gpu& gpu, const Scores& scores, Sums<n>& products) 
   }
 }
 
-// Leaves of n keys those that queries from `query` on see.
+// Sets products to -infinity where the queries from `query` on do not see one of the n keys.
 template <int n>
 SPILLWAY_GPU void mask(const Gpu& gpu, const Sight& sight, Sums<n>& products, int query, int first_key) {
   SPILLWAY_UNROLL
@@ -49,9 +50,9 @@ SPILLWAY_GPU void mask(const Gpu& gpu, const Sight& sight, Sums<n>& products, in
 }
 
 struct Softmax {
-  float most[2] = {-INFINITY, -INFINITY}, total[2] = {};  // of the products seen so far, and of what the lane has seen of powers
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {};  // the largest product so far, and the sum of the lane's powers
 
-  // Products become powers of two; what was summed before is brought to the same base by the factors.
+  // Turns products into powers of two. Returns the factors that bring earlier sums to the same base.
   template <int n>
   SPILLWAY_GPU RowFactors soften(const Gpu& gpu, const Scores& scores, Sums<n>& products) {
     RowFactors before;
@@ -60,7 +61,7 @@ struct Softmax {
       float largest = most[half];
       SPILLWAY_UNROLL
       for (int j = 0; j < n / 8; ++j) largest = fmaxf(largest, fmaxf(products.x[j][2 * half], products.x[j][2 * half + 1]));
-      // The four lanes that share a row.
+      // The maximum over the four lanes that share a row.
       largest = fmaxf(largest, gpu.shuffle_xor(largest, 1));
       largest = fmaxf(largest, gpu.shuffle_xor(largest, 2));
       // A row that has not seen a key yet has no base, and its powers are zeros.
@@ -80,7 +81,7 @@ struct Softmax {
     return before;
   }
 
-  // What sums are to be multiplied by in the end; the logarithms go to lse, where it is given, of queries before `end`.
+  // Returns the factors for the final sums. Stores the log-sum-exp of queries before `end` to lse, if given.
   SPILLWAY_GPU RowFactors finish(const Gpu& gpu, const Scores& scores, float* lse, int query, int end) const {
     RowFactors factors;
     SPILLWAY_UNROLL

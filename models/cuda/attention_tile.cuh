@@ -1,8 +1,8 @@
-// What attention's kernels on tensor cores share: operands, what of the keys a query sees, tiles of rows in shared memory, and
-// products of them.
+// Shared by attention's kernels on tensor cores: operands, the keys that a query sees, tiles of rows in shared memory, and
+// products of tiles.
 //
-// Legend: B sequences, Tq queries, Tk keys, Hq / Hkv query / key-value heads, D head dimension. Rows are numbers of 16 bits (T)
-// of one head: D of them, the next row `stride` further.
+// Legend: B sequences, Tq queries, Tk keys, Hq / Hkv query / key-value heads, D head dimension. A row is D numbers of 16 bits (T)
+// of one head; the next row lies `stride` further.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct Strided {
   SPILLWAY_GPU T* head(std::int64_t row, std::int64_t head, std::int64_t D) const { return at + row * stride + head * D; }
 };
 
-// All that any of the kernels takes; each looks at its own.
+// The operands of all the kernels; each kernel reads the ones it needs.
 template <typename T>
 struct AttentionOperands {
   ops::AttentionShape shape;
@@ -30,11 +30,11 @@ struct AttentionOperands {
   Strided<T> o, dq, dk, dv;
   float* lse = nullptr;                     // [B, Hq, Tq], natural logarithms
   float* delta = nullptr;                   // [B, Hq, Tq], sums over d of d_o * o
-  const std::int64_t* position = nullptr;   // where given: of the first query, and there are no keys behind the last one
-  const std::int32_t* first_key = nullptr;  // [B, Tq], of each query's document, nowhere falling; null: all are of one
+  const std::int64_t* position = nullptr;   // if given, the first query's position; no keys lie behind the last query
+  const std::int32_t* first_key = nullptr;  // [B, Tq], first key of each query's document, never falling; null: one document
 };
 
-// What the queries of one sequence see: keys [first(t), last(t)], both of which never fall as t grows.
+// The keys that the queries of one sequence see: [first(t), last(t)]; neither bound falls as t grows.
 struct Sight {
   int queries, keys, offset, window;
   const std::int32_t* first_key;
@@ -57,7 +57,7 @@ struct Sight {
     }
     return first;
   }
-  // Behind the last query whose first key is at most `key`.
+  // The index behind the last query whose first key is at most `key`.
   SPILLWAY_GPU int end_of_queries(const Gpu& gpu, int key) const {
     int low = 0, high = queries;
     while (low < high) {
@@ -72,7 +72,7 @@ struct Sight {
   }
 };
 
-// The tile of `queries` queries of one head that a block has; those that see the most keys are begun first.
+// The tile of `queries` queries of one head that a block has. Tiles that see the most keys are begun first.
 struct QueryTile {
   std::int64_t head, b;
   int first;
@@ -85,9 +85,9 @@ struct QueryTile {
   }
 };
 
-// Scores: products as they come from q.k become exponents of two.
+// Turns products q.k into scores, which are exponents of two.
 struct Scores {
-  float to_log2, inner;  // inner: what a capped score's tanh takes; 0: there is no cap
+  float to_log2, inner;  // inner: factor on the product in a capped score's tanh; 0: there is no cap
 
   static constexpr float kLn2 = 0.693147181f;
   SPILLWAY_GPU explicit Scores(const ops::AttentionShape& shape)
@@ -102,8 +102,8 @@ struct Scores {
 
 // --- tiles ----------------------------------------------------------------------------------------------------------------
 
-// Rows of D numbers of 16 bits, in chunks of 16 bytes. Of eight rows the same chunk lies in all banks once: the place of a chunk
-// within its row is turned by the row, as far as the length of rows does not do that itself.
+// Rows of D numbers of 16 bits, in chunks of 16 bytes. The same chunk of eight rows lies in all banks once: each row turns the
+// places of its chunks, as far as the length of rows does not do that itself.
 template <int D>
 struct TileLayout {
   static_assert(D % 16 == 0);
@@ -113,8 +113,8 @@ struct TileLayout {
   SPILLWAY_GPU static int at(int row, int chunk) { return row * D + (chunk ^ turn(row)) * 8; }
 };
 
-// Begins to copy rows [first, first + kRows) of a matrix into a tile, with zeros from row `end` on. Where threads keep to a chunk
-// of rows, an address comes from the one before: that they all were ready before a loop would cost registers.
+// Begins to copy rows [first, first + kRows) of a matrix into a tile, with zeros from row `end` on. If threads keep to one chunk
+// of the rows, each address comes from the one before: computing them all before a loop would cost registers.
 template <int kRows, int D, int kThreads, typename T>
 SPILLWAY_GPU void copy_tile(const Gpu& gpu, Shared<T> tile, const T* rows, std::int64_t stride, int first, int end) {
   constexpr int kChunks = D / 8, kAll = kRows * kChunks, kStep = kThreads % kChunks == 0 ? kThreads / kChunks : 0;
@@ -130,14 +130,14 @@ SPILLWAY_GPU void copy_tile(const Gpu& gpu, Shared<T> tile, const T* rows, std::
 }
 
 // A lane's part in loading 16 x 16 numbers of a tile. All fragments come from this one pattern: the first two matrices are rows 0
-// to 7 and 8 to 15 of the first eight columns, the others of the second eight.
+// to 7 and 8 to 15 of the first eight columns, the other two those of the second eight.
 template <typename T, int D>
 class TileReader {
  public:
   SPILLWAY_GPU explicit TileReader(const Gpu& gpu)
       : row_(gpu.lane() % 16 * D), turn_((gpu.lane() / 16 ^ TileLayout<D>::turn(gpu.lane() % 16)) * 8) {}
-  // Rows and columns are multiples of 16. A turn stays within the columns of a period: what lies before it, and the row, are
-  // known to the compiler.
+  // `row` and `column` are multiples of 16. A turn stays within the columns of a period, so that the compiler knows the offsets
+  // of the period and of the row.
   SPILLWAY_GPU Shared<T> at(Shared<T> tile, int row, int column) const {
     constexpr int kPeriod = 8 * TileLayout<D>::kTurns;
     return tile + (row_ + (column % kPeriod ^ turn_)) + (row * D + column / kPeriod * kPeriod);
@@ -148,8 +148,8 @@ class TileReader {
 };
 
 // --- products -------------------------------------------------------------------------------------------------------------
-// Sums of 16 rows by n columns are n / 8 fragments of mma.m16n8k16: a lane has, of rows lane / 4 and 8 further, columns
-// 2 * (lane % 4) and the next of each eight.
+// Sums of 16 rows by n columns are n / 8 fragments of mma.m16n8k16. In rows lane / 4 and lane / 4 + 8, a lane has columns 2 *
+// (lane % 4) and the next of each eight.
 
 template <int n>
 struct Sums {
@@ -185,8 +185,8 @@ SPILLWAY_GPU void round_left(const Gpu& gpu, Left<n>& left, const Sums<n>& sums)
   }
 }
 
-// What is on the left of a product: in registers, or in a tile, from which it is loaded as it is needed. Of each of a warp's
-// bands of 16 rows.
+// The left side of a product, for each of a warp's bands of 16 rows: in registers (Held), or in a tile from which it is loaded
+// when it is needed (InTile).
 template <int depth, int bands>
 struct Held {
   const Left<depth> (&of)[bands];
@@ -206,7 +206,7 @@ struct InTile {
   }
 };
 
-// sums += left times the rows of a tile, of depth D: column j of the sums is with row j.
+// sums += left times the rows of a tile, over depth D: column j of the sums is the product with row j.
 template <typename T, int D, int n, int bands, typename From>
 SPILLWAY_GPU void multiply_rows(const Gpu& gpu, Sums<n> (&sums)[bands], const From& left, const TileReader<T, D>& reader,
                                 Shared<T> tile) {
@@ -228,7 +228,7 @@ SPILLWAY_GPU void multiply_rows(const Gpu& gpu, Sums<n> (&sums)[bands], const Fr
     }
   }
 }
-// sums += left times a tile whose rows are the depth: column j of the sums is with column j.
+// sums += left times a tile whose rows are the depth: column j of the sums is the product with column j.
 template <typename T, int D, int depth, int bands>
 SPILLWAY_GPU void multiply_columns(const Gpu& gpu, Sums<D> (&sums)[bands], const Left<depth> (&left)[bands],
                                    const TileReader<T, D>& reader, Shared<T> tile) {
@@ -248,8 +248,8 @@ SPILLWAY_GPU void multiply_columns(const Gpu& gpu, Sums<D> (&sums)[bands], const
   }
 }
 
-// Sixteen rows of sums, each times its factor, to rows [first, first + 16) of a matrix, those before `end`. They pass through a
-// tile of the warp's own, so that they are stored by 16 bytes.
+// Stores sixteen rows of sums, each times its factor, to rows [first, first + 16) of a matrix, as far as they lie before `end`.
+// They pass through a tile of the warp's own, so that they are stored by 16 bytes.
 template <typename T, int D>
 SPILLWAY_GPU void store_rows(const Gpu& gpu, const Sums<D>& sums, float upper, float lower, Shared<T> tile, T* rows,
                              std::int64_t stride, int first, int end) {

@@ -17,7 +17,7 @@
 namespace spillway::cuda {
 namespace {
 
-// f with the widest pack that all of these are whole ones of: lengths in elements of type T, and addresses.
+// Calls f with the widest pack that divides all lengths (in elements of type T) and fits all addresses.
 template <typename T, typename F>
 void with_pack(std::initializer_list<std::int64_t> elements, std::initializer_list<const void*> places, const F& f) {
   bool fits = true;
@@ -26,7 +26,7 @@ void with_pack(std::initializer_list<std::int64_t> elements, std::initializer_li
   fits ? f(Int<kWidest<T>>()) : f(Int<1>());
 }
 
-// f with the least of some numbers that is not below `wanted`.
+// Calls f with the least of some numbers that is not below `wanted`.
 template <int first, int... rest, typename F>
 void with_least(std::int64_t wanted, const F& f) {
   if constexpr (sizeof...(rest) == 0) {
@@ -39,8 +39,8 @@ void with_least(std::int64_t wanted, const F& f) {
   }
 }
 
-// What the library multiplies of a product: it takes a bias and a residual of C's type alone. Where C is fp32 and they are not,
-// they are written there before.
+// The part of a product that the library computes. It takes a bias and a residual only in C's type; if C is fp32 and they are
+// not, they are written to C before.
 ops::GemmSpec of_library(ops::GemmSpec spec) {
   if (spec.input != spec.output) spec.has_bias = spec.has_residual = false, spec.ld_residual = 0;
   return spec;
@@ -245,7 +245,7 @@ class Launcher {
   }
   static float* floats(std::byte* at) { return reinterpret_cast<float*>(at); }
   const std::int64_t* word(ControlWord which) const { return at<std::int64_t>(place_of(which)); }
-  // What moves with a word is where it begins for the word 0: the device adds the rest.
+  // The address of an operand for the word 0; the device adds the rest if the operand moves with a word.
   template <typename T>
   T* base(Place place) const {
     place.moves_with = ControlWord::none;
@@ -269,7 +269,8 @@ class Launcher {
             .first_key = at<std::int32_t>(k.first_key)};
   }
 
-  // The library wants an address, and only the device knows what A moves with: its one row is copied behind the workspace.
+  // The library wants an address, and only the device knows the word that A moves with: A's one row is copied behind the
+  // workspace.
   std::byte* fetched(const kernels::Product& k) const {
     SPILLWAY_CHECK(k.spec.m == 1, "a product of {} rows that move with a word", k.spec.m);
     std::byte* const to = scratch_ + Gemm::kWorkspaceBytes;

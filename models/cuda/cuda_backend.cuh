@@ -1,4 +1,4 @@
-// The backend of CUDA: each kernel call is a launch or a few on one stream, complete when the stream has passed them.
+// The backend of CUDA: each kernel call is one or a few launches on one stream, complete when the stream has passed them.
 // Not here: the kernels (norm.cuh and its neighbours), products (gemm.h), scratch (cuda_scratch.h).
 #pragma once
 
@@ -10,7 +10,7 @@ namespace spillway::cuda {
 
 class CudaBackend final : public Backend {
  public:
-  // Both must outlive it.
+  // The queue and the gemm must outlive the backend.
   CudaBackend(Queue& queue, Gemm& gemm) : queue_(queue), gemm_(gemm) {}
 
   void prepare(const CompiledModel& model) override;

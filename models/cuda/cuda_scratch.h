@@ -1,4 +1,4 @@
-// How much scratch the kernels of CUDA use: a closed bound from the shape alone.
+// Bytes of scratch that CUDA's kernels use: a closed bound from the shape alone.
 #pragma once
 
 #include "models/unit_draft.h"

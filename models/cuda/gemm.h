@@ -1,4 +1,4 @@
-// Matrix products of the device's library, as kernel_shapes.h has them. One a stream.
+// Matrix products by the device's library, as kernel_shapes.h describes them. Each stream has a Gemm of its own.
 // Not here: which products there are (models/kernels.h). The host's twin, for the emulation, is tests/simt/host_gemm.h.
 #pragma once
 
@@ -20,40 +20,42 @@ struct GemmOperands {
 
 class Gemm {
  public:
-  // What a product may use meanwhile: what the library recommends for the largest chips.
+  // Bytes that a product may use while it runs: what the library recommends for the largest chips.
   static constexpr Bytes kWorkspaceBytes = 32 * kMiB;
   static constexpr Bytes kAlignment = 16;
 
   virtual ~Gemm() = default;
-  // Chooses the algorithm of a product, for good: the same one runs each time, whatever memory or alignment there is then. Where
-  // it splits sums over blocks, it adds the parts in fp32 in one order, so that bits depend on the algorithm alone: gradients of
-  // narrow layers over many tokens are three times as fast as without. Throws Error where the library has none. A product
-  // with a bias or a residual has one type.
+  // Chooses the algorithm of a product for good: the same one runs each time, whatever the memory or its alignment is then. An
+  // algorithm that splits sums over blocks adds the parts in fp32 in one order, so that bits depend on the algorithm alone;
+  // splitting makes gradients of narrow layers over many tokens three times as fast. Throws Error if the library has no
+  // algorithm. A product with a bias or a residual has one type.
   virtual void prepare(const ops::GemmSpec& spec) = 0;
-  // Enqueues a prepared product; C is added to where `adds`, and then there is no residual.
+  // Enqueues a prepared product. If `adds`, it is added to C, and there is no residual.
   virtual void run(const ops::GemmSpec& spec, bool adds, const GemmOperands& operands) = 0;
-  // What the bits of all prepared products depend on, as text (gemm_identity.h): library, chip, algorithms. A run is only the
-  // same where this is.
+  // All that the bits of the prepared products depend on, as text (gemm_identity.h): library, chip, algorithms. A run has the
+  // same bits only where this text is the same.
   virtual std::string identity() const = 0;
 };
 
-// What the library refuses, and so every Gemm.
+// Refuses types that the library refuses; every Gemm does the same.
 inline void check_types(const ops::GemmSpec& spec) {
   SPILLWAY_CHECK(spec.input == spec.output || !(spec.has_bias || spec.has_residual),
                  "a product in {} with a bias or a residual in {}", name_of(spec.output), name_of(spec.input));
 }
 
 struct GemmOptions {
-  // The identity() of the run that goes on: each of its products gets the algorithm that it had, which the library has to take
-  // still. Empty: none is pinned.
+  // The identity() of the run that is continued: each of its products gets the algorithm that it had, if the library still takes
+  // it. Empty: no algorithm is pinned.
   std::string pinned = {};
-  // For measurements beside the library's best: which of its proposals is taken, and whether it may add parts in any order.
+  // For measurements against the library's best: index of the proposal that is taken, and true if parts may be added in any
+  // order.
   int proposal = 0;
   bool any_order = false;
 };
 
-// By cuBLASLt, which is loaded when this is called: the program starts where it is not. `stream` is a cudaStream_t that outlives
-// it. Throws InputError where the library is not there, or where another one or another chip would give a pinned run other bits.
+// A Gemm by cuBLASLt, which is loaded by this call, so that the program starts without it. `stream` is a cudaStream_t that
+// outlives the Gemm. Throws InputError if the library is missing, or if another library or chip would give a pinned run other
+// bits.
 std::unique_ptr<Gemm> make_cublaslt_gemm(void* stream, const GemmOptions& options = {});
 
 }  // namespace spillway::cuda

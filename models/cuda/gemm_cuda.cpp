@@ -76,7 +76,7 @@ class CublasLtGemm final : public Gemm {
  public:
   CublasLtGemm(cudaStream_t stream, const GemmOptions& options) : options_(options), stream_(stream) {
     int device = 0, major = 0, minor = 0;
-    // What cannot be asked stays 0, and is no other run's.
+    // An attribute that cannot be asked for stays 0, which no other run has.
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
@@ -145,7 +145,7 @@ class CublasLtGemm final : public Gemm {
   void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
     cuda::check(library_.set_preference(preference, attribute, &value, sizeof(value)), "cublasLtMatmulPreferenceSetAttribute");
   }
-  // Of a row-major matrix as it is stored.
+  // The layout of a row-major matrix as it is stored.
   cublasLtMatrixLayout_t layout(DType type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
     cublasLtMatrixLayout_t made = nullptr;
     cuda::check(
@@ -158,7 +158,7 @@ class CublasLtGemm final : public Gemm {
     Prepared of{.spec = spec, .adds = adds};
     cuda::check(library_.make_product(&of.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     const bool turns_a = spec.transpose_a == ops::Transpose::yes, turns_b = spec.transpose_b == ops::Transpose::yes;
-    // B comes first: see above.
+    // B comes first: see the top of this file.
     set(of.product, CUBLASLT_MATMUL_DESC_TRANSA, turns_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(of.product, CUBLASLT_MATMUL_DESC_TRANSB, turns_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (spec.has_bias) {
@@ -175,7 +175,7 @@ class CublasLtGemm final : public Gemm {
     return of;
   }
 
-  // The algorithm that the run has had, if the library still takes it.
+  // The algorithm that the continued run has had, if the library still takes it.
   cublasLtMatmulAlgo_t validated(const Prepared& of, const PinnedProduct& pinned) {
     cublasLtMatmulAlgo_t algorithm{};
     std::ranges::copy(pinned.algorithm, algorithm.data);
@@ -188,8 +188,8 @@ class CublasLtGemm final : public Gemm {
                        "Go on where the library and the GPU are those of the run, or begin a new run.");
     return algorithm;
   }
-  // True where its bits follow from it: it splits no sum over blocks, or adds the parts in fp32, in the workspace, one after the
-  // other.
+  // True if the algorithm alone determines the bits: it splits no sum over blocks, or adds the parts in fp32, in the workspace,
+  // one after the other.
   bool has_one_order(const cublasLtMatmulAlgo_t& algorithm) const {
     std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
     cuda::check(library_.get_algorithm(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme), nullptr),

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kName = "cublaslt-1";  // and the version of this text
 
-// The numbers of a text, one after the other, each behind a separator of its own.
+// Reads the numbers of a text, one after the other, each behind a separator of its own.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -93,7 +93,7 @@ std::string encode(const GemmIdentity& identity) {
 
 GemmIdentity decode_gemm_identity(std::string_view text) {
   const std::optional<GemmIdentity> identity = read(Reader(text));
-  // There is one text of an identity: what reads as the same with other digits was not written by us.
+  // An identity has only one text: a text that reads as the same with other digits was not written by us.
   if (!identity || encode(*identity) != text)
     throw InputError("the record of a run's matrix products is damaged, or of another version of spillway",
                      "Go on with the version that the run was made by, or begin a new run.");

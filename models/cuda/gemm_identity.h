@@ -1,6 +1,6 @@
-// Which algorithms a run's matrix products have, as text that a run keeps: one who goes on with it takes the same ones, or is
-// told what differs. The same bits come from the same library on the same chip by the same algorithm, and from no less. Not here:
-// the library (gemm_cuda.cpp), where a run keeps it.
+// The algorithms of a run's matrix products, as text that the run keeps: whoever continues it takes the same ones, or is told
+// what differs. The same bits need the same library on the same chip with the same algorithm, and no less. Not here: the library
+// (gemm_cuda.cpp), where a run keeps the text.
 #pragma once
 
 #include <array>
@@ -26,16 +26,16 @@ struct GemmIdentity {
   int processors = 0;  // the library chooses and cuts by their number
   std::vector<PinnedProduct> products;
 
-  const PinnedProduct* find(const ops::GemmSpec& spec, bool adds) const;  // null where it is not among them
+  const PinnedProduct* find(const ops::GemmSpec& spec, bool adds) const;  // null if the product is not among them
   friend bool operator==(const GemmIdentity&, const GemmIdentity&) = default;
 };
 
-// A line: one text for an identity.
+// One line of text; an identity has only one such text.
 std::string encode(const GemmIdentity& identity);
-// InputError where the text is none that encode() gives.
+// Throws InputError for a text that encode() does not give.
 GemmIdentity decode_gemm_identity(std::string_view text);
 
-// What, other than products, lets a run that was `pinned` have other bits `here`; empty: nothing does.
+// Says what, other than products, lets a `pinned` run have other bits `here`; empty if nothing does.
 std::string difference(const GemmIdentity& pinned, const GemmIdentity& here);
 
 }  // namespace spillway::cuda

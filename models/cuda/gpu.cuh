@@ -1,9 +1,10 @@
 // All of CUDA that kernels use, behind one class: places of threads, memory, barriers, tensor cores, and every line of PTX.
-// Where a host compiler compiles kernels, the emulation (tests/simt/) takes its place and checks what is said here.
+// Where a host compiler compiles kernels, the emulation (tests/simt/) takes its place and checks the rules below.
 //
-// What kernels keep to: blocks of one dimension, a multiple of 32 threads; a barrier is reached by all threads of its block from
-// one place of the source, an operation of a warp by all 32 lanes; global memory is touched by load and store alone, aligned to
-// the size of what is moved, up to 16 bytes at a time; no atomics; what depends on the number of SMs changes no bit.
+// Rules for kernels: blocks have one dimension and a multiple of 32 threads. All threads of a block reach a barrier from one
+// place of the source; all 32 lanes of a warp reach an operation of the warp together. Global memory is touched by load and store
+// alone, aligned to the size of what is moved, up to 16 bytes at a time. There are no atomics. What depends on the number of SMs
+// changes no bit.
 //
 // A kernel is a struct with its arguments as members, `kThreads`, and operator()(const Gpu&).
 #pragma once
@@ -36,14 +37,14 @@
   SPILLWAY_NAMES_64                                                                                                      \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54," \
   "%55, %56, %57, %58, %59, %60, %61, %62, %63"
-// Of sums that are written ("=f", adds 0) or added to ("+f", 1); `sides` are names of operands, which follow.
+// Emits one wgmma. Sums are written ("=f", adds 0) or added to ("+f", 1); `sides` names the operands, which follow.
 #define SPILLWAY_WGMMA(type, n, how, adds, sides, ...)                                                                   \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " #adds ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type \
                "." type " {" SPILLWAY_NAMES_##n "}, " sides "; }"                                                        \
                : SPILLWAY_SUMS_##n(how, c)                                                                               \
                : __VA_ARGS__                                                                                             \
                : "memory")
-// The same for the type and the columns of c: operands are numbered from the sums on.
+// Emits the wgmma for the type and the columns of c. Operands are numbered from the sums on.
 #define SPILLWAY_WGMMA_OF(how, adds, sides_64, sides_128, ...)      \
   static_assert(eights == 8 || eights == 16);                       \
   if constexpr (std::is_same_v<T, BFloat16> && eights == 8) {       \
@@ -69,28 +70,27 @@ class Shared {
     return Shared<U>(reinterpret_cast<std::byte*>(at_));
   }
   SPILLWAY_GPU T* data() const { return at_; }
-  // As instructions on shared memory take it.
+  // The address in the form that instructions on shared memory take.
   SPILLWAY_GPU unsigned address() const { return static_cast<unsigned>(__cvta_generic_to_shared(at_)); }
 
  private:
   T* at_;
 };
 
-// Rows of 64 numbers of 16 bits in shared memory, as products of a warpgroup find them: chunks of 16 bytes are turned within rows
-// as TileLayout<64> turns them, and eight rows are 1024 bytes, aligned to so many. Columns behind the 64 are `next_panel`
-// elements further.
+// Rows of 64 numbers of 16 bits in shared memory, as products of a warpgroup take them: chunks of 16 bytes are turned within rows
+// as in TileLayout<64>, and eight rows are 1024 bytes, aligned to 1024. Columns beyond the 64 lie `next_panel` elements further.
 template <typename T>
 class Panels {
  public:
   SPILLWAY_GPU explicit Panels(Shared<T> at, int next_panel = 0)
       : bits_(kTurned | static_cast<std::uint64_t>(next_panel) * sizeof(T) / 16 << 16 | (at.address() & 0x3ffff) / 16) {}
-  // To columns by 16, to rows by eight.
+  // Moves on to a column that is a multiple of 16, or to a row that is a multiple of eight.
   SPILLWAY_GPU Panels operator+(int elements) const { return Panels(bits_ + elements * static_cast<int>(sizeof(T)) / 16); }
   // The descriptor of a matrix, as wgmma takes it.
   SPILLWAY_GPU std::uint64_t bits() const { return bits_; }
 
  private:
-  // Turned within 128 bytes; from eight rows to the next eight.
+  // Chunks are turned within 128 bytes; the next eight rows begin 1024 bytes after the last.
   static constexpr std::uint64_t kTurned = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32;
   SPILLWAY_GPU explicit Panels(std::uint64_t bits) : bits_(bits) {}
   std::uint64_t bits_;
@@ -101,7 +101,7 @@ class Gpu {
   SPILLWAY_GPU int thread() const { return static_cast<int>(threadIdx.x); }
   SPILLWAY_GPU int lane() const { return static_cast<int>(threadIdx.x) % 32; }
   SPILLWAY_GPU int warp() const { return static_cast<int>(threadIdx.x) / 32; }
-  // x, which is the same in all lanes of the warp: so the compiler knows it, too.
+  // Returns x, which is the same in all lanes of the warp, in a form in which the compiler knows that it is.
   SPILLWAY_GPU int uniform(int x) const { return __shfl_sync(0xffffffffu, x, 0); }
   SPILLWAY_GPU std::int64_t block() const { return blockIdx.x; }
   SPILLWAY_GPU std::int64_t blocks() const { return gridDim.x; }
@@ -116,7 +116,7 @@ class Gpu {
   SPILLWAY_GPU void store(T* to, const std::type_identity_t<T>& x) const {
     put(to, x);
   }
-  // Of this block, from a byte of what the launch gave it.
+  // This block's shared memory, from a byte of what the launch gave it.
   template <typename T>
   SPILLWAY_GPU Shared<T> shared(std::int64_t byte = 0) const {
     extern __shared__ __align__(1024) std::byte all[];
@@ -130,15 +130,15 @@ class Gpu {
   SPILLWAY_GPU void store(Shared<T> to, const std::type_identity_t<T>& x) const {
     put(to.data(), x);
   }
-  // 16 bytes, or zeros where they are not there: on their way until this thread has waited for the group that it was committed
-  // with; other threads see them behind a barrier after that. Nobody touches their place meanwhile.
+  // Begins to copy 16 bytes, or zeros unless `is_there`. The copy is in flight until this thread has waited for the group that it
+  // was committed with; other threads see it after a barrier behind that wait. No thread may touch its destination meanwhile.
   template <typename T>
   SPILLWAY_GPU void copy_16(Shared<T> to, const T* from, bool is_there = true) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to.address()), "l"(from), "r"(is_there ? 16 : 0)
                  : "memory");
   }
   SPILLWAY_GPU void commit_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
-  // Until no more groups than `left` of this thread's are on their way.
+  // Waits until at most `left` groups of this thread's copies are in flight.
   template <int left>
   SPILLWAY_GPU void wait_for_copies() const {
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
@@ -147,14 +147,14 @@ class Gpu {
   // --- with others ---
 
   SPILLWAY_GPU void sync() const { __syncthreads(); }
-  // The same where warps come to it at different steps of theirs, from different instructions: bar.sync, which is aligned, would
-  // promise that they do not. `threads`: all of the block's.
+  // Like sync(), for warps that come to it at different steps of theirs, from different instructions: the aligned bar.sync would
+  // promise that they do not. `threads` is the number of all threads of the block.
   template <int threads>
   SPILLWAY_GPU void sync_steps() const {
     asm volatile("barrier.sync 1, %0;" ::"n"(threads) : "memory");
   }
   SPILLWAY_GPU void sync_warp() const { __syncwarp(); }
-  // What the lane has whose number differs in the bits of the mask.
+  // Returns the x of the lane whose number differs from this one's in the bits of the mask.
   template <typename T>
   SPILLWAY_GPU T shuffle_xor(T x, int mask) const {
     return __shfl_xor_sync(0xffffffffu, x, mask);
@@ -183,8 +183,8 @@ class Gpu {
     }
     return both;
   }
-  // Four matrices of 8 x 8 numbers of 16 bits: lanes 8 i to 8 i + 7 name the rows of the i-th. Each lane gets two neighbours of
-  // row lane / 4; transposed, of column lane / 4.
+  // Loads four matrices of 8 x 8 numbers of 16 bits; lanes 8 i to 8 i + 7 name the rows of the i-th. Each lane gets two
+  // neighbours of row lane / 4; load_transposed gives it two neighbours of column lane / 4.
   template <typename T>
   SPILLWAY_GPU void load_matrices(std::uint32_t (&registers)[4], Shared<T> row) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -202,14 +202,14 @@ class Gpu {
 
   // --- products of a warpgroup, four warps of which the first one's number is a multiple of four: on sm_90a alone ---
   //
-  // They are on their way until the group that they were committed with is waited for, and are done in their order: nobody
-  // touches sums, registers on the left side or shared memory of theirs meanwhile. All four warps do all of this together.
+  // A product is in flight until the group that it was committed with is waited for; products are done in their order. Meanwhile
+  // no thread may touch its sums, its left side's registers or its shared memory. All four warps do all of this together.
 
-  // What this thread has written to shared memory, and copies that it has waited for: products see it behind the next barrier.
+  // Lets products see, after the next barrier, what this thread has written to shared memory, and copies that it has waited for.
   SPILLWAY_GPU void show_to_products() const { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-  // Products that follow see registers as they are now.
+  // Lets the products that follow see registers as they are now.
   SPILLWAY_GPU void begin_products() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-  // c = a b, of 64 x 16 and 16 x n numbers, rows of a by rows of b: what was in c is not asked for, and takes no registers.
+  // c = a b, of 64 x 16 and 16 x n numbers, rows of a by rows of b. The old content of c is not read, and takes no registers.
   template <typename T, int eights>
   SPILLWAY_GPU void multiply_rows(float (&c)[eights][4], const Panels<T>& a, const Panels<T>& b) const {
     SPILLWAY_WGMMA_OF("=f", 0, "%32, %33, adds, 1, 1, 0, 0", "%64, %65, adds, 1, 1, 0, 0", "l"(a.bits()), "l"(b.bits()));
@@ -219,14 +219,14 @@ class Gpu {
   SPILLWAY_GPU void add_rows(float (&c)[eights][4], const Panels<T>& a, const Panels<T>& b) const {
     SPILLWAY_WGMMA_OF("+f", 1, "%32, %33, adds, 1, 1, 0, 0", "%64, %65, adds, 1, 1, 0, 0", "l"(a.bits()), "l"(b.bits()));
   }
-  // The same of a's rows as each warp's fragment of mma, by columns of b, whose rows are the depth.
+  // c += a b, with a's rows as each warp's fragment of mma, by columns of b, whose rows are the depth.
   template <typename T, int eights>
   SPILLWAY_GPU void add_columns(float (&c)[eights][4], const std::uint32_t (&a)[4], const Panels<T>& b) const {
     SPILLWAY_WGMMA_OF("+f", 1, "{%32, %33, %34, %35}, %36, adds, 1, 1, 1", "{%64, %65, %66, %67}, %68, adds, 1, 1, 1", "r"(a[0]),
                       "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
   }
   SPILLWAY_GPU void commit_products() const { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-  // Until no more groups than `left` are on their way; these sums are not among them.
+  // Waits until at most `left` groups are in flight; these sums are not among them.
   template <int left, int eights>
   SPILLWAY_GPU void wait_for_products(float (&c)[eights][4]) const {
     static_assert(eights == 8 || eights == 16);
@@ -237,8 +237,8 @@ class Gpu {
     }
   }
 
-  // What x >= 0 is made of is computed before whatever is waited for behind this: by itself the compiler waits first. A branch
-  // that is never taken, and might be for all that it knows, holds it.
+  // Makes the compiler compute x >= 0, and all that it is made of, before any wait that follows; by itself it would wait first. A
+  // branch holds it to that: it is never taken, but the compiler cannot know.
   SPILLWAY_GPU void settle(float x) const {
     asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @!p bra SETTLED; membar.cta; SETTLED: }" ::"f"(x) : "memory");
   }
@@ -252,7 +252,7 @@ class Gpu {
 
   // --- arithmetic that has an instruction of its own, which rounds a little differently ---
 
-  // Zero where that is below the smallest normal number: to keep what is there would take three instructions more.
+  // Gives zero for results below the smallest normal number: to keep those would take three instructions more.
   SPILLWAY_GPU float exp2(float x) const {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -270,7 +270,7 @@ class Gpu {
   }
 
  private:
-  // Sixteen bytes as one instruction moves them; structs of so many would otherwise go word by word.
+  // Moves sixteen bytes by one instruction; structs of that size would otherwise go word by word.
   template <typename T>
   static SPILLWAY_GPU T get(const T* from) {
     if constexpr (sizeof(T) == 16) {
@@ -299,7 +299,7 @@ struct Grid {
   std::int64_t shared_bytes = 0;  // of a block
 };
 
-// Where launches go: a stream of the runtime's.
+// The destination of launches: a stream of the CUDA runtime.
 class Queue {
  public:
   explicit Queue(cudaStream_t stream) : stream_(stream) {}
@@ -312,7 +312,7 @@ class Queue {
   cudaStream_t stream_;
 };
 
-// A kernel may say how few blocks of it an SM need have room for, `kBlocks`, where it wants more registers than the compiler
+// A kernel sets `kBlocks`, the number of its blocks that an SM must have room for, if it wants more registers than the compiler
 // thinks worth while; 0 leaves that to the compiler.
 template <typename K>
 constexpr int blocks_of_sm() {
@@ -323,7 +323,7 @@ constexpr int blocks_of_sm() {
   }
 }
 
-// A kernel whose warpgroups multiply says so, `kNeedsWarpgroups`: for other chips than sm_90a there is none of it.
+// A kernel sets `kNeedsWarpgroups` if its warpgroups multiply. For chips other than sm_90a it is compiled empty.
 template <typename K>
 constexpr bool needs_warpgroups() {
   return requires { K::kNeedsWarpgroups; };
@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(K::kThreads, blocks_of_sm<K>()) run_kernel(con
   if constexpr (kHasWarpgroups || !needs_warpgroups<K>()) kernel(Gpu());
 }
 
-// Tells which code was loaded.
+// An empty kernel, which tells which code was loaded.
 struct AskForWarpgroups {
   static constexpr int kThreads = 32;
   SPILLWAY_GPU void operator()(const Gpu&) const {}
@@ -349,7 +349,8 @@ struct AskForWarpgroups {
 inline bool Queue::has_warpgroups() const {
   static const bool loaded = [] {
     cudaFuncAttributes attributes{};
-    // Code for sm_90a comes from its own dialect; what the driver makes of other chips' has their version.
+    // Code for sm_90a is compiled from PTX of its own version; code that the driver makes from other chips' PTX has their
+    // version.
     return cudaFuncGetAttributes(&attributes, run_kernel<AskForWarpgroups>) == cudaSuccess && attributes.binaryVersion == 90 &&
            attributes.ptxVersion == 90;
   }();

@@ -1,6 +1,6 @@
 // Rows of an embedding by token, and their gradients. The vocabulary comes in tiles; a token lies in one.
 // The gradient of a row is the sum over the places where its token stands, in their order, by one owner: the first of these
-// places. Which places those are does a kernel of its own find, without sorting: each place looks for the next of its token.
+// places. A kernel of its own finds the places without sorting: each place looks for the next one with its token.
 //
 // Legend: n rows (tokens), H hidden.
 #pragma once
@@ -34,7 +34,8 @@ struct LookUp {
   }
 };
 
-// Of each place the next with the same token, or n; and whether there is one before it. What is passed over has no owner.
+// Finds for each place the next one with the same token, or n, and whether it is the first. A place that is passed over has no
+// owner.
 struct SamePlaces {
   static constexpr int kThreads = 256;
   static constexpr std::int64_t kShared = kThreads * sizeof(std::int32_t);
@@ -67,8 +68,8 @@ struct SamePlaces {
   }
 };
 
-// dtable[token] += factor * dx of the token's places, one after the other, as the host adds them. The table was set to zeros
-// before, where nothing is added to.
+// dtable[token] += factor * dx of the token's places, one after the other, as the host adds them. In a step's first micro-batch,
+// another kernel sets the table to zeros before.
 template <typename T, int n>
 struct LookUpBackward {
   static constexpr int kThreads = kPointwiseThreads;

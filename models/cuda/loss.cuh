@@ -13,10 +13,10 @@
 
 namespace spillway::cuda {
 
-// Of some numbers: the largest, and the sum of exponentials of what the others are below it.
+// The largest of some numbers, and the sum of exp(number - largest).
 struct RunningSum {
   float maximum, sum;
-  // An empty one has a maximum of -infinity, and stays without a NaN.
+  // An empty sum has a maximum of -infinity; joining it gives no NaN.
   static SPILLWAY_GPU RunningSum joined(RunningSum a, RunningSum b) {
     const float most = a.maximum > b.maximum ? a.maximum : b.maximum;
     const auto part = [most](RunningSum of) { return of.sum == 0.0f ? 0.0f : of.sum * expf(of.maximum - most); };
@@ -24,7 +24,7 @@ struct RunningSum {
   }
 };
 
-// A block has a row. With a cap the logits first become cap * tanh(logit / cap), in place.
+// Each block has a row. With a cap the logits first become cap * tanh(logit / cap), in place.
 template <typename T, int n>
 struct LossTile {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
@@ -64,7 +64,7 @@ struct LossTile {
     if (!begins) all = {gpu.load(maximum + row), gpu.load(sum + row)};
     for (int w = 0; w < kWarps; ++w) all = RunningSum::joined(all, {gpu.load(of_warps + w), gpu.load(of_warps + (kWarps + w))});
     gpu.store(maximum + row, all.maximum), gpu.store(sum + row, all.sum);
-    // The thread that has the target has said so already, in the first tile or in a later one.
+    // If the target lies in this tile, the thread that has it has stored its logit already; a later tile may still store it.
     if (begins && (target < 0 || target >= tile.rows)) gpu.store(target_logit + row, 0.0f);
   }
 
@@ -72,7 +72,8 @@ struct LossTile {
   static SPILLWAY_GPU float infinity() { return std::numeric_limits<float>::infinity(); }
 };
 
-// The rows' log-sum-exp, and the sum of their losses in double, of one block: every 256th row a thread, then a tree.
+// Computes the rows' log-sum-exp, and the sum of their losses in double, by one block: a thread has every 256th row; a tree adds
+// up.
 struct LossFinish {
   static constexpr int kThreads = 256;
   static constexpr std::int64_t kShared = kThreads * sizeof(double);
@@ -125,7 +126,7 @@ struct LossBackward {
   }
 };
 
-// The logits of one row, where the strip has it.
+// Gives the logits of one row, if the strip has it.
 template <typename T>
 struct GiveLogits {
   static constexpr int kThreads = kPointwiseThreads;

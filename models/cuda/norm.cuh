@@ -1,6 +1,6 @@
-// RMSNorm, and LayerNorm where there is a bias: forward, the same again, backward.
-// A warp has a row: sums of a row are a fixed tree of lanes. Parameters' gradients are sums of kNormRows rows by a block, which
-// sum_partials() adds up in a fixed order.
+// RMSNorm, and LayerNorm where there is a bias: forward, recomputation, backward.
+// In the forward a warp has a row, whose sums are a fixed tree of lanes. Parameters' gradients are sums of kNormRows rows by each
+// block, which sum_partials() adds up in a fixed order.
 //
 // Legend: n rows, H hidden.
 #pragma once
@@ -18,10 +18,10 @@ struct NormArguments {
   float epsilon = 0, offset = 0;
   const T *x = nullptr, *weight = nullptr, *bias = nullptr, *residual = nullptr;
   T* y = nullptr;
-  float* statistics = nullptr;  // rstd[n], of LayerNorm also mean[n]
+  float* statistics = nullptr;  // rstd[n], for LayerNorm also mean[n]
 };
 
-// y (= residual +) norm(x); with `again` from the statistics that are there.
+// y (= residual +) norm(x); with `again`, from the statistics that exist.
 template <typename T, int n, bool again>
 struct NormForward {
   static constexpr int kThreads = 256, kRowsOfBlock = kThreads / 32;
@@ -81,13 +81,12 @@ struct NormBackwardArguments {
   const T *x = nullptr, *weight = nullptr, *residual_gradient = nullptr;
   const float* statistics = nullptr;
   T* dx = nullptr;
-  float* partial =
-      nullptr;  // [ceil(n / kNormRows), H], of dweight; behind all of these, where there is a bias, the same of dbias
+  float* partial = nullptr;  // [ceil(n / kNormRows), H], of dweight; with a bias, the same of dbias behind all of these
 };
 
-// dx = residual_gradient (if any) + the norm's, and the partial sums. A block goes through its rows one after the other, each
-// thread with the same columns of all: what it sums of them stays its own. `sweeps` times kThreads packs cover a row, which is
-// read twice, the second time from the cache: registers are for the sums.
+// dx = residual_gradient (if any) + the norm's, and the partial sums. A block goes through its rows one after the other; each
+// thread has the same columns of all rows, so that its sums stay its own. `sweeps` times kThreads packs cover a row. A row is
+// read twice, the second time from the cache, so that registers are left for the sums.
 template <typename T, typename G, int n, int sweeps, bool has_bias>
 struct NormBackward {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
@@ -131,7 +130,7 @@ struct NormBackward {
 
  private:
   struct Terms {
-    Floats<n> dy, inner, normed;  // inner: the gradient of what was normed
+    Floats<n> dy, inner, normed;  // inner: the gradient of the normed value
   };
   SPILLWAY_GPU Terms terms_of(const Gpu& gpu, std::int64_t row, std::int64_t j, float rstd, float mean) const {
     Terms terms{.dy = load_floats<G, n>(gpu, of.dy + row * of.hidden + j)};
@@ -150,7 +149,7 @@ struct NormBackward {
       if (j < of.hidden) f(s, j);
     }
   }
-  // Over the block, the same in all threads. Two places take turns, so that one barrier a row is enough.
+  // Sums over the block, the same in all threads. Two places take turns, so that one barrier per row is enough.
   SPILLWAY_GPU static void block_sums(const Gpu& gpu, int place, float& a, float& b) {
     a = warp_sum(gpu, a), b = warp_sum(gpu, b);
     const auto sums = gpu.template shared<float>(place * 2 * kWarps * static_cast<int>(sizeof(float)));
@@ -161,8 +160,8 @@ struct NormBackward {
   }
 };
 
-// out[c] (=|+=) the sum over `count` rows of partial[count, columns], rows `stride` apart, in a fixed order: eight runs of every
-// eighth row, then these.
+// out[c] (=|+=) the sum over `count` rows of partial[count, columns], rows `stride` apart, in a fixed order: eight runs, each of
+// every eighth row, then the sum of the runs.
 struct SumPartials {
   static constexpr int kThreads = 256, kColumns = 32, kRuns = kThreads / kColumns;
   static constexpr std::int64_t kShared = kThreads * sizeof(float);

@@ -1,5 +1,5 @@
-// Sums over rows go in two steps: blocks sum a fixed number of rows each, then these sums are added up in a fixed order. How many
-// rows that is depends on no chip, so no bit does.
+// Sums over rows go in two steps: blocks sum a fixed number of rows each, then these sums are added up in a fixed order. That
+// number does not depend on the chip, so the bits do not either.
 //
 // Legend: n rows, H hidden, D head dimension.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace spillway::cuda {
 
-inline constexpr int kNormRows = 16, kRopeRows = 16, kSummedRows = 256;  // of a block
+inline constexpr int kNormRows = 16, kRopeRows = 16, kSummedRows = 256;  // rows per block
 
 constexpr std::int64_t blocks_for(std::int64_t items, std::int64_t each) { return (items + each - 1) / each; }
 

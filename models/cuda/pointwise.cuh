@@ -19,7 +19,7 @@ template <typename T>
 struct Moving {
   const T* base = nullptr;
   const std::int64_t* word = nullptr;  // null: it stays
-  std::int64_t stride = 0;             // elements for each of the word
+  std::int64_t stride = 0;             // elements per unit of the word
   SPILLWAY_GPU const T* at(const Gpu& gpu) const { return word == nullptr ? base : base + gpu.load(word) * stride; }
 };
 
@@ -45,7 +45,7 @@ SPILLWAY_GPU ValueAndSlope activate(float x) {
   }
 }
 
-// Where the columns of pack `i` of h [n, I] lie in [n, I], or in [n, gate I | up I].
+// Offsets of the columns of pack `i` of h [n, I]: in h, and in [n, I] or [n, gate I | up I].
 struct PackOfRow {
   std::int64_t of_h, inner, outer;
   template <int n>
@@ -78,7 +78,7 @@ struct Activate {
   }
 };
 
-// dup, and h again. Each pack is read before it is written by the thread that has it: dup may be up, and h may be dh.
+// Computes dup, and h again. The thread that has a pack reads it before writing it: dup may be up, and h may be dh.
 template <typename T, int n, Activation activation>
 struct ActivateBackward {
   static constexpr int kThreads = kPointwiseThreads;
@@ -127,7 +127,7 @@ struct Scale {
   }
 };
 
-// sums = residual + bias, where they are, in fp32: a product is then added.
+// sums = residual + bias, as far as these are given, in fp32; a product is added afterwards.
 template <typename T, int n>
 struct BeginSums {
   static constexpr int kThreads = kPointwiseThreads;
@@ -148,7 +148,7 @@ struct BeginSums {
   }
 };
 
-// One row from where a word of the device says.
+// Copies one row from where a word of the device says.
 template <typename T>
 struct CopyMoving {
   static constexpr int kThreads = kPointwiseThreads;
@@ -179,7 +179,7 @@ struct Cap {
   }
 };
 
-// Rows of a wider matrix to where they belong in a cache: keys [context, width], then values.
+// Copies rows of a wider matrix to where they belong in a cache: keys [context, width], then values.
 template <typename T, int n>
 struct KeepKeys {
   static constexpr int kThreads = kPointwiseThreads;
@@ -261,7 +261,7 @@ struct ColumnSums {
     const auto sums = gpu.shared<float>();
     for (int j = 0; j < n; ++j) gpu.store(sums + (gpu.warp() * kColumns + j * 32 + gpu.lane()), sum.x[j]);
     gpu.sync();
-    // In the order in which they lie there, so that no bank is asked twice.
+    // Columns are read in the order in which they lie in shared memory, so that no bank is asked twice.
     for (std::int64_t i = gpu.thread(); i < kColumns; i += kThreads) {
       const std::int64_t c = first + i % 32 * n + i / 32;
       if (c >= columns) continue;

@@ -1,4 +1,4 @@
-// Rotary positions, with norms of single heads where a model has them. Some lanes of a warp, a power of two, have a head: each a
+// Rotary positions, with norms of single heads where a model has them. A power of two of a warp's lanes have a head: each has a
 // pack of its first half and the pack of the second half that turns with it.
 //
 // Legend: n rows, Hq / Hkv query / key-value heads, D head dimension.
@@ -11,7 +11,7 @@
 
 namespace spillway::cuda {
 
-// Both halves of a head's part that a lane has.
+// A lane's part of a head, in both halves.
 template <int n>
 struct Halves {
   Floats<n> a, b;
@@ -20,15 +20,15 @@ struct Halves {
 template <typename T, int n>
 struct RopeArguments {
   ops::RopeShape shape;
-  int lanes = 1;  // of a head: the power of two from D / 2 / n on
+  int lanes = 1;  // per head: the least power of two from D / 2 / n on
   Moving<float> cosine, sine;
   const T *q_weight = nullptr, *k_weight = nullptr;
 
-  // All rows have fewer heads than 32 bits count: divisions of 64 would take longer than the memory.
+  // All rows together have fewer heads than 32 bits count; divisions of 64 bits would take longer than the memory.
   SPILLWAY_GPU int heads() const { return static_cast<int>(shape.heads + shape.kv_heads); }
   SPILLWAY_GPU int items() const { return static_cast<int>(shape.n) * heads(); }
   SPILLWAY_GPU bool is_query(int item) const { return item % heads() < shape.heads; }
-  // Of the head `item % heads()` of row `item / heads()`, in rows of so many heads.
+  // The offset of head `item % heads()` of row `item / heads()`, in rows of `heads_of_row` heads.
   SPILLWAY_GPU std::int64_t place(int item, int heads_of_row) const {
     return (item / heads() * heads_of_row + item % heads()) * shape.dimension;
   }
@@ -43,7 +43,7 @@ struct RopeArguments {
   SPILLWAY_GPU void store(const Gpu& gpu, T* head, std::int64_t j, const Halves<n>& x) const {
     store_floats<T, n>(gpu, head + j, x.a), store_floats<T, n>(gpu, head + shape.dimension / 2 + j, x.b);
   }
-  // By the angles of the row's position, or back.
+  // Turns x by the angles of the row's position if `direction` is 1, and back if it is -1.
   SPILLWAY_GPU void rotate(const Gpu& gpu, Halves<n>& x, int item, std::int64_t j, float direction) const {
     const std::int64_t angle = item / heads() % static_cast<int>(shape.sequence) * (shape.dimension / 2) + j;
     const auto cosines = load_sums<n>(gpu, cosine.at(gpu) + angle), sines = load_sums<n>(gpu, sine.at(gpu) + angle);
@@ -64,7 +64,7 @@ struct RopeArguments {
   }
 };
 
-// Raw qkv [n, (Hq + 2 Hkv) D] to queries and keys [n, (Hq + Hkv) D].
+// Turns raw qkv [n, (Hq + 2 Hkv) D] into queries and keys [n, (Hq + Hkv) D].
 template <typename T, int n>
 struct Rotate {
   static constexpr int kThreads = 256;
@@ -91,17 +91,17 @@ struct Rotate {
   }
 };
 
-// In place: gradients of rotated queries and keys become those of the raw ones. Where there are norms, sums of kRopeRows rows for
-// their weights: partial [ceil(n / kRopeRows), 2 D], of queries and then of keys.
+// In place: gradients of rotated queries and keys become those of the raw ones. Where there are norms, partial [ceil(n /
+// kRopeRows), 2 D] gets sums of kRopeRows rows for their weights, of queries and then of keys.
 template <typename T, int n>
 struct RotateBackward {
-  // The compiler would sooner spill than do with fewer blocks.
+  // Without this the compiler would sooner spill than do with fewer blocks.
   static constexpr int kThreads = 256, kBlocks = n == kWidest<float> ? 3 : 0;
   RopeArguments<T, n> of;
   const T* qkv = nullptr;
   T* dqkv = nullptr;
   float* partial = nullptr;
-  // Of the launch, where there are norms: what each group of lanes sums of queries and keys.
+  // Shared memory of a launch with norms: the sums that each group of lanes makes of queries and keys.
   static std::int64_t shared_bytes(int lanes, std::int64_t dimension) {
     return kThreads / lanes * 2 * dimension * static_cast<std::int64_t>(sizeof(float));
   }
@@ -113,7 +113,7 @@ struct RotateBackward {
     const int first = static_cast<int>(gpu.block() * kRopeRows) * of.heads(), whole = first + kRopeRows * of.heads();
     const int end = whole < of.items() ? whole : of.items();
     Halves<n> dq{}, dk{};
-    // All groups go round as often: lanes of one warp add up together.
+    // All groups go round equally often, because lanes of one warp add up together.
     for (int base = first; base < end; base += groups) {
       const int item = base + group;
       const bool is_there = item < end && j < D / 2;
@@ -145,7 +145,7 @@ struct RotateBackward {
   }
 
  private:
-  // What is not there is zeros, and adds none.
+  // Items that are not there are zeros, and add nothing.
   SPILLWAY_GPU void norm_backward(const Gpu& gpu, const Halves<n>& x, const Halves<n>& weight, bool is_query, Halves<n>& dy,
                                   Halves<n>& dq, Halves<n>& dk) const {
     const float rstd = of.rstd(gpu, x);
@@ -153,7 +153,7 @@ struct RotateBackward {
     for (int i = 0; i < n; ++i) {
       along += dy.a.x[i] * weight.a.x[i] * x.a.x[i] * rstd + dy.b.x[i] * weight.b.x[i] * x.b.x[i] * rstd;
       const float a = dy.a.x[i] * x.a.x[i] * rstd, b = dy.b.x[i] * x.b.x[i] * rstd;
-      // Without a branch on which of the sums it is: they stay in registers.
+      // There is no branch on which of the sums it is, so that they stay in registers.
       dq.a.x[i] += is_query ? a : 0.0f, dq.b.x[i] += is_query ? b : 0.0f;
       dk.a.x[i] += is_query ? 0.0f : a, dk.b.x[i] += is_query ? 0.0f : b;
     }

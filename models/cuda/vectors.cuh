@@ -1,4 +1,4 @@
-// Numbers as they lie in memory, some at a time, and as kernels compute with them: fp32.
+// Packs of numbers, as they lie in memory, and the fp32 numbers that kernels compute with.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace spillway::cuda {
 
-// What exponents of e are multiplied by for a power of two.
+// The factor from an exponent of e to an exponent of two.
 inline constexpr float kLog2E = 1.44269504f;
 
-// Moved by one instruction.
+// n elements that one instruction moves.
 template <typename T, int n>
 struct alignas(sizeof(T) * n) Pack {
   static_assert(sizeof(T) * n <= 16 && (n & (n - 1)) == 0);
   T x[n];
 };
 
-// Of 16 bytes, where rows of so many elements are whole packs; else 1.
+// Elements of a pack of 16 bytes. Kernels use it if rows are whole packs (fits_packs), and else packs of 1.
 template <typename T>
 inline constexpr int kWidest = 16 / sizeof(T);
 template <typename T>
@@ -47,7 +47,7 @@ SPILLWAY_GPU void store_floats(const Gpu& gpu, T* to, const Floats<n>& floats) {
   gpu.store(reinterpret_cast<Pack<T, n>*>(to), pack);
 }
 
-// Sums in fp32, up to 16 bytes at a time.
+// Stores sums in fp32, up to 16 bytes at a time.
 template <int n>
 SPILLWAY_GPU void store_sums(const Gpu& gpu, float* to, const Floats<n>& sums) {
   constexpr int each = n < 4 ? n : 4;
@@ -67,7 +67,7 @@ SPILLWAY_GPU Floats<n> load_sums(const Gpu& gpu, const float* from) {
   }
   return sums;
 }
-// to += sums, or = where nothing is added to.
+// to += sums if `adds`, else to = sums.
 template <int n>
 SPILLWAY_GPU void sum_into(const Gpu& gpu, float* to, Floats<n> sums, bool adds) {
   if (adds) {
@@ -77,7 +77,7 @@ SPILLWAY_GPU void sum_into(const Gpu& gpu, float* to, Floats<n> sums, bool adds)
   store_sums(gpu, to, sums);
 }
 
-// The sum over a warp's lanes, the same in all of them: pairs of a fixed tree.
+// The sum over a warp's lanes, the same in all of them, along a fixed tree of pairs.
 template <typename T>
 SPILLWAY_GPU T warp_sum(const Gpu& gpu, T x) {
   for (int mask = 16; mask > 0; mask /= 2) x += gpu.shuffle_xor(x, mask);

@@ -1,4 +1,4 @@
-// From types that are known at run time to those that templates are made of.
+// Turns types that are known at run time into template arguments.
 #pragma once
 
 #include <type_traits>

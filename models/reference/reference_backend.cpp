@@ -14,7 +14,7 @@ namespace {
 
 using namespace kernels;
 
-// Numbers of a type known at run time, as doubles.
+// An array of numbers of a type known at run time, read and written as doubles.
 class Numbers {
  public:
   Numbers(std::byte* data, DType type) : data_(data), type_(type) {}
@@ -364,7 +364,7 @@ class Reference {
     }
   }
 
-  // visit(row, head, norm weights) of the query heads, then of the key heads.
+  // Calls visit(row, head, norm weights) for the query heads, then for the key heads.
   static void for_heads(const ops::RopeShape& s, const auto& visit, const auto& k) {
     for (std::int64_t row = 0; row < s.n; ++row) {
       for (std::int64_t head = 0; head < s.heads + s.kv_heads; ++head) visit(row, head, head < s.heads ? k.q_weight : k.k_weight);
@@ -383,7 +383,7 @@ class Reference {
   static void scale_head(std::vector<double>& x, const Numbers& weight, double rstd, double offset) {
     for (std::size_t j = 0; j < x.size(); ++j) x[j] *= rstd * (offset + weight[static_cast<std::int64_t>(j)]);
   }
-  // By the angles of a position, or back.
+  // Turns x by the angles of a position if `direction` is 1, and back if it is -1.
   void rotate(std::vector<double>& x, const auto& k, std::int64_t position, double direction) const {
     const std::size_t half = x.size() / 2;
     for (std::size_t j = 0; j < half; ++j) {
@@ -406,7 +406,7 @@ class Reference {
   static std::int64_t key(const ops::AttentionShape& s, const Rows& rows, std::int64_t b, std::int64_t head, std::int64_t j) {
     return (b * s.keys + j) * rows.stride + head / (s.heads / s.kv_heads) * s.head_dim;
   }
-  // Of one query over the keys [first, last] that it sees: probabilities, and how much a score moves with q.k.
+  // For one query and the keys [first, last] that it sees: probabilities, and the slope of each score with respect to q.k.
   struct Weights {
     std::int64_t first = 0, last = 0;
     std::vector<double> p, slope;
@@ -435,7 +435,7 @@ class Reference {
     return w;
   }
 
-  // Of the i-th of h: the activation's argument, and with a gate the other factor.
+  // For the i-th element of h, the places of the activation's argument and, with a gate, of the other factor.
   struct Places {
     std::int64_t inner, outer;
   };
@@ -445,7 +445,7 @@ class Reference {
     return {at, at + k.columns};
   }
 
-  // visit(row, row of the tile, column) for the tokens that the tile has.
+  // Calls visit(row, row of the tile, column) for the tokens that lie in the tile.
   void for_tokens(const auto& k, const auto& visit) const {
     const auto* tokens = integers(k.tokens);
     for (std::int64_t row = 0; row < k.rows; ++row) {

@@ -11,7 +11,7 @@ TEST(CudaAttention, Lengths) {
     for (const std::int64_t D : {64, 128}) check({.shape = shape_of(T, 1, 1, D)}, {.counts = T > 1});
 }
 
-// What may be asked for, in all head sizes.
+// Cases of all that may be asked for, with heads of D elements.
 std::vector<Case> cases_of(std::int64_t D) {
   std::vector<Case> cases;
   const auto add = [&](ops::AttentionShape shape, const auto& change) {
@@ -54,7 +54,7 @@ TEST(CudaAttention, OtherHeadSizes) {
   }
 }
 
-// Without tensor cores: fp32, and head sizes that no tile fits, of which some are no whole packs.
+// Kernels without tensor cores: fp32, and head sizes that no tile fits, some of which are not whole packs.
 TEST(CudaAttention, PlainForms) {
   for (const DType type : {DType::float32, DType::bfloat16}) {
     for (const std::int64_t D : {6, 16}) {
@@ -83,7 +83,7 @@ TEST(CudaAttention, QueriesAtAPosition) {
   }
 }
 
-// Anything that a model or a call may ask for, together.
+// A random combination of all that a model or a call may ask for.
 Case random_case(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::int64_t end) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end)); };
@@ -104,7 +104,7 @@ TEST(CudaAttention, RandomCases) {
 TEST(CudaAttention, SlowRandomCases) {
   for (std::uint64_t seed = 101; seed <= 250; ++seed) check(random_case(seed), {.seed = seed, .counts = true});
 }
-// Longer than tiles have turns, in the widest heads of the catalogue.
+// Sequences with more tiles than take turns, in the widest heads of the catalogue.
 TEST(CudaAttention, SlowLongSequences) {
   for (const std::int64_t D : {64, 128, 256}) {
     check({.shape = shape_of(700, 2, 1, D)}, {.counts = true});
@@ -115,7 +115,7 @@ TEST(CudaAttention, SlowLongSequences) {
 }
 
 #if !defined(__CUDACC__)
-// Their sums of products are cut off otherwise; all that kernels use of them is there from sm_80 on.
+// Older chips cut their sums of products off in another way; all that kernels use of tensor cores exists from sm_80 on.
 TEST(CudaAttention, OnTheTensorCoresOfOlderChips) {
   for (const std::int64_t D : {64, 80, 96, 128, 256}) {
     for (const DType type : {DType::bfloat16, DType::float16}) {
@@ -144,8 +144,8 @@ TEST(CudaAttention, WhatNoKernelHasIsRefused) {
   refuses(c, [&](AttentionArguments& a) { a.position = &position; });
 }
 
-// Each block reads its own rows once, and of the others those that they see or are seen by, to the tile; everything in whole
-// sectors.
+// Each block reads its own rows once, and of the other rows those that they see or are seen by, to the tile. Everything is in
+// whole sectors.
 TEST(CudaAttention, MovesTheBytesThatItMust) {
   if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
   constexpr std::int64_t T = 256, D = 64, kRow = D * 2, kNumber = 4;

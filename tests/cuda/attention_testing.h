@@ -1,4 +1,5 @@
-// Attention on the emulated device beside loops in double precision: a call's operands, its meaning, and the check.
+// Attention on the emulated device beside loops in double precision: a call's operands, its meaning in plain loops, and the
+// check.
 // Not here: which calls (attention_test.cpp).
 #pragma once
 
@@ -49,7 +50,7 @@ class Matrix {
     set_element(bytes_.data(), type_, row * stride_ + column, x);
   }
   std::span<const std::byte> bytes() const { return bytes_.all(); }
-  // Bits of NaN, as the device's memory begins with.
+  // True if the gaps still have the bits of NaN with which the device's memory begins.
   bool gaps_are_untouched() const {
     for (std::int64_t i = 0; i < elements_; ++i) {
       const auto at =
@@ -93,7 +94,7 @@ struct Problem {
           matrix.set(row, i, size * (static_cast<double>(mix64(seed++) >> 40) / (1 << 23) - 1));
     };
     fill(q, query_rows(), query_columns(), 2), fill(d_o, query_rows(), query_columns(), 1);
-    // Behind the last key that a query at a position sees there is nothing yet.
+    // There is nothing yet behind the last key that a query at a position sees.
     const std::int64_t rows = c.by_position ? c.shape.key_offset + c.shape.queries : key_rows();
     fill(k, rows, key_columns(), 2), fill(v, rows, key_columns(), 1);
     *position.data() = c.shape.key_offset;
@@ -101,7 +102,7 @@ struct Problem {
   }
   void set_documents(std::int64_t b) {
     const std::int64_t T = of.shape.queries;
-    std::int64_t begin = 0;  // of the document, a query; what it sees of keys before the first query is the first document's
+    std::int64_t begin = 0;  // the document's first query; keys before the first query belong to the first document
     for (std::size_t i = static_cast<std::size_t>(b); begin < T && !of.documents.empty(); ++i) {
       const std::int64_t end = std::min<std::int64_t>(T, begin + of.documents[i % of.documents.size()]);
       for (std::int64_t t = begin; t < end; ++t)
@@ -126,7 +127,7 @@ struct Problem {
 
 // --- the meaning ----------------------------------------------------------------------------------------------------------
 
-// Sums with the sum of what their terms are in size, which errors of rounding grow with.
+// A sum, and the sum of its terms' sizes, with which rounding errors grow.
 struct Sum {
   double value = 0, size = 0;
   void add(double x) { value += x, size += std::abs(x); }
@@ -138,7 +139,7 @@ struct Expected {
   std::vector<double> lse;
 };
 
-// One query's weights: of keys from `first` on.
+// One query's weights, for the keys from `first` on.
 struct Weights {
   std::int64_t first = 0;
   std::vector<double> p, slope;
@@ -207,8 +208,8 @@ inline Expected expected_of(const Problem& problem, bool backward) {
   return e;
 }
 
-// Errors: the largest, in units of what rounding may make of a sum of such terms, and of all together beside all values. The
-// latter tells a key too many or too few from rounding.
+// The largest error, in units of what rounding may do to a sum of such terms, and the error of all values together relative to
+// their size. The latter tells a key too many or too few from rounding.
 struct Errors {
   double largest = 0, together = 0;
 };
@@ -220,14 +221,15 @@ inline Errors errors_of(const Matrix& got, const std::vector<Sum>& expected, std
     const double error = got.at(row, column) - expected[i].value, size = std::abs(error) / (unit * expected[i].size + 1e-7);
     errors.largest = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(errors.largest, size);
     squares += error * error;
-    // What cancels leaves the rounding of what did.
+    // Terms that cancel leave their rounding behind.
     of_values += expected[i].value * expected[i].value + 1e-3 * expected[i].size * expected[i].size;
   }
   errors.together = std::sqrt(squares / (of_values + 1e-12)) / unit;
   return errors;
 }
 
-// Of a sum's terms: weights and gradients of scores are rounded before they are multiplied, results after that.
+// The unit of rounding of a sum's terms: weights and gradients of scores are rounded before they are multiplied, results after
+// that.
 inline double unit_of(const Case& c) {
   return std::ldexp(1.0, c.type == DType::float32 ? -20 : c.type == DType::bfloat16 ? -7 : -10);
 }
@@ -262,7 +264,7 @@ inline const char* on_hopper([[maybe_unused]] const device::Options& options) {
   return "";
 }
 
-// On the emulated device whatever has kernels of its own on Hopper runs there, too.
+// On the emulated device, a case for which Hopper has kernels of its own runs there, too.
 inline std::vector<device::Options> devices_of(const Case& c, const device::Options& options) {
   std::vector<device::Options> all{options};
 #if !defined(__CUDACC__)

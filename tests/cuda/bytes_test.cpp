@@ -1,6 +1,6 @@
-// Every kernel at a size that a model has, in every type: beside the plain loops, and the table of bytes: what it reads and
-// writes beside what its operands have. Sectors count once for each block that touches them, so that what several blocks share is
-// in it, though a cache would serve it.
+// Every kernel at a size that a model has, in every type: its results beside those of the plain loops, and the table of bytes,
+// which has what it reads and writes beside what its operands have. Sectors count once for each block that touches them, so that
+// the table includes what several blocks share, though a cache would serve it.
 // Not here: attention, whose blocks read keys again and again (attention_test.cpp says how often), products, which are the
 // library's, and the optimizer's kernels, which move their operands to the byte (optimizer_test.cpp).
 #include <fmt/core.h>
@@ -115,7 +115,7 @@ std::vector<Counted> positions_and_rows(DType type) {
        }},
       {"look_up",
        [=](Operands& of) {
-         // Each token once, as a vocabulary's mostly are.
+         // Each token occurs once, as most of a vocabulary's do.
          std::vector<std::int32_t> tokens(kRows);
          for (std::int32_t i = 0; i < kRows; ++i) tokens[static_cast<std::size_t>(i)] = (i * 7 + 3) % static_cast<int>(kRows);
          return LookUp{type, kRows, kHidden, kRows, table, 1.0f, of.words(tokens), matrix(of, kHidden), matrix(of, kHidden)};
@@ -181,7 +181,7 @@ std::vector<Counted> losses(DType type) {
   };
 }
 
-// Needed by hand: of tables and caches the rows that a call names, not all that are there.
+// The bytes that a call needs, computed by hand: of tables and caches only the rows that the call names.
 double needed_of(Kernel& kernel) {
   if (const auto* k = std::get_if<KeepKeys>(&kernel)) return static_cast<double>(4 * k->rows * k->width * size_of(k->type));
   if (const auto* k = std::get_if<GiveLogits>(&kernel)) return static_cast<double>(k->columns * (size_of(k->type) + 4));
@@ -199,7 +199,7 @@ class EveryKernel : public ::testing::TestWithParam<DType> {
     for (const auto& more : {activations_and_copies, positions_and_rows, losses})
       std::ranges::copy(more(GetParam()), std::back_inserter(table));
   }
-  // Product, Attend, AttendBackward and LookUpBackward: see above, and below.
+  // Product, Attend, AttendBackward and LookUpBackward are elsewhere: see above, and below.
   static constexpr std::size_t kElsewhere = 4;
   std::vector<Counted> table = norms(GetParam());
   std::set<std::size_t> seen;
@@ -207,14 +207,14 @@ class EveryKernel : public ::testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, EveryKernel, ::testing::Values(DType::bfloat16, DType::float16, DType::float32),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-// A kernel that is new to the calls is missed here. The four others are compared in each type, too: gemm_test.cpp, and
+// The test fails if a new kind of call is missing here. The four others are compared in each type, too, in gemm_test.cpp and
 // kernels_test.cpp.
 TEST_P(EveryKernel, IsThePlainLoops) {
   for (const Counted& of : table) {
     Operands operands(1);
     const Kernel kernel = of.make(operands);
     seen.insert(kernel.index());
-    // Its sums meet once a block, at the end.
+    // The sums of RotateBackward meet once per block, at the end.
     check_kernel(of.make, of.name, false, {.any_conflicts = std::holds_alternative<RotateBackward>(kernel)});
   }
   EXPECT_EQ(seen.size(), std::variant_size_v<Kernel> - kElsewhere);
@@ -239,7 +239,7 @@ TEST_P(EveryKernel, MovesTheBytesOfItsOperands) {
 }
 
 // A table's whole gradient is set to zeros, and the rows of the tokens are read and written once more. Micro-batches after the
-// first touch these rows alone.
+// first touch only these rows.
 TEST(MovedBytes, OfATablesGradient) {
   if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
   constexpr std::int64_t rows = 64, table_rows = 1024, hidden = 512;

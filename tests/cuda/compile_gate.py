@@ -22,12 +22,13 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "cuda" / "kernels.json"
-# Of offload/cuda/, whose kernels are templates, tests/cuda/ names every instance.
+# tests/cuda/ names every instance of the kernels of offload/cuda/, which are templates.
 SOURCES = sorted([*ROOT.glob("models/cuda/*.cu"), *ROOT.glob("tests/cuda/*.cu")])
-# Of an SM, from the CUDA programming guide's table of compute capabilities: threads, blocks, bytes of shared memory.
+# Limits of an SM, from the CUDA programming guide's table of compute capabilities: threads, blocks, bytes of shared
+# memory.
 CHIPS = {80: (2048, 32, 164 << 10), 86: (1536, 16, 100 << 10), 89: (1536, 24, 100 << 10), 90: (2048, 32, 228 << 10),
          120: (1536, 24, 100 << 10)}
-REGISTERS_OF_SM, REGISTERS_OF_WARP = 64 << 10, 256  # and what a warp's are rounded up to
+REGISTERS_OF_SM, REGISTERS_OF_WARP = 64 << 10, 256  # a warp's are rounded up to multiples of the latter
 SHARED_OF_SYSTEM = 1 << 10  # of each block
 NOT_HERE = 77
 
@@ -127,8 +128,8 @@ def main():
         return NOT_HERE
     before = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     chips = [int(chip) for chip in arguments.chips.split(",")]
-    # What a launch gives each block at run time is in no cubin: kernel, or one of its instances -> bytes, the most of
-    # its launches.
+    # The shared memory that a launch gives each block at run time is in no cubin. This maps a kernel, or one of its
+    # instances, to the most bytes of its launches.
     dynamic_shared = before.pop("dynamic_shared_bytes", {})
     now = measured(arguments.nvcc, chips, dynamic_shared)
     if arguments.write:

@@ -1,4 +1,4 @@
-// What a plan may cut changes no bit: rows of a call by any number of calls, a pass that is made again from what was kept.
+// The cuts that a plan may make change no bit: rows of a call in any number of calls, and a pass recomputed from kept values.
 // Not here: parts of an update (optimizer_test.cpp).
 #include <utility>
 
@@ -146,7 +146,7 @@ TEST_P(Cuts, OfRowsChangeNoBit) {
   });
 }
 
-// What a backward makes again is what the forward made.
+// A backward must recompute the very values that the forward made.
 TEST_P(Cuts, WhatIsMadeAgainIsTheSame) {
   DeviceCopies on({.seed = 6});
   Operands of(1);

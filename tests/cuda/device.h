@@ -1,5 +1,5 @@
-// The device that kernels are tested on: the emulated one, or, where nvcc compiles the tests (tools/gpu_check), a GPU, with
-// memory that the host sees, too. And the device's runtime, whose memory it does not see.
+// The device that kernels are tested on: the emulated one or, where nvcc compiles the tests (tools/gpu_check), a GPU whose memory
+// the host sees, too. Also the device's runtime, whose memory the host does not see.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline void check(cudaError_t error, const char* call) {
 }
 
 struct Options {
-  std::uint64_t seed = 1;  // what the emulation is told: a GPU has an order of its own
+  std::uint64_t seed = 1;  // for the emulation alone: a GPU has an order of its own
   bool counts = false;
   int threads = 1;
 };
@@ -31,7 +31,7 @@ struct Counts {
   std::int64_t read_bytes = 0, written_bytes = 0, requested_bytes = 0, moved_bytes = 0, shared_requests = 0, bank_conflicts = 0;
 };
 
-// Filled with NaN.
+// Memory of the device, filled with NaN.
 template <typename T>
 class Buffer {
  public:
@@ -57,7 +57,7 @@ class Queue : public cuda::Queue {
   explicit Queue(const Options& = {}) : cuda::Queue(made()) {}
   ~Queue() { cudaStreamDestroy(stream()); }
   Queue(Queue&&) = delete;
-  // The host may look at memory again.
+  // When this returns, the host may look at memory again.
   void synchronize() { check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
   Counts counts() const { return {}; }
   void clear_counts() {}

@@ -1,6 +1,6 @@
-// A backend on the device for tests whose memory is the host's: each operand of each call has an allocation of its own
-// on the device, no byte larger than it must be, so that an access behind it is an error. Operands that overlap share one. An
-// address has the alignment there, up to 16 bytes, that it has on the host.
+// A backend on the device for tests whose memory is the host's. Each operand of each call has an allocation of its own on the
+// device, no byte larger than it must be, so that an access behind it is an error; operands that overlap share one. An address
+// has the same alignment there as on the host, up to 16 bytes.
 #pragma once
 
 #include <algorithm>
@@ -31,14 +31,14 @@ class DeviceCopies final : public Backend {
     return all.data();
   }
 
-  // Of the host's memory, and where it is on the device. The same bytes may be of several operands: of rows of a wider matrix,
-  // say.
+  // A piece of the host's memory, and its copy on the device. Several operands may share bytes: rows of a wider matrix, for
+  // example.
   struct Copied {
     std::byte* host;
     Bytes bytes;
     bool is_written = false;
     std::unique_ptr<device::Buffer<std::byte>> device = {};
-    std::int64_t begin() const { return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) % 16); }  // there
+    std::int64_t begin() const { return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host) % 16); }  // in it
   };
   class Copies {
    public:
@@ -99,7 +99,7 @@ class DeviceCopies final : public Backend {
       values.push_back(copies.of(host_of(place)));
       place = {Space::value, place.moves_with, static_cast<int>(values.size()) - 1, 0, place.stride};
     }
-    // The library's is large, and nothing here looks into it.
+    // The library's workspace is large, and nothing here looks into it.
     const bool is_product = std::holds_alternative<kernels::Product>(call.kernel);
     const device::Buffer<std::byte> scratch(is_product ? 0 : static_cast<std::size_t>(cuda::scratch_bytes(call.kernel)));
     values.push_back(is_product ? workspace() : scratch.data());

@@ -1,4 +1,4 @@
-// The text that pins a run's matrix products: what goes in comes back, and nothing else is taken for it.
+// The text that pins a run's matrix products: it reads back as it was written, and no other text is accepted.
 #include "models/cuda/gemm_identity.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(GemmIdentity, ComesBack) {
   }
 }
 
-// All that bits depend on is in the text: no two differ in a field alone.
+// The text contains all that bits depend on: identities that differ in a single field have different texts.
 TEST(GemmIdentity, EveryFieldCounts) {
   const GemmIdentity identity = some_identity(3, 2);
   const std::string text = encode(identity);
@@ -59,7 +59,8 @@ TEST(GemmIdentity, EveryFieldCounts) {
   expect_other([](GemmIdentity& of) { of.products[1].spec.output = DType::bfloat16; });
 }
 
-// What was cut off or changed is refused, or it is the text of another identity; it is never read as what it does not say.
+// A text that was cut off or changed is refused, or is the text of another identity; it is never read as something that it does
+// not say.
 TEST(GemmIdentity, DamageIsRefused) {
   const std::string text = encode(some_identity(5, 3));
   const auto expect_refused_or_other = [](const std::string& damaged) {

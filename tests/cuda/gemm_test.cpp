@@ -1,5 +1,5 @@
-// Matrix products of the device's library: every kind of a linear layer's, beside loops in double precision; and the same bits on
-// two streams at once, each with a workspace of its own, whatever lies in it. On the emulated device the host's twin is what
+// Matrix products by the device's library: every kind that a linear layer has, beside loops in double precision; and the same
+// bits on two streams at once, each with a workspace of its own, whatever its content. On the emulated device the host's twin
 // runs.
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ void check(const Product& product, Stream& first, Stream& second) {
   const Bytes16 one = numbers(5, s.output, s.m * s.n), other = numbers(5, s.output, s.m * s.n),
                 before = numbers(5, s.output, s.m * s.n);
   for (Stream* stream : {&first, &second}) stream->gemm->prepare(s);
-  // The workspaces differ in what lies in them.
+  // The two workspaces have different content.
   std::memset(second.workspace.data(), 0x3c, second.workspace.all().size());
   first.run(product, operands, one), second.run(product, operands, other);
   first.queue.synchronize(), second.queue.synchronize();

@@ -1,5 +1,5 @@
-// Every kernel of every golden case, forward and backward, on the operands that training gives it: by the emulated device and by
-// the plain loops.
+// Runs every kernel of every golden case, forward and backward, on the operands that training gives it, by the emulated device
+// and by the plain loops.
 #include <gtest/gtest.h>
 
 #include "models/cpu/cpu_backend.h"

@@ -1,6 +1,5 @@
-// A kernel call on the emulated device beside the plain loops: its operands, the check of what it wrote, of other orders of
-// blocks and warps, and of the bytes that it moved. Not here: which shapes (kernels_test.cpp), the table of bytes
-// (bytes_test.cpp).
+// A kernel call on the emulated device beside the plain loops: its operands, and checks of its results, of other orders of blocks
+// and warps, and of the bytes that it moves. Not here: the shapes (kernels_test.cpp), the table of bytes (bytes_test.cpp).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +17,7 @@
 
 namespace spillway::testing {
 
-// Operands of one call, on the host, each a value of its own, which begins `shift` elements behind an address that packs fit.
+// Operands of one call, on the host. Each is a value of its own, and begins `shift` elements behind an address that packs fit.
 class Operands {
  public:
   explicit Operands(std::uint64_t seed, std::int64_t shift = 0) : random_(seed), shift_(shift) {}
@@ -67,13 +66,13 @@ class Operands {
 };
 
 struct Limits {
-  double bytes = 1.1;  // moved for each that the operands have, but for what is said to be above it and why
+  double bytes = 1.1;  // moved per byte of the operands; calls that allow more say why
   bool any_conflicts = false;
   std::int64_t shift = 0;  // of operands
   double slack = 1;        // on the tolerance
 };
 
-// What a number may be off by, of the largest: of a sum in fp32, or by the rounding to the type that a result is of.
+// The error that a number may have, relative to the largest: that of a sum in fp32, or of rounding to the result's type.
 inline double tolerance_of(DType type) {
   return type == DType::float32 ? 2e-5 : type == DType::bfloat16 ? 1.0 / 128 : 1.0 / 1024;
 }
@@ -110,7 +109,7 @@ inline void check_kernel(const std::function<Kernel(Operands&)>& make, const cha
       }
     }
     const device::Counts counts = on.queue().counts();
-    // At ends of small rows sectors are shared: the table of bytes (bytes_test.cpp) is at a size of models.
+    // The ends of small rows share sectors; the table of bytes (bytes_test.cpp) is at a size that models have.
     if (device::kCounts && seed == 1 && needed > 512 * kKiB && limits.shift == 0) {
       EXPECT_LE(static_cast<double>(counts.read_bytes + counts.written_bytes), limits.bytes * static_cast<double>(needed))
           << what;

@@ -1,5 +1,5 @@
-// Each kernel on the emulated device beside the plain loops, over shapes that are odd, tiny, one row, and such that vectors do
-// not fit; the same bits for every order of blocks and warps; and the bytes that it moves beside those that its operands have.
+// Each kernel on the emulated device beside the plain loops, over shapes that are odd, tiny, of one row, or such that vectors do
+// not fit. Every order of blocks and warps must give the same bits, and the bytes moved are compared with those of the operands.
 #include <cmath>
 #include <random>
 
@@ -19,7 +19,7 @@ const Shape kShapes[] = {{DType::bfloat16, 1, 8},     {DType::bfloat16, 7, 33}, 
                          {DType::bfloat16, 33, 2056}, {DType::float32, 1, 3},      {DType::float32, 65, 100},
                          {DType::float32, 40, 1030},  {DType::bfloat16, 64, 4096}, {DType::float16, 33, 100},
                          {DType::float16, 40, 1024}};
-// Anything: one row or one column now and then, and whole packs at addresses that packs do not fit.
+// Random shapes: one row or one column now and then, and whole packs at addresses that packs do not fit.
 std::vector<Shape> random_shapes(std::uint64_t seed, int count) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::int64_t end) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end)); };
@@ -33,7 +33,7 @@ std::vector<Shape> random_shapes(std::uint64_t seed, int count) {
   }
   return shapes;
 }
-// As wide as a hidden state, an MLP and a vocabulary's tile of the catalogue's largest models are.
+// Rows as wide as a hidden state, an MLP and a tile of the vocabulary in the catalogue's largest models.
 const Shape kLargest[] = {{DType::bfloat16, 33, 16384}, {DType::bfloat16, 9, 53248}, {DType::float32, 5, 128256}};
 
 std::string text_of(const Shape& shape) {
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Random, OnDevice, ::testing::ValuesIn(random_shapes(1, 
 INSTANTIATE_TEST_SUITE_P(SlowRandom, OnDevice, ::testing::ValuesIn(random_shapes(2, 100)), name_of_case);
 INSTANTIATE_TEST_SUITE_P(SlowLargest, OnDevice, ::testing::ValuesIn(kLargest), name_of_case);
 
-// What a block's threads have of a row in registers sets an end to the rows of norms.
+// The longest row of a norm: a block's threads keep their parts of a row in registers.
 constexpr std::int64_t kWidestNorm = 16384;
 
 TEST_P(OnDevice, Norm) {
@@ -75,7 +75,7 @@ TEST_P(OnDevice, Norm) {
                                .y = of.numbers(type, n * H),
                                .statistics = of.numbers(DType::float32, 2 * n)};
         },
-        {1.25});  // weights once a block
+        {1.25});  // weights are read once per block
     check_all(
         [&](Operands& of) {
           return kernels::NormAgain{.type = type,
@@ -94,7 +94,7 @@ TEST_P(OnDevice, Norm) {
 TEST_P(OnDevice, NormBackward) {
   if (H > kWidestNorm) GTEST_SKIP() << "no model's hidden state is as wide";
   for (const bool is_layernorm : {false, true}) {
-    if (is_layernorm && H > kWidestNorm / 2) continue;  // of which no model is as wide either
+    if (is_layernorm && H > kWidestNorm / 2) continue;  // no model with LayerNorm is as wide either
     for (const DType gradient : {type, DType::float32}) {
       check_all(
           [&](Operands& of) {
@@ -142,7 +142,7 @@ TEST_P(OnDevice, Activations) {
 
 TEST_P(OnDevice, SumsAndCopies) {
   check_all([&](Operands& of) { return kernels::ColumnSums{type, n, H, of.numbers(type, n * H), of.numbers(DType::float32, H)}; },
-            {n < 32 ? 1.6 : 1.3});  // partial sums of so few rows count for much
+            {n < 32 ? 1.6 : 1.3});  // partial sums count for much beside so few rows
   check_all(
       [&](Operands& of) { return kernels::Round{type, n * H, of.numbers(DType::float32, n * H), of.numbers(type, n * H)}; });
   check_all([&](Operands& of) { return kernels::Cap{type, n * H, 2.0f, of.numbers(type, n * H, -5, 5)}; });
@@ -154,7 +154,7 @@ TEST_P(OnDevice, Positions) {
       [&](Operands& of) {
         return kernels::AddPositions{type, n, H, sequence, of.numbers(type, sequence * H), of.numbers(type, n * H)};
       },
-      {1.5});  // the table once a block
+      {1.5});  // the table is read once per block
   check_all([&](Operands& of) {
     return kernels::AddPositionsBackward{
         type, n, H, sequence, sequence + 3, of.numbers(type, n * H), of.numbers(DType::float32, (sequence + 3) * H)};
@@ -189,7 +189,7 @@ TEST_P(OnDevice, Lookups) {
 TEST_P(OnDevice, Loss) {
   const ops::VocabularyTile tile{100, H};
   for (const float cap : {0.0f, 3.0f}) {
-    // Of so many capped logits one may lie between two numbers of the type, and be rounded the other way.
+    // Among that many capped logits one may lie between two numbers of the type, and be rounded the other way.
     const Limits limits{.slack = cap > 0 && type != DType::float32 && H > kWidestNorm ? 5.0 : 1.0};
     for (const bool begins : {true, false}) {
       check_all(
@@ -299,15 +299,15 @@ TEST(OnDeviceAlone, Rotate) {
                                                sums(),
                                                sums()};
               },
-              what.c_str(), first, {2.0, true, !first && dimension <= 64 ? 1 : 0});  // sums once a block, at the end
+              what.c_str(), first, {2.0, true, !first && dimension <= 64 ? 1 : 0});  // sums are written once per block
         }
       }
     }
   }
 }
 
-// Keys are read by each block that sees them (attention_test.cpp counts how often), and what is rounded on the way, weights and
-// gradients of scores, adds to the error of a result.
+// Each block that sees keys reads them (attention_test.cpp counts how often). Weights and gradients of scores are rounded on the
+// way, which adds to the error of a result.
 TEST(OnDeviceAlone, Attention) {
   constexpr std::int64_t T = 45, heads = 4, kv_heads = 2;
   constexpr Limits limits{.bytes = 100, .slack = 4};
@@ -333,7 +333,7 @@ TEST(OnDeviceAlone, Attention) {
           return k;
         };
         check_kernel(forward, what.c_str(), true, limits);
-        // The backward is of a forward: its output and its log-sum-exp.
+        // The backward takes a forward's output and its log-sum-exp.
         Operands forwards(1);
         const Kernel of_forward = forward(forwards);
         ReferenceBackend().run({{.kernel = of_forward}}, forwards.memory(true));

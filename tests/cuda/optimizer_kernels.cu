@@ -1,4 +1,5 @@
-// The optimizer's kernels that no plan of a GPU launches, made for the compile gate (and those that offload/cuda/ launches).
+// Instances of the optimizer's kernels for the compile gate: those that no plan of a GPU launches, and those that offload/cuda/
+// launches.
 #include "offload/cuda/adamw.cuh"
 #include "offload/cuda/add_gradients.cuh"
 #include "offload/cuda/squares.cuh"

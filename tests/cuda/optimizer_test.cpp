@@ -1,4 +1,4 @@
-// The device's optimizer and sums of squares are the host's to the bit, whatever the cut, the alignment and the order of blocks.
+// The device's optimizer and sums of squares give the host's bits, whatever the cut, the alignment and the order of blocks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ template <typename T>
 Buffer<T> numbers(std::uint64_t stream, float (*f)(float) = [](float x) { return x; }) {
   Buffer<T> buffer(kElements);
   for (std::int64_t i = 0; i < kElements; ++i) buffer.data()[i] = from_float<T>(f(uniform(stream, i)));
-  // What any state may come to be.
+  // Values that any state may come to have.
   buffer.data()[7] = from_float<T>(0.0f), buffer.data()[8] = from_float<T>(1e-40f);
   return buffer;
 }
@@ -43,7 +43,7 @@ void expect_same(const T* device, const T* host, std::int64_t count, const char*
 constexpr AdamWSettings settings_of(std::int64_t step) {
   return {.step = step, .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .gradient_scale = 0.37, .seed = 11};
 }
-// Whole, cut anywhere, and across the border of a random key.
+// Runs that are whole, cut anywhere, and across the border of a random key.
 constexpr AdamWRun kRuns[] = {{.block = 3, .begin = 0, .count = kElements},
                               {.block = 1, .begin = 64 * 1024 - 8, .count = 2048},
                               {.block = 1, .begin = 5, .count = 1001, .decay = Decay::none},
@@ -52,7 +52,7 @@ constexpr AdamWRun kRuns[] = {{.block = 3, .begin = 0, .count = kElements},
 template <typename Moment, typename Gradient>
 void check_split() {
   for (const AdamWRun& run : kRuns) {
-    for (const std::int64_t offset : {0, 1}) {  // of all arrays: vectors do not fit
+    for (const std::int64_t offset : {0, 1}) {  // offset of all arrays; at 1 vectors do not fit
       if (run.count + offset > kElements) continue;
       const auto high = numbers<BFloat16>(1), high_host = numbers<BFloat16>(1);
       const auto m = numbers<Moment>(2), m_host = numbers<Moment>(2), v = numbers<Moment>(3, squared),
@@ -96,7 +96,7 @@ TEST(DeviceAdamW, Fp32State) {
   }
 }
 
-// Read once and written once: what state and gradient have, and no more.
+// State is read once and written once, the gradient is read once, and nothing more is moved.
 TEST(DeviceAdamW, MovesWhatItsOperandsHave) {
   constexpr std::int64_t count = 2048;
   const auto high = numbers<BFloat16>(1);
@@ -117,7 +117,7 @@ TEST(DeviceAdamW, MovesWhatItsOperandsHave) {
 TEST(DeviceSquares, NodesOfAnySizeAreTheHosts) {
   const auto gradient = numbers<float>(9);
   for (const std::int64_t elements : {1024, 2048, 16 * 7, 2992}) {
-    const std::int64_t offset = elements == 2048 ? 1 : 0;  // where vectors do not fit
+    const std::int64_t offset = elements == 2048 ? 1 : 0;  // at 1 vectors do not fit
     for (std::int64_t node = kSquareLeaf; node <= kSquareStretch; node *= 2) {
       if (elements % node != 0) continue;
       const std::int64_t count = elements / node;
@@ -142,7 +142,7 @@ TEST(DeviceSquares, NodesOfAnySizeAreTheHosts) {
   }
 }
 
-// Whole sectors, each once.
+// Whole sectors are moved, each once.
 TEST(DeviceSquares, MoveWhatTheirOperandsHave) {
   if (!device::kCounts) GTEST_SKIP() << "bytes are counted on the emulated device";
   constexpr std::int64_t count = 2048;
@@ -179,7 +179,7 @@ TEST(DeviceSquares, WhatLiesBetweenPiecesCountsAsZeros) {
   EXPECT_EQ(*whole.data(), expected);
 }
 
-// Of a block of any length, and of one of which only some rows have squares: the others are zeros.
+// The sum of a block of any length, and of one in which only some rows have squares: the others count as zeros.
 TEST(DeviceSquares, TheSumOfABlock) {
   for (const std::int64_t count : {1, 2, 3, 63, 64, 65, 4096, 4097, 5001}) {
     for (const std::int64_t every : {1, 7}) {

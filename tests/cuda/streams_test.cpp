@@ -1,5 +1,5 @@
-// Kernels and products behind copies on other streams, in the memory of the device's runtime: with the waits that there must be
-// the bits are the same whatever runs late or early. That a missing one is noticed: tests/simt/runtime_test.cpp.
+// Kernels and products behind copies on other streams, in the memory of the device's runtime. With the necessary waits the bits
+// are the same, whatever runs late or early. tests/simt/runtime_test.cpp tests that a missing wait is noticed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -41,13 +41,13 @@ class Pipeline {
     std::vector<std::byte> results;
     for (std::int64_t batch = 0; batch < kBatches; ++batch) {
       const auto turn = static_cast<std::size_t>(batch % 2);
-      came_[turn]->synchronize();  // the host's buffer is read
+      came_[turn]->synchronize();  // the host's buffer has been read
       fill(host_x_[turn], static_cast<std::uint64_t>(batch), kRows * kHidden);
       up_->wait(*done_[turn]);  // the device's, too
       up_->copy_async(x_[turn].data(), host_x_[turn].data(), x_[turn].bytes());
       up_->record(*came_[turn]);
       work_->wait(*came_[turn]);
-      work_->wait(*went_);  // y is fetched
+      work_->wait(*went_);  // y has been fetched
       compute(turn);
       work_->record(*done_[turn]);
       down_->wait(*done_[turn]);

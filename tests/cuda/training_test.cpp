@@ -1,5 +1,5 @@
-// Whole steps on the emulated GPU under plans of three tiers: the bits do not depend on how far lanes run ahead of the device, on
-// how late it is, on where a block's state rests or where it is updated; and what a step that is given up leaves is whole.
+// Whole steps on the emulated GPU under plans of three tiers. The bits do not depend on how far lanes run ahead of the device, on
+// how late it is, on where a block's state rests or where it is updated; and a step that is given up leaves its state whole.
 // Not here: the command on it (tests/command/gpu_test.py), kernels alone (kernels_test.cpp).
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_F(TrainingOnGpu, RunsAheadByAnyNumberWithTheSameBits) {
   }
 }
 
-// Lanes wait for one another alone: a plan in which one lane forgets to wait for another is none.
+// Lanes wait only for one another: a plan in which one lane forgets to wait for another is refused.
 TEST_F(TrainingOnGpu, APlanWithoutTheWaitsBetweenTwoLanesIsRefused) {
   int pairs = 0;
   for (const Tier updates : {Tier::host, Tier::device}) {
@@ -102,7 +102,7 @@ TEST_F(TrainingOnGpu, APlanWithoutTheWaitsBetweenTwoLanesIsRefused) {
   EXPECT_GT(pairs, 12);
 }
 
-// The next step is enqueued when the loss of this one comes back as no number: neither leaves anything behind.
+// The next step is already enqueued when this one's loss comes back as not a number: neither step leaves anything behind.
 TEST_F(TrainingOnGpu, AStepGivenUpWhileTheNextIsEnqueuedLeavesTheOneBefore) {
   for (const Tier updates : {Tier::host, Tier::device}) {
     const Choices placed = choices(Tier::host, updates, UpdateTime::after);

@@ -1,4 +1,4 @@
-// What is written into place must never take the place of a device.
+// A file that is written into place must never take the place of a device.
 #include "files/posix_file.h"
 
 #include <fcntl.h>

@@ -31,12 +31,12 @@ TEST_F(Safetensors, ReadsAGoldenCase) {
   double sum = 0;
   for (const float value : whole) sum += std::abs(value);
   EXPECT_GT(sum, 0);
-  // Any range is the same part of the whole.
+  // Any range must equal the same part of the whole.
   std::vector<float> part(101);
   reader.read(head, 777, std::span(part));
   EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 777));
   EXPECT_EQ(reader.find("no.such.tensor"), nullptr);
-  // In the order of the file.
+  // Tensors are in the order of the file.
   for (std::size_t i = 1; i < reader.tensors().size(); ++i) EXPECT_GE(reader.tensors()[i].offset, reader.tensors()[i - 1].offset);
 
   const SafetensorsReader golden(fs::path(SPILLWAY_TEST_DATA) / "golden/llama_gqa/golden.safetensors");
@@ -67,7 +67,7 @@ TEST_F(Safetensors, RequireNamesWhatIsMissingOrMisshapen) {
   }
 }
 
-// All 65536 halves: against the definition of the format, computed in double.
+// Compares all 65536 halves with the definition of the format, computed in double.
 TEST_F(Safetensors, HalvesConvertExactly) {
   std::string data(65536 * 2, '\0');
   for (std::uint32_t i = 0; i < 65536; ++i) {
@@ -96,7 +96,7 @@ TEST_F(Safetensors, HalvesConvertExactly) {
 }
 
 TEST_F(Safetensors, RefusesValuesThatAreNotFinite) {
-  // Far enough into the tensor that it lies in a later piece of the reading.
+  // The value lies far enough into the tensor to be in a later piece of the reading.
   constexpr std::int64_t kElements = 40'000;
   std::vector<float> values(kElements, 0.5F);
   values[33'333] = std::numeric_limits<float>::quiet_NaN();
@@ -124,7 +124,7 @@ std::string one(const char* dtype, const char* shape, const char* offsets) {
   return std::string("{\"a\":{\"dtype\":\"") + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}";
 }
 
-// What is no header, or no JSON of its kind.
+// Files without a header, or with JSON of the wrong kind.
 std::vector<HostileFile> hostile_headers() {
   const std::string good = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   const std::string eight(8, '\0');
@@ -154,7 +154,7 @@ std::vector<HostileFile> hostile_headers() {
   };
 }
 
-// Entries of one tensor that say what cannot be.
+// Entries of one tensor that say something impossible.
 std::vector<HostileFile> hostile_entries() {
   const std::string eight(8, '\0');
   std::string long_shape = "[1";
@@ -287,7 +287,7 @@ void mutate(std::string& text, std::mt19937_64& random) {
                                      "\"shape\"", "9223372036854775807"};
   const int changes = 1 + static_cast<int>(random() % 4);
   for (int change = 0; change < changes && !text.empty(); ++change) {
-    // Mostly in the header; the first 8 bytes are its length.
+    // Changes are mostly in the header; the first 8 bytes are its length.
     const std::size_t at = random() % std::min<std::size_t>(text.size(), random() % 4 == 0 ? 8 : 4000);
     switch (random() % 5) {
       case 0: text[at] = static_cast<char>(random()); break;
@@ -297,14 +297,14 @@ void mutate(std::string& text, std::mt19937_64& random) {
       default: text.resize(at + 1); break;
     }
   }
-  // Half of them keep a length that fits, so that the JSON itself is reached.
+  // Half of the files keep a length that fits, so that the JSON itself is reached.
   if (random() % 2 == 0 && text.size() > 24) {
     const std::uint64_t length = text.size() - 8 - std::min<std::size_t>(16, text.size() - 24);
     std::memcpy(text.data(), &length, 8);
   }
 }
 
-// Thousands of damaged headers, the same ones every time: each must open or be refused in our own words.
+// Thousands of damaged headers, the same ones every time. Each must open or be refused in our own words.
 TEST_F(Safetensors, SurvivesMutatedHeaders) {
   const std::string seed = read_all(fs::path(SPILLWAY_TEST_DATA) / "golden/gpt2/model.safetensors");
   const std::string small = file_of(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
@@ -336,7 +336,7 @@ TEST_F(Safetensors, SurvivesMutatedHeaders) {
   EXPECT_EQ(opened + refused, 6000);
 }
 
-// As the reference: a header may be filled up with spaces, and have no metadata, or null.
+// Like the reference implementation: a header may be filled up with spaces, and have no metadata, or null.
 TEST_F(Safetensors, WhatTheReferenceReads) {
   const std::string entry = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   const std::string data(4, '\0');

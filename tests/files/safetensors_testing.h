@@ -1,5 +1,5 @@
-// A directory for safetensors files, whole and spoilt, and what opening one is refused with.
-// Not here: what is right in one (safetensors_test.cpp, safetensors_writer_test.cpp).
+// A directory for safetensors files, whole and spoilt, and the text with which opening one is refused.
+// Not here: the content of a correct file (safetensors_test.cpp, safetensors_writer_test.cpp).
 #pragma once
 
 #include <gmock/gmock.h>
@@ -38,12 +38,12 @@ class Safetensors : public testing::Test {
   void TearDown() override { fs::remove_all(directory_); }
 
   fs::path write(const std::string& name, const std::string& content) const {
-    fs::remove(directory_ / name);  // some file systems bring a file that is emptied and rewritten to the disk at once: slow
+    fs::remove(directory_ / name);  // some file systems sync a file that is emptied and rewritten at once, which is slow
     std::ofstream(directory_ / name, std::ios::binary) << content;
     return directory_ / name;
   }
 
-  // The message and help of the error that opening `path` ends in; "" where it opens.
+  // The message and help of the error in which opening `path` ends; "" if it opens.
   static std::string refusal(const fs::path& path) {
     try {
       const SafetensorsReader reader(path);

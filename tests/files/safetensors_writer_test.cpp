@@ -63,7 +63,7 @@ TEST_F(Safetensors, WriterLeavesNothingHalfWritten) {
     EXPECT_THAT(error.what(), HasSubstr("cannot be created"));
   }
   {
-    // A disk that is full from the first byte on.
+    // The disk is full from the first byte on.
     ASSERT_EQ(::symlink("/dev/full", (directory_ / "full.safetensors.partial").c_str()), 0);
     try {
       SafetensorsWriter writer(directory_ / "full.safetensors", {{"a", ElementType::f32, {2}}});

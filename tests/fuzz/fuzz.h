@@ -1,4 +1,4 @@
-// What the fuzz targets share. Each feeds arbitrary bytes to one parser: whatever they are, it returns or throws Error, within
+// Shared by the fuzz targets. Each feeds arbitrary bytes to one parser: whatever they are, it must return or throw Error, within
 // its memory. Not here: which parser (the files beside this one), how they are run (tools/fuzz).
 #pragma once
 

@@ -7,7 +7,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const FuzzFile content(text_of(data, size));
   refuse_or_accept([&] {
     for (const StepRecord& record : read_log(content.path())) {
-      // What was read can be written, and reads back the same.
+      // A record that was read can be written, and reads back the same.
       const std::string line = to_log_line(record);
       if (to_log_line(parse_log_line(line, "log.jsonl")) != line) __builtin_trap();
     }

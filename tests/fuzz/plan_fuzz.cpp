@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const GraphCandidates graphs{&graph(false), &graph(true)};
     const Choices choices =
         choices_of(parse_strict_json(std::string(text_of(data, size)), "plan.json", 1 << 16), "plan.json", graphs);
-    // More of them make the same plan longer.
+    // More micro-batches make the same plan longer.
     if (choices.micro_batches > 3 || choices.ahead > kMiB) return;
     const UnitGraph& units = graph(choices.graph != 0);
     Plan plan = build_schedule(units, choices);

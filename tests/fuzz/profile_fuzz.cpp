@@ -3,7 +3,7 @@
 #include "trainer/machine/known_machines.h"
 #include "trainer/machine/profile_file.h"
 
-// Those that the program comes with are made for its own library, and are no untrusted bytes.
+// The profiles that the program comes with are made for its own library, and are not untrusted bytes.
 std::span<const spillway::KnownMachine> spillway::known_machines() { return {}; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
-// Stands in for libFuzzer where there is none: each file of a corpus whole, cut short, and with a byte overwritten, alike on all
-// machines. So every build knows that the targets compile, and that the parsers refuse or accept what is damaged.
-// Not here: what looks for new inputs (tools/fuzz).
+// Stands in for libFuzzer where it is missing: runs each file of a corpus whole, cut short, and with a byte overwritten, alike on
+// all machines. So every build checks that the targets compile, and that the parsers refuse or accept damaged bytes.
+// Not here: the search for new inputs (tools/fuzz).
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Attention against a plain one in double: every head size, groups, windows, caps, caches, threads, instruction sets.
+// Attention against plain loops in double: every head size, groups, windows, caps, caches, threads, instruction sets.
 #include "models/cpu/attention_ops.h"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ constexpr DType dtype_of() {
 }
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Lengths of documents, repeated as long as there are queries, in each sequence from another one on. What stands before the first
-// query is the first one's.
+// Lengths of documents, repeated as long as there are queries; each sequence begins with another one of them. Keys before the
+// first query belong to its document.
 using Documents = std::vector<std::int64_t>;
 std::vector<std::int32_t> first_keys(const AttentionShape& s, const Documents& lengths) {
   std::vector<std::int32_t> first;
@@ -65,13 +65,14 @@ struct Problem {
   std::vector<std::int32_t> first_key;  // [B, Tq], or none
 };
 
-// The layout of Problem. Beside each result the sum of its terms' absolute values, from which the tolerance follows.
+// Results in the layout of Problem. Beside each result is the sum of its terms' absolute values, from which the tolerance
+// follows.
 struct Reference {
   std::vector<double> o, o_size, lse, dq, dq_size, dkv, dkv_size;
   double largest_score = 0;  // before the cap
 };
 
-// What the cap's slope 1 - t^2 is off by where it vanishes, because t is rounded, as a share of check()'s factor.
+// The error of the cap's slope 1 - t^2 where it vanishes, because t is rounded, as a share of check()'s factor.
 template <typename E>
 double slope_error(const AttentionShape& s) {
   if (s.softcap == 0) return 0;
@@ -83,7 +84,7 @@ struct Widened {
   std::vector<double> q, kv, d_o;
 };
 
-// One query's row of one head: its output and loss of scores, and what it adds to the gradients.
+// Takes one query's row of one head: its output, its log-sum-exp, and what it adds to the gradients.
 template <typename E>
 void add_query(const Problem<E>& problem, const Widened& of, std::int64_t b, std::int64_t h, std::int64_t t, Reference& r) {
   const AttentionShape& s = problem.shape;
@@ -94,7 +95,7 @@ void add_query(const Problem<E>& problem, const Widened& of, std::int64_t b, std
   if (!problem.first_key.empty()) first = std::max<std::int64_t>(first, problem.first_key[at(b * s.queries + t)]);
   const std::int64_t row = (b * s.queries + t) * problem.q_stride + h * D;
   const auto key_row = [&](std::int64_t key) { return (b * s.keys + key) * problem.kv_stride + h / (s.heads / s.kv_heads) * D; };
-  std::vector<double> p, slopes;  // of the cap: 1 - tanh^2
+  std::vector<double> p, slopes;  // slopes of the cap: 1 - tanh^2
   const auto cap = static_cast<double>(s.softcap);
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (std::int64_t key = first; key <= position; ++key) {
@@ -185,7 +186,7 @@ Results<E> run(const Problem<E>& problem, int threads, AttentionPath path) {
   return r;
 }
 
-// Each |actual - expected| against factor * the sum of the terms' absolute values.
+// Expects each |actual - expected| to be within factor * the sum of the terms' absolute values.
 template <typename E>
 void expect_within(const std::vector<E>& actual, const std::vector<double>& expected, const std::vector<double>& sizes,
                    double factor, std::int64_t stride, std::int64_t used, const std::string& what) {
@@ -253,7 +254,7 @@ AttentionShape capped(AttentionShape shape, float cap) {
   return shape;
 }
 
-// One query, the last of `keys`.
+// One query, the last of `keys` positions.
 AttentionShape decoding(std::int64_t keys, std::int64_t D, std::int64_t window) {
   AttentionShape shape = training(1, 1, 6, 2, D, window);
   shape.keys = keys;
@@ -299,7 +300,7 @@ TYPED_TEST(AttentionTest, GroupsOfHeads) {
   check<TypeParam>(training(2, 65, 9, 3, 64));
   check<TypeParam>(training(1, 40, 6, 6, 24));
   check<TypeParam>(training(1, 40, 8, 1, 16));
-  // More sequences than are in work together.
+  // More sequences than are in work at a time.
   check<TypeParam>(training(5, 20, 24, 8, 12));
   // Enough heads for one task each, over several key blocks.
   check<TypeParam>(training(8, 150, 2, 1, 16));

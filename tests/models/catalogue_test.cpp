@@ -46,7 +46,7 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"qwen2.5-14b", 14'770'033'664},
       {"qwen2.5-32b", 32'763'876'352},
       {"qwen2.5-72b", 72'706'203'648},
-      {"qwen3-0.6b", 596'049'920},  // tied, so once
+      {"qwen3-0.6b", 596'049'920},  // the tied head counts once
       {"qwen3-1.7b", 1'720'574'976},
       {"qwen3-4b", 4'022'468'096},
       {"qwen3-8b", 8'190'735'360},
@@ -70,7 +70,7 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
   }
 }
 
-// As the names have it: 12.9 B and 39.1 B of Mixtral's a token, 3.3 B and 22.2 B of Qwen's.
+// As the models' names have it: 12.9 B and 39.1 B active parameters per token for Mixtral, 3.3 B and 22.2 B for Qwen.
 TEST(Catalogue, ActiveParametersAreThoseOfATokensExperts) {
   const auto billions = [](std::string_view name) {
     return static_cast<double>(active_parameter_count(catalogue_config(name))) / 1e9;

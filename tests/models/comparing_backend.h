@@ -1,5 +1,5 @@
-// Runs each kernel call twice on the same operands, by the plain loops and by the backend that is tested, compares what both
-// wrote, and goes on with what the tested one left.
+// Runs each kernel call twice on the same operands, by the plain loops and by the tested backend, compares what the two wrote,
+// and goes on with the tested backend's results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace spillway::testing {
 
 class ComparingBackend final : public Backend {
  public:
-  explicit ComparingBackend(Backend& tested) : tested_(tested) {}  // which must outlive it
+  explicit ComparingBackend(Backend& tested) : tested_(tested) {}  // `tested` must outlive it
   void prepare(const CompiledModel& model) override { tested_.prepare(model); }
   void run(const CallList& list, const PassMemory& memory) override {
     for (const KernelCall& call : list) {
@@ -52,7 +52,7 @@ class ComparingBackend final : public Backend {
   };
   static std::vector<std::byte> copy(const std::byte* at, Bytes bytes) { return {at, at + bytes}; }
 
-  // Within what the rounding of sums of this size allows, by the largest of the numbers.
+  // Allows what the rounding of sums of this size gives, relative to the largest of the numbers.
   static void compare(const Kernel& kernel, const Written& w) {
     if (w.space == Space::word) {
       double expected = 0, actual = 0;
@@ -80,7 +80,7 @@ class ComparingBackend final : public Backend {
   std::map<std::size_t, int> kernels_;
 };
 
-// Every kernel of a golden case's backward passes, on the operands that training gives it, beside the plain loops.
+// Runs every kernel of a golden case's backward passes, on the operands that training gives it, beside the plain loops.
 inline void compare_golden(const GoldenCase& golden, DType dtype, HeadMode head, Backend& tested,
                            std::initializer_list<SavedValues> all_saved) {
   ComparingBackend backend(tested);

@@ -1,4 +1,4 @@
-// Damaged and hostile config.json files: refused by name, or read as what they say.
+// Damaged and hostile config.json files: each is refused by name, or read as what it says.
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -167,7 +167,7 @@ TEST(ConfigRefusals, RefusesTextThatIsNoConfiguration) {
               testing::AnyOf(HasSubstr("not valid JSON"), HasSubstr("64-bit")));
   EXPECT_THAT(refusal("{\"a\": " + std::string(100'000, '[') + "}"), HasSubstr("nested more than 64 deep"));
   EXPECT_THAT(refusal(std::string("{\"model_type\": \"\x1b[31m\xff\"}")), HasSubstr("not valid JSON"));
-  // What a file says reaches the terminal escaped and short.
+  // A file's text reaches the terminal escaped and short.
   EXPECT_THAT(refusal(Json{{"model_type", "\x1b[31m\n" + std::string(5000, 'x')}}),
               testing::AllOf(HasSubstr("\\u001b"), testing::SizeIs(testing::Lt(400))));
   std::string many = "{\"model_type\": \"llama\"";
@@ -175,7 +175,7 @@ TEST(ConfigRefusals, RefusesTextThatIsNoConfiguration) {
   EXPECT_THAT(refusal(many + "}"), HasSubstr("more than 10000 keys"));
 }
 
-// Thousands of damaged files, the same ones every time: each must be read or be refused in our own words, and what is read has
+// Thousands of damaged files, the same ones every time. Each must be read or refused in our own words, and what is read must have
 // sizes that make sense.
 TEST(ConfigRefusals, SurvivesMutation) {
   const std::string seeds[] = {

@@ -93,7 +93,7 @@ TEST(Config, ReadsGemma3) {
   EXPECT_DOUBLE_EQ(config.attention_scale(1), 1 / std::sqrt(24.0));
 }
 
-// Files of before transformers 5 say the same by other keys; their scaling is of layers without a window alone.
+// Files from before transformers 5 say the same by other keys; their scaling applies only to layers without a window.
 TEST(Config, Gemma3SaysItsRotationsInTwoWays) {
   const ModelConfig bare = parse({{"model_type", "gemma3_text"}});
   EXPECT_EQ(bare.rope, Rope{1e6});
@@ -116,7 +116,7 @@ TEST(Config, Gemma3SaysItsRotationsInTwoWays) {
   EXPECT_EQ(newer.window_rope, older.window_rope);
 }
 
-// What the others do not have is off.
+// The parts that other families do not have are off.
 TEST(Config, PartsOfGemmaAreOthersNot) {
   for (const FamilyRow& family : families()) {
     if (family.model_type.starts_with("gemma")) continue;

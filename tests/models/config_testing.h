@@ -1,4 +1,4 @@
-// Small configurations of each family, changed and read.
+// Small configurations of each family, with changes, and reading them.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ inline Json with(Json json, const Json& changes) {
 
 inline std::string golden(const std::string& name) { return std::string(SPILLWAY_TEST_DATA) + "/golden/" + name; }
 
-// Text of the error, or "" where there was none.
+// The error's text, or "" if there was none.
 inline std::string refusal(const std::string& text) {
   try {
     static_cast<void>(parse_model_config(text, "dir/config.json"));

@@ -1,4 +1,4 @@
-// How many parameters a configuration's model has, by its units.
+// Counts the parameters of a configuration's model, by its units.
 #pragma once
 
 #include "models/build.h"

@@ -12,7 +12,7 @@ constexpr std::int64_t kVocabulary = 256;
 std::vector<std::int32_t> random_tokens(std::int64_t n) {
   std::mt19937 generator(7);
   std::vector<std::int32_t> tokens;
-  // Few distinct ones, so that rows collide.
+  // There are few distinct tokens, so that rows collide.
   for (std::int64_t i = 0; i < n; ++i)
     tokens.push_back(static_cast<std::int32_t>(generator() % 2 ? generator() % kVocabulary : 255));
   return tokens;
@@ -45,7 +45,7 @@ TYPED_TEST(EmbeddingTest, TilesGiveTheWhole) {
   }
 }
 
-// Added in the order of the tokens, so the reference in fp32 has the very bits.
+// Gradients are added in the order of the tokens, so a reference in fp32 has the very same bits.
 TYPED_TEST(EmbeddingTest, GradientsAddInTokenOrder) {
   for (const auto& [n, H] : {std::pair<std::int64_t, std::int64_t>{1, 48}, {7, 130}, {96, 300}}) {
     const auto tokens = random_tokens(n);
@@ -102,7 +102,7 @@ TYPED_TEST(EmbeddingTest, Factor) {
         if (first.empty()) first = gradient;
         expect_same_bits(gradient, first, "dtable");
       }
-      // Sums of up to n terms of the size of the factor.
+      // Error of sums of up to n terms of the size of the factor.
       const double error = epsilon_of<float>() * static_cast<double>(n);
       expect_close(first, sums, error, error * static_cast<double>(kFactor), "dtable");
     });

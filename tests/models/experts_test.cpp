@@ -26,7 +26,7 @@ ModelConfig shallow(std::string_view name) {
 TEST(Experts, AreUnitsOfTheirOwnWithEveryParameter) {
   const ModelConfig config = shallow("qwen3-30b-a3b");
   const UnitGraph graph = compile(config, BuildPurpose::planning).graph;
-  // A head's rows apart; a router and 128 experts of three matrices in each layer.
+  // The head has rows of its own; each layer has a router and 128 experts of three matrices.
   const std::int64_t H = config.hidden, attention = H * 128 * (2 * 32 + 2 * 4) + 2 * 128, norms = 2 * H;
   EXPECT_EQ(graph.parameters, 2 * config.vocab * H + H + 2 * (attention + norms + 128 * (H + 3 * H * 768)));
   EXPECT_EQ(std::count_if(graph.units.begin(), graph.units.end(),
@@ -34,7 +34,7 @@ TEST(Experts, AreUnitsOfTheirOwnWithEveryParameter) {
             2 * 128);
 }
 
-// Two operations a parameter that a token goes through, forward, and twice that backward; a lookup costs none.
+// A parameter that a token goes through costs two operations in the forward and twice that in the backward; a lookup costs none.
 TEST(Experts, CostWhatATokensExpertsCost) {
   for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b"}) {
     const ModelConfig config = shallow(name);
@@ -47,9 +47,9 @@ TEST(Experts, CostWhatATokensExpertsCost) {
   }
 }
 
-// An expert reads its weights for the few rows that come to it: that is what its products cost, not a micro-batch's.
+// An expert's products cost as much as the few rows that come to it need, not a micro-batch's rows.
 TEST(Experts, HaveTheirShareOfTheRows) {
-  const UnitGraph graph = compile(shallow("qwen3-30b-a3b"), BuildPurpose::planning).graph;  // 8 of 128 experts a row
+  const UnitGraph graph = compile(shallow("qwen3-30b-a3b"), BuildPurpose::planning).graph;  // 8 of 128 experts per row
   const auto expert = std::find_if(graph.units.begin(), graph.units.end(),
                                    [](const Unit& unit) { return unit.name.find("expert") != std::string::npos; });
   ASSERT_NE(expert, graph.units.end());

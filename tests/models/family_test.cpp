@@ -1,5 +1,5 @@
-// What holds for the units of every family: graphs that the planner can believe, cuts that follow from the model, bits that do
-// not depend on how the head runs, on threads or on recomputation, and gradients that are the slopes of the loss.
+// Properties of the units of every family: graphs that the planner can rely on, cuts that follow from the model, bits that do not
+// depend on how the head runs, on threads or on recomputation, and gradients that are the slopes of the loss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST_P(Families, GraphIsConsistent) {
   }
 }
 
-// 6 flops a weight of a matrix and row in all: 2 in the forward, 4 in the backward; the fused head has its forward there, too.
+// 6 flops per weight of a matrix and row in all: 2 in the forward, 4 in the backward. The fused head has its forward there, too.
 TEST_P(Families, WorkCountsEveryProductOnce) {
   const ModelConfig config = small_config(GetParam());
   for (const HeadMode head : {HeadMode::tiled, HeadMode::fused}) {
@@ -174,7 +174,7 @@ TEST_P(Families, ThreadsDoNotChangeTheBits) {
   expect_same_bits(two.gradients(), one.gradients());
 }
 
-// Cuts change the order of sums, nothing else; the weights are the same because they are drawn by the file's places.
+// Cuts change only the order of sums. Weights are the same, because they are drawn by their places in the file.
 TEST_P(Families, CutsChangeRoundingOnly) {
   const Batch batch = random_batch(kBatch, 6);
   InCoreRunner cut = drawn(DType::float32, HeadMode::tiled, kManyCuts), whole = drawn(DType::float32, HeadMode::tiled, kNoCuts);
@@ -193,12 +193,12 @@ TEST_P(Families, CutsChangeRoundingOnly) {
   }
 }
 
-// Along a direction d the loss must change by (gradient . d). Directions are the gradient's own with as much noise beside it, so
-// that neither too much nor a part that is missing goes unseen: a part of the gradient that is not there would still show.
+// Along a direction d the loss must change by (gradient . d). Directions are the gradient plus as much noise, so that both a
+// surplus and a missing part of the gradient show.
 TEST_P(Families, GradientsAreTheSlopesOfTheLoss) {
   const Batch batch = random_batch(kBatch, 8);
   InCoreRunner runner = drawn(DType::float32, HeadMode::tiled, kManyCuts);
-  // Norm weights around 1 and biases that are not 0.
+  // Puts norm weights around 1, and biases off 0.
   std::mt19937 random(9);
   std::normal_distribution<float> normal;
   Tensors scatter;
@@ -237,7 +237,7 @@ TEST_P(Families, GradientsAreTheSlopesOfTheLoss) {
     runner.move(along, -2 * kStep);
     const double below = runner.loss(batch.tokens, batch.targets);
     runner.move(along, kStep);
-    // fp32's noise on a loss of about 6 over twice the step; and the third derivative.
+    // Allows fp32's noise on a loss of about 6 over twice the step, and the third derivative.
     const double measured = (above - below) / (2 * kStep);
     EXPECT_NEAR(measured, slope, 1e-4 + 1e-2 * std::abs(slope)) << name << ", of a gradient of norm " << std::sqrt(all);
   }

@@ -52,7 +52,7 @@ struct Problem {
     engine.run(pool, spec, {a.data(), b.data(), c.data(), bias.data(), residual.data()}, scratch.data());
     return c;
   }
-  // The result rounds once to C; before that each of k additions of terms of size 1 rounds a partial sum of size sqrt(k).
+  // C rounds the result once; before that each of k additions of terms of size 1 rounds a partial sum of size sqrt(k).
   double relative() const { return epsilon_of<C>() + epsilon_of<float>() * std::sqrt(static_cast<double>(spec.k)); }
   double absolute() const { return epsilon_of<float>() * static_cast<double>(spec.k + 16); }
 
@@ -134,7 +134,7 @@ TYPED_TEST(GemmTest, WindowsOfWiderMatrices) {
   check<TypeParam, TypeParam>(spec);
 }
 
-// A token that is generated: one row, which has a kernel of its own.
+// A token that is generated is one row, which has a kernel of its own.
 TYPED_TEST(GemmTest, OneRow) {
   constexpr DType type = dtype_of<TypeParam>();
   for (const std::int64_t in : {1, 15, 16, 33, 576, 5000}) {

@@ -1,4 +1,4 @@
-// What an independent implementation computed of one model (tests/data/golden/README.md).
+// The results of an independent implementation for one model (tests/data/golden/README.md).
 //
 // Legend: S steps of B sequences of T tokens.
 #pragma once

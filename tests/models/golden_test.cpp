@@ -1,5 +1,6 @@
-// Each family against the numbers that an independent implementation computed (tests/data/golden/README.md): logits, loss, every
-// gradient, the curve of twelve steps. fp32 within that README's tolerances; bf16 within ones that follow from its epsilon.
+// Compares each family with the numbers that an independent implementation computed (tests/data/golden/README.md): logits, loss,
+// every gradient, the curve of twelve steps. fp32 stays within that README's tolerances; bf16 within ones that follow from its
+// epsilon.
 //
 // Legend: B sequences of T tokens a step, V vocabulary, H hidden.
 #include <gmock/gmock.h>
@@ -37,7 +38,7 @@ struct LogitDifference {
   double relative = 0;  // L2
 };
 
-// The head's product in plain loops, as the units never make the logits whole.
+// Computes the head's product in plain loops, because the units never make the whole logits.
 LogitDifference logit_difference(const GoldenCase& golden, const InCoreRunner& runner) {
   const std::vector<float> x = runner.value("final norm");
   const Tensors parameters = runner.parameters();
@@ -69,7 +70,7 @@ struct Tolerance {
   double largest_logit, logits, loss, gradients, first_norm, last_norm, curve, parameters;
 };
 
-// Their keys' biases have a true gradient of 0, or nearly: what is stored is rounding noise, which Adam scales up.
+// Biases of keys have a true gradient of 0, or nearly: the stored one is rounding noise, which Adam scales up.
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
 
 class Golden : public ::testing::TestWithParam<std::string> {
@@ -97,7 +98,7 @@ class Golden : public ::testing::TestWithParam<std::string> {
     for (const auto& [name, gradient] : runner.gradients()) {
       const double difference = relative_difference(gradient, golden.tensor("grad." + name));
       worst = std::max(worst, difference);
-      // Rounding does not cancel as the true gradient of a key's bias does.
+      // Rounding does not cancel, as the true gradient of a key's bias does.
       const bool cancels = dtype == DType::bfloat16 && has_key_bias(name);
       EXPECT_LT(difference, cancels ? 4 * allow.gradients : allow.gradients) << name;
     }
@@ -140,9 +141,9 @@ constexpr Tolerance kFloat32 = {.largest_logit = 1e-4,
                                 .curve = 2e-4,
                                 .parameters = 1e-4};
 
-// Every weight and every activation is rounded once, to 8 bits: an error of at most epsilon / 2, of epsilon / (2 sqrt 3) in the
-// mean square. About 50 of them lie on a path through 2 or 3 layers and back, and independent errors add as squares: 2 epsilon,
-// in logits and gradients. Three times that is allowed; norms and losses average over many errors, a curve repeats them.
+// Every weight and every activation is rounded once, to 8 bits: an error of at most epsilon / 2, or epsilon / (2 sqrt 3) in the
+// mean square. About 50 of them lie on a path through 2 or 3 layers and back. Independent errors add as squares: that gives 2
+// epsilon in logits and gradients. Three times that is allowed. Norms and losses average over many errors; a curve repeats them.
 constexpr double kEpsilon = 0x1p-7;
 constexpr double kLargestLogit = 4.6;
 constexpr Tolerance kBFloat16 = {.largest_logit = 6 * kEpsilon * kLargestLogit,

@@ -1,5 +1,6 @@
 // Trains a compiled model the plainest way: every value in a vector of its own, all units forward and backward, AdamW in scalar
-// loops. What a unit must not read is garbage: values, gradients and workspaces begin as NaNs; what it must not write is guarded.
+// loops. Memory that a unit must not read is garbage: values, gradients and workspaces begin as NaNs. Memory that it must not
+// write is guarded.
 // Not here: anything fast, and tiers.
 //
 // Legend: B sequences of T tokens a micro-batch, n = B * T, P elements of a block.
@@ -60,7 +61,7 @@ enum class SavedValues { kept, recomputed };
 
 class InCoreRunner {
  public:
-  // By the CPU's backend on so many threads, or by the one that is given, which must outlive it.
+  // Runs on the CPU's backend with `threads` threads, or on the given backend, which must outlive the runner.
   InCoreRunner(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts, int threads = 2,
                Backend* backend = nullptr)
       : pool_(std::make_unique<ThreadPool>(threads)),
@@ -99,10 +100,10 @@ class InCoreRunner {
     round_weights();
   }
 
-  // Masters in the model file's layout, by tensor; and the last step's gradients.
+  // Masters and the last step's gradients, by tensor, in the model file's layout.
   std::map<std::string, std::vector<float>> parameters() const { return by_tensor(master_); }
   std::map<std::string, std::vector<float>> gradients() const { return by_tensor(gradient_); }
-  // masters += factor * direction[tensor], then rounded.
+  // masters += factor * direction[tensor], then weights are rounded again.
   void move(const std::map<std::string, std::vector<float>>& direction, double factor) {
     for (std::size_t b = 0; b < master_.size(); ++b) {
       for (const TensorPiece& piece : graph().blocks[b].pieces) {
@@ -117,7 +118,7 @@ class InCoreRunner {
     round_weights();
   }
 
-  // Forward alone. The mean loss; values stay to be looked at.
+  // Runs the forward alone. Returns the mean loss; values stay to be looked at.
   double loss(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
     double sum = 0;
     begin_micro_batch();
@@ -140,7 +141,7 @@ class InCoreRunner {
     throw Error(1, "no value " + name, "");
   }
 
-  // Loss and gradients of a batch of [micro-batches, n] tokens; the gradients are in gradients().
+  // Returns the loss of a batch of [micro-batches, n] tokens, and leaves its gradients in gradients().
   double backward(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   SavedValues saved = SavedValues::kept) {
     const auto n = static_cast<std::size_t>(graph().rows);
@@ -203,7 +204,7 @@ class InCoreRunner {
     return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != -100; }));
   }
 
-  // Place in the file's tensor of element i of a piece, by the definition in memory/unit.h.
+  // The place of a piece's element i in the file's tensor, by the definition in memory/unit.h.
   static std::int64_t file_place(const TensorPiece& piece, std::int64_t i) {
     const std::int64_t r = piece.row_begin + i / piece.columns, c = piece.column_begin + i % piece.columns;
     const std::int64_t width = piece.file_shape.size() < 2 ? 1 : piece.file_shape[1];
@@ -242,7 +243,7 @@ class InCoreRunner {
     for (Buffer& value : values_) value.spoil();
   }
 
-  // A pass's operands; `null_if` drops a use.
+  // Runs one pass of a unit with its operands; a use for which `null_if` is true gets a null.
   template <typename NullIf>
   void call_unit(std::size_t u, const std::vector<ValueUse>& uses, Bytes workspace_bytes, PassMemory call, NullIf null_if,
                  Pass pass) {
@@ -334,10 +335,10 @@ class InCoreRunner {
   CompiledModel model_;
   std::optional<Buffer> constants_;
   ModelConfig config_;
-  std::vector<std::vector<float>> master_, first_moment_, second_moment_, gradient_;  // [P] a block
-  std::vector<Buffer> weights_;                                                       // [P] a block, in the compute type
+  std::vector<std::vector<float>> master_, first_moment_, second_moment_, gradient_;  // [P] per block
+  std::vector<Buffer> weights_;                                                       // [P] per block, in the compute type
   std::vector<Buffer> values_;
-  std::vector<std::vector<Buffer>> unit_gradients_;  // [P] a unit and gradient block
+  std::vector<std::vector<Buffer>> unit_gradients_;  // [P] per unit and gradient block
   int steps_ = 0;
 };
 

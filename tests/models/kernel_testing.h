@@ -20,7 +20,7 @@ namespace spillway::testing {
 
 template <typename E>
 constexpr double epsilon_of() {
-  return sizeof(E) == 2 ? 1.0 / 128 : 1.0 / 8388608;  // distance from 1 to the next
+  return sizeof(E) == 2 ? 1.0 / 128 : 1.0 / 8388608;  // the distance from 1 to the next number
 }
 
 template <typename E>
@@ -39,7 +39,7 @@ std::vector<double> widened(const std::vector<E>& values) {
   return wide;
 }
 
-// 64-byte aligned, filled with garbage: a kernel may not count on what it finds.
+// Memory aligned to 64 bytes and filled with garbage: a kernel may not count on what it finds.
 class Scratch {
  public:
   explicit Scratch(Bytes bytes) : memory_(static_cast<std::size_t>(bytes) + 64, std::byte{0xa5}) {}

@@ -48,7 +48,7 @@ template <typename E>
 class LossTest : public KernelTest<E> {};
 TYPED_TEST_SUITE(LossTest, ComputeTypes);
 
-// With a cap, the logits are what it left of theirs, rounded to E.
+// With a cap, softcap() makes the logits from random ones, rounded to E.
 template <typename E>
 void check(std::int64_t n, std::int64_t vocabulary, std::int64_t tile, float cap) {
   SCOPED_TRACE(::testing::Message() << n << " x " << vocabulary << ", cap " << cap);
@@ -103,7 +103,7 @@ TYPED_TEST(LossTest, MatchesTheWholeSoftmax) {
   check<TypeParam>(96, 1000, 333, 0);
 }
 
-// 30 hardly bends these logits, many reach 4, and bf16 rounds some of them to more than 3.995.
+// A cap of 30 hardly bends these logits, many reach 4, and bf16 rounds some of them to more than 3.995.
 TYPED_TEST(LossTest, CappedLogits) {
   with_every_target([] {
     for (const float cap : {30.0f, 4.0f, 3.995f}) {

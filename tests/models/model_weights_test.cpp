@@ -1,4 +1,4 @@
-// Weights that are drawn from a seed, and weights that pass between blocks and files whole.
+// Weights drawn from a seed, and weights that pass whole between blocks and files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
     } else if (name.find("ln_") != std::string::npos) {
       EXPECT_EQ(sum, count) << name;
     } else {
-      // GPT-2's residual projections: 1 / sqrt(2 layers).
+      // GPT-2's residual projections are divided by sqrt(2 layers).
       const double expected = name.ends_with("c_proj.weight") ? config.initializer_range / 2 : config.initializer_range;
       EXPECT_NEAR(sum / count, 0, 5 * expected / std::sqrt(count)) << name;
       EXPECT_NEAR(std::sqrt(squares / count), expected, 5 * expected / std::sqrt(2 * count)) << name;
@@ -45,7 +45,7 @@ TEST(InitialWeights, AreNormalAndTheirOwnSeeds) {
   EXPECT_NE(runner.parameters().at("transformer.wte.weight"), one.at("transformer.wte.weight"));
 }
 
-// A seed means the same weights in every version.
+// A seed gives the same weights in every version.
 TEST(InitialWeights, AreThoseOfTheirSeedForEver) {
   const std::pair<const char*, std::uint64_t> sums[] = {{"gpt2", 4191440318533311363u},
                                                         {"llama3", 8297050206661613370u},
@@ -134,7 +134,7 @@ TEST_F(WeightFiles, PassThroughAFileWhole) {
     check_weights(reader, config, whole);
     const std::vector<std::vector<float>> expected = drawn(config, whole);
     for (std::size_t b = 0; b < expected.size(); ++b) {
-      // In ranges that begin and end within rows.
+      // Reads ranges that begin and end within rows.
       std::vector<float> values(expected[b].size());
       constexpr std::size_t kRange = 1237;
       for (std::size_t begin = 0; begin < values.size(); begin += kRange) {
@@ -157,7 +157,7 @@ TEST_F(WeightFiles, AreRoundedToBFloat16) {
   for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], BFloat16::from_float(blocks[0][i]).to_float());
 }
 
-// A file of given tensors, all of zeros.
+// Writes a file of the given tensors, all of zeros.
 void write_zeros(const fs::path& file, const std::vector<TensorToWrite>& tensors) {
   SafetensorsWriter writer(file, tensors);
   for (const TensorToWrite& tensor : tensors) {
@@ -172,7 +172,7 @@ TEST_F(WeightFiles, AreCheckedByName) {
   const UnitGraph graph = graph_of(config, kManyCuts);
   const std::vector<TensorToWrite> right = tensors_to_write(graph, ElementType::bf16);
 
-  // Old files: no prefix, the attention mask as a buffer, the tied head's copy.
+  // Old files have no prefix, the attention mask as a buffer, and a copy of the tied head.
   std::vector<TensorToWrite> old = right;
   for (TensorToWrite& tensor : old) tensor.name = tensor.name.substr(std::string("transformer.").size());
   old.push_back({"h.0.attn.bias", ElementType::f32, {1, 1, 64, 64}});

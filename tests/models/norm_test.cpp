@@ -12,7 +12,7 @@ struct Shape {
 constexpr Shape kShapes[] = {{1, 48}, {7, 130}, {96, 48}, {200, 576}, {65, 24}};
 constexpr float kEpsilon = 1e-5f;
 
-// What a norm computes, in double. `centred`: LayerNorm, else RMSNorm.
+// A norm's results in double. `centred` means LayerNorm, otherwise it is RMSNorm.
 struct Reference {
   std::vector<double> y, mean, rstd, dx, dweight, dbias;
 };
@@ -53,13 +53,13 @@ Reference reference(bool centred, std::int64_t n, std::int64_t H, const std::vec
 
 struct Outputs {
   explicit Outputs(std::int64_t n, std::int64_t H) : mean(static_cast<std::size_t>(n)), rstd(mean) {
-    dweight.assign(static_cast<std::size_t>(H), 2.0f);  // to add to
+    dweight.assign(static_cast<std::size_t>(H), 2.0f);  // the gradient is added to this
     dbias.assign(static_cast<std::size_t>(H), -1.0f);
   }
   std::vector<float> mean, rstd, dweight, dbias;
 };
 
-// The weights that `stored` stand for.
+// The weights for which `stored` stands.
 template <typename E>
 std::vector<double> shifted(const std::vector<E>& stored, float offset) {
   auto weights = widened(stored);
@@ -67,7 +67,7 @@ std::vector<double> shifted(const std::vector<E>& stored, float offset) {
   return weights;
 }
 
-// G: the type of dy. `offset` is RMSNorm's.
+// G is the type of dy; `offset` is RMSNorm's.
 template <typename E, typename G>
 void check(bool centred, std::int64_t n, std::int64_t H, float offset = 0.0f) {
   SCOPED_TRACE(::testing::Message() << (centred ? "LayerNorm " : "RMSNorm ") << n << " x " << H << ", offset " << offset);
@@ -105,7 +105,7 @@ void check(bool centred, std::int64_t n, std::int64_t H, float offset = 0.0f) {
     first_y = y;
     first_dx = dx;
     first_dweight = out.dweight;
-    // Sums of H terms in fp32 stand behind every value; the value itself is rounded to E once.
+    // Every value has sums of H terms in fp32 behind it; the value itself is rounded to E once.
     const double row = epsilon_of<float>() * (16 + static_cast<double>(H) / 16),
                  column = epsilon_of<float>() * (8 + static_cast<double>(n));
     expect_close(y, expected.y, epsilon_of<E>() + row, row, "y");
@@ -144,7 +144,7 @@ TYPED_TEST(NormTest, WeightsStoredLessOne) {
   });
 }
 
-// Rounded once, whether the residual is memory of its own or what y had.
+// The result is rounded once, both with a residual in memory of its own and with one in y.
 TYPED_TEST(NormTest, AddsToAResidual) {
   with_every_target([] {
     for (const float offset : {0.0f, 1.0f}) {
@@ -190,7 +190,7 @@ TYPED_TEST(NormTest, WritesOverOldGradients) {
   EXPECT_EQ(garbage, zeros);
 }
 
-// The gradient is the slope of the value: central differences of the sum of dy * y.
+// The gradient must be the slope of the value, by central differences of the sum of dy * y.
 TEST(NormTest, GradientIsTheSlope) {
   constexpr std::int64_t n = 2, H = 24;
   const ThreadPool pool(1);

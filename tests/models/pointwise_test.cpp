@@ -32,7 +32,7 @@ double gate_slope(Activation kind, double x) {
   return gelu_slope(kind == Activation::gelu_tanh ? Activation::gelu_tanh : Activation::gelu_erf, x);
 }
 
-// `relative` is the activation's error beside the rounding to E, `spread` how far into its tails the gates reach.
+// `relative` is the activation's error besides the rounding to E; `spread` says how far into its tails the gates reach.
 template <typename E>
 void check_gate(Activation kind, std::int64_t n, std::int64_t I, float spread, double relative) {
   SCOPED_TRACE(::testing::Message() << "gate " << static_cast<int>(kind) << ", " << n << " x " << I);
@@ -137,7 +137,7 @@ TYPED_TEST(PointwiseTest, Softcap) {
   with_every_target([] {
     for (const float cap : {30.0f, 0.5f}) {
       for (const std::int64_t count : {1, 130, 40000}) {
-        // From far below the cap to far beyond it: the small ones keep their relative accuracy.
+        // Values reach from far below the cap to far beyond it: small ones keep their relative accuracy.
         auto x = random_vector<TypeParam>(count, 1, cap);
         for (std::size_t i = 0; i < x.size(); ++i)
           x[i] = from_float<TypeParam>(std::ldexp(to_float(x[i]), 3 - static_cast<int>(i % 16)));
@@ -202,7 +202,7 @@ TYPED_TEST(PointwiseTest, Sums) {
   }
 }
 
-// Every rounding case of the vectors is that of the scalar type: ties, carries, infinities, NaNs, denormals.
+// Vectors must round as the scalar type does in every case: ties, carries, infinities, NaNs, denormals.
 TEST(BFloat16Test, VectorsRoundAsScalars) {
   std::vector<float> values = {
       NAN, -NAN, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1.0f + 1.0f / 256, 1.0f + 3.0f / 256};

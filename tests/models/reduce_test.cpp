@@ -24,7 +24,7 @@ TYPED_TEST(ReduceTest, ColumnSums) {
       ops::column_sums<TypeParam>(pool, n, columns, dy.data(), sums.data(), Store::write, scratch.data());
       if (threads == 1) {
         first = sums;
-        // Blocks of 64 rows one after the other, then pairwise.
+        // Blocks of 64 rows are summed one row after the other, then pairwise.
         expect_close(sums, expected, epsilon_of<float>(), epsilon_of<float>() * 64 * 8, "sums");
       }
       expect_same_bits(sums, first, "sums");

@@ -1,5 +1,5 @@
-// Every kernel of every golden case, forward and backward, on the operands that training gives it: by the CPU's backend and by
-// the plain loops.
+// Runs every kernel of every golden case, forward and backward, on the operands that training gives it, by the CPU's backend and
+// by the plain loops.
 #include "models/reference/reference_backend.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST_P(ReferenceTest, EveryKernelIsThePlainLoops) {
   }
 }
 
-// The golden losses by the plain loops alone.
+// The plain loops alone must give the golden losses.
 TEST_P(ReferenceTest, TheGoldenCurve) {
   const GoldenCase golden(GetParam());
   ReferenceBackend backend;

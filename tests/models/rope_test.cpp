@@ -21,7 +21,8 @@ struct Table {
   std::vector<float> cosine, sine;
 };
 
-// One head at one position: y = R(w * x * rstd), w with its offset; the gradient back through it. Empty weights: no norm.
+// One head at one position: y = R(w * x * rstd), where w includes its offset, and the gradient back through it. Without weights
+// there is no norm.
 struct Head {
   std::vector<double> y, dx, dweight;
 };

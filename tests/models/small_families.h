@@ -1,4 +1,4 @@
-// A small model of each family, and where tests cut it.
+// A small model of each family, and the cuts that tests give it.
 #pragma once
 
 #include <cstdint>

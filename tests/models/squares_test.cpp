@@ -9,7 +9,7 @@ template <typename E>
 class SquaresTest : public KernelTest<E> {};
 TYPED_TEST_SUITE(SquaresTest, ComputeTypes);
 
-// By the definition: four running sums of a leaf, then halves. Elements beyond the end are zeros.
+// Follows the definition: four running sums per leaf, then halves. Elements beyond the end are zeros.
 template <typename E>
 double plain_squares(const std::vector<E>& x, std::int64_t begin, std::int64_t count) {
   if (count > kSquareLeaf) return plain_squares(x, begin, count / 2) + plain_squares(x, begin + count / 2, count / 2);
@@ -21,7 +21,7 @@ double plain_squares(const std::vector<E>& x, std::int64_t begin, std::int64_t c
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// Numbers of all sizes: their sum has other bits in another order.
+// Numbers of all sizes, so that sums in another order have other bits.
 template <typename E>
 std::vector<E> numbers(std::int64_t count) {
   const auto sizes = random_vector<float>(count, 2, 4);

@@ -1,4 +1,4 @@
-// Records and identities as they are, and what is refused of them.
+// Valid records and identities, and what is refused in damaged ones.
 #include "nvme/commit_record.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ std::vector<std::byte> encoded(const CommitRecord& record) {
   return bytes;
 }
 
-// As somebody would write it who knows the checksum.
+// The bytes with a correct checksum, as somebody who knows it would write them.
 std::vector<std::byte> with_checksum(std::vector<std::byte> bytes) {
   const std::uint64_t hash = content_hash(std::span(bytes).first(bytes.size() - sizeof hash));
   std::memcpy(bytes.data() + bytes.size() - sizeof hash, &hash, sizeof hash);
@@ -85,7 +85,7 @@ TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_righ
   EXPECT_THAT(refused([](CommitRecord& r) { r.hashes.push_back(4); }), HasSubstr("4 checksums for 3 extents"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.hashes.pop_back(); }), HasSubstr("2 checksums for 3 extents"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.step = -1; }), HasSubstr("contradicts"));
-  // Counts and lengths that claim more than there is.
+  // Counts and lengths that claim more than there is are refused.
   const std::vector<std::byte> bytes = encoded(small_record());
   for (const std::size_t field : {16, 64, 68}) {
     for (const int value : {0x7F, 0xFF}) {
@@ -167,7 +167,7 @@ TEST_F(StoreIdentities, missing_swapped_and_mixed_directories_are_refused) {
   EXPECT_THAT(refusal(mixed), AllOf(HasSubstr("a0"), HasSubstr("b1"), HasSubstr("two stores")));
   swapped.content = StoreContent::existing;
   EXPECT_THAT(message_of<IoError>([&] { Store store(swapped); }), HasSubstr("not the file of directory 1 of 2"));
-  // Files that changed places give themselves away where the directories do not.
+  // Files that changed places are found out, even though the directories did not change.
   std::filesystem::rename(file(first, 0), file(first, 0) + ".x");
   std::filesystem::rename(file(first, 1), file(first, 0));
   std::filesystem::rename(file(first, 0) + ".x", file(first, 1));

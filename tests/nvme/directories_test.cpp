@@ -28,7 +28,7 @@ class StoreDirectories : public StoreFixture {
   }
 };
 
-// A file system of its own for a test; undone at the end. Needs the right to mount.
+// A file system of its own for a test, unmounted at the end. Needs the right to mount.
 class Mount {
  public:
   Mount(const std::string& where, const std::string& tmpfs_options) : where_(where) {
@@ -100,7 +100,7 @@ TEST_F(StoreDirectories, a_full_disk_names_what_is_needed_and_leaves_nothing) {
   EXPECT_EQ(first_wrong(all), -1);
 }
 
-// What is planned for a disk with hardly any room can be made there, with its lock and with the pages that say whose it is.
+// A store planned for a disk with hardly any room can be made there, together with its lock and its identity pages.
 TEST_F(StoreDirectories, all_that_a_small_disk_is_said_to_have_can_be_taken) {
   for (const std::string size : {"64k", "256k", "1m"}) {
     StoreOptions given = options(1, kMiB);
@@ -154,7 +154,7 @@ TEST_F(StoreDirectories, a_second_store_is_refused_in_this_process_and_in_anothe
   refuse(given, "d0", "is in use by " + owner);
   const pid_t child = fork();
   if (child == 0) {
-    // Nor may the end of a child's copy of the store take the files away.
+    // The end of a child's copy of the store must not remove the files either.
     const bool refused = message_of<IoError>([&] { Store second(given); }).find("in use by " + owner) != std::string::npos;
     {
       Store mine = std::move(store);
@@ -167,14 +167,14 @@ TEST_F(StoreDirectories, a_second_store_is_refused_in_this_process_and_in_anothe
   EXPECT_FALSE(empty(given.directories[0].path));
 }
 
-// Asked without end by others, of this process and of another, an owner comes and goes as if it were alone.
+// An owner comes and goes as if it were alone, while others of this process and of another ask without end.
 TEST_F(StoreDirectories, who_asks_is_in_no_owners_way) {
   const std::string place = directory("d0");
   EXPECT_FALSE(DirectoryLock::in_use(place));
   EXPECT_TRUE(empty(place)) << "asking leaves nothing";
   const pid_t child = fork();
   if (child == 0) {
-    alarm(120);  // should its parent not come to end it
+    alarm(120);  // in case the parent does not come to end it
     while (true) (void)DirectoryLock::in_use(place);
   }
   {

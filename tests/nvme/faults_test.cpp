@@ -1,4 +1,4 @@
-// What the store does when the device misbehaves.
+// The store's behaviour when the device misbehaves.
 #include <gtest/gtest.h>
 
 #include <cerrno>

@@ -39,7 +39,7 @@ class FaultyQueue final : public IoQueue {
         continue;
       }
       if (fault.kind == Fault::Kind::short_result) {
-        // The whole pages are really moved, what lies beyond is only claimed.
+        // The whole pages are really moved; the bytes beyond them are only claimed.
         const Bytes whole = std::min(fault.value, request.bytes) / kExtentAlignment * kExtentAlignment;
         if (whole == 0) {
           ready_.push_back({request.tag, std::min(fault.value, request.bytes)});
@@ -56,7 +56,7 @@ class FaultyQueue final : public IoQueue {
 
   int wait(std::span<IoCompletion> completions, std::chrono::microseconds timeout) override {
     if (completions.empty()) return 0;
-    // Reordering needs all of them at hand; else what is there is enough.
+    // Reordering needs all completions at hand; otherwise those that are there are enough.
     while (inner_in_flight_ > 0 && (plan_.reorder || ready_.empty())) {
       IoCompletion got;
       if (inner_->wait({&got, 1}, timeout) == 0) break;
@@ -88,7 +88,7 @@ class FaultyQueue final : public IoQueue {
   int count_ = 0;
   int inner_in_flight_ = 0;
   std::vector<IoCompletion> ready_;
-  std::vector<IoCompletion> claims_;  // what short results are to say, by tag
+  std::vector<IoCompletion> claims_;  // results that short requests will report, by tag
 };
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// The record protocol alone on a disk that loses power or fails: the last step that was said to be durable is there, whole.
+// The record protocol alone on a disk that loses power or fails: the last step that was reported as durable must be there, whole.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -52,7 +52,7 @@ class PowerLoss : public StoreFixture {
     return record;
   }
 
-  // Writes and commits steps until something fails; returns the last step that was said to be durable.
+  // Writes and commits steps until something fails. Returns the last step that was reported as durable.
   std::int64_t run(SimulatedDisk& disk) {
     StoreOptions given = durable(StoreContent::fresh);
     disk.attach(given);
@@ -89,7 +89,7 @@ class PowerLoss : public StoreFixture {
             .place_bytes = kPlaceBytes};
   }
 
-  // What a resuming run finds: its step; every extent that the record names is that step's.
+  // Returns the step that a resuming run finds, after checking that every extent that the record names is that step's.
   std::int64_t recover() {
     const std::vector<std::string> directories = {directory("d0"), directory("d1")};
     EXPECT_EQ(identify_store(directories), identity());
@@ -132,7 +132,7 @@ class PowerLoss : public StoreFixture {
       between += recovered > durable_step;
       ASSERT_FALSE(HasFailure()) << "seed " << seed;
     }
-    // Some records were whole on the disk before anybody was told so.
+    // Some records were whole on the disk before they were reported.
     EXPECT_GT(between, 0);
   }
 
@@ -158,7 +158,7 @@ TEST_F(PowerLoss, each_request_failing_in_turn_leaves_the_last_durable_step) {
   }
 }
 
-// The test itself: a protocol without its syncs is found out.
+// Tests the test: it must find out a protocol without its syncs.
 TEST_F(PowerLoss, a_disk_that_ignores_syncs_is_noticed) {
   const long events = events_of_a_whole_run();
   int lost = 0;

@@ -1,4 +1,4 @@
-// What the store does where the system refuses io_uring, direct I/O, locked memory, or the directory to this user.
+// The store's behaviour where the system refuses io_uring, direct I/O, locked memory, or the directory to this user.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,10 +17,10 @@
 namespace spillway {
 namespace {
 
-// From here on, the process gets `error` for the system call; with a mask, only where argument 2 has a bit of it.
+// From here on the process gets `error` for the system call, if its arguments match these.
 struct RefusedArguments {
-  unsigned least_1 = 0, most_1 = ~0U;  // of argument 1
-  unsigned mask_2 = 0;                 // any of these bits in argument 2; 0: whatever it is
+  unsigned least_1 = 0, most_1 = ~0U;  // range of argument 1
+  unsigned mask_2 = 0;                 // any of these bits in argument 2; 0: any value
 };
 
 bool refuse_system_call(unsigned number, unsigned error, const RefusedArguments& of = {}) {
@@ -42,7 +42,7 @@ bool refuse_system_call(unsigned number, unsigned error, const RefusedArguments&
 
 class StoreRefusals : public StoreFixture {
  protected:
-  // Runs `act` in a child, so that what it gives up is given up there alone. True is success.
+  // Runs `act` in a child, so that what it gives up is given up only there. Success is true.
   void in_child(const std::function<bool()>& act) {
     const pid_t child = fork();
     if (child == 0) {
@@ -94,7 +94,7 @@ TEST_F(StoreRefusals, io_uring_refused_threads_take_over_and_one_message_says_so
 
 TEST_F(StoreRefusals, direct_io_refused_the_page_cache_takes_part_and_one_message_says_so) {
   in_child([&] {
-    // fcntl(fd, F_SETFL, flags): argument 2 are the flags; locks have an address there.
+    // In fcntl(fd, F_SETFL, flags) argument 2 is the flags; lock calls have an address there.
     if (!refuse_system_call(SYS_fcntl, EINVAL, {.least_1 = F_SETFL, .most_1 = F_SETFL, .mask_2 = O_DIRECT})) return false;
     Store store(options(1, 4 * kMiB));
     return round_trip(store, IoQueueKind::io_uring) && messages_.size() == 1 &&
@@ -124,7 +124,7 @@ TEST_F(StoreRefusals, threads_refused_end_the_channel_and_not_the_process) {
   std::filesystem::permissions(root_, std::filesystem::perms::all);
   std::filesystem::permissions(given.directories[0].path, std::filesystem::perms::all);
   in_child([&] {
-    const rlimit few{.rlim_cur = 4, .rlim_max = 4};  // of this user, who has none but this
+    const rlimit few{.rlim_cur = 4, .rlim_max = 4};  // processes of this user, who has no other
     if (setrlimit(RLIMIT_NPROC, &few) != 0 || setresuid(65534, 65534, 65534) != 0) return false;
     Store store(given);
     const std::string message = message_of<IoError>([&] { store.open_channel({.registered = {}}); });

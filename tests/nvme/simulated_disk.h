@@ -1,6 +1,6 @@
-// A disk that loses power: writes that were not synced are volatile, and at the loss each of them is kept, dropped or torn at 512
-// bytes, in an order of its own, all drawn from a seed. Stands between a store's channels and its files; also a disk of which one
-// request fails, is short or never comes back. Not here: results that are late or out of order (faulty_queue.h).
+// A disk that loses power. Writes that were not synced are volatile: at the loss each is kept, dropped or torn at 512 bytes, in a
+// new order, all drawn from a seed. The disk stands between a store's channels and its files. It can also fail a request, answer
+// it short or never answer it. Not here: results that are late or out of order (faulty_queue.h).
 #pragma once
 
 #include <fcntl.h>
@@ -30,19 +30,19 @@ class SimulatedDisk {
   SimulatedDisk(const SimulatedDisk&) = delete;
   SimulatedDisk& operator=(const SimulatedDisk&) = delete;
 
-  // Puts the disk under a store. Buffered, since the test reads the same files beside it.
+  // Puts the disk under a store. I/O is buffered, because the test reads the same files beside it.
   void attach(StoreOptions& options) {
     options.direct = DirectIo::off;
     options.queue = IoQueueKind::threads;
-    options.depth = 1;  // of a queue that has nothing to do
+    options.depth = 1;  // depth of a queue that has nothing to do
     options.decorate = [this](const std::unique_ptr<IoQueue>&) { return std::make_unique<Queue>(*this); };
   }
 
-  // Requests are counted from 0, syncs among them; from number `at` on the power is off: nothing is
-  // written, nothing is answered but EIO.
+  // Requests are counted from 0, syncs among them. From number `at` on the power is off: nothing is written, and every answer is
+  // EIO.
   void cut_power_at(long at) { cut_at_ = at; }
 
-  // What was asked of it, by number.
+  // A request to the disk. The log lists requests by number.
   struct Event {
     IoDirection asked = IoDirection::read;
     int file = 0;
@@ -52,8 +52,8 @@ class SimulatedDisk {
   const std::vector<Event>& log() const { return log_; }
   long events() const { return std::ssize(log_); }
 
-  // The `place`-th (from 0) request like this one fails, and changes nothing; is half done; or never comes back. Lanes go beside
-  // each other: from run to run, what has a number differs.
+  // The `place`-th (from 0) request like this one fails and changes nothing, is half done, or never comes back. Requests are
+  // named like this because lanes run beside each other, so that a number means another request from run to run.
   struct Target {
     Event event;
     int place = 0;
@@ -61,18 +61,18 @@ class SimulatedDisk {
   void fail(const Target& target, int error) { target_ = target, fault_ = Fault::error, error_ = error; }
   void shorten(const Target& target) { target_ = target, fault_ = Fault::short_result; }
   void hang(const Target& target) { target_ = target, fault_ = Fault::hang; }
-  // Whatever has this number fails.
+  // The request with this number fails, whatever it is.
   void fail_at(long at, int error) { fault_at_ = at, fault_ = Fault::error, error_ = error; }
-  // A disk that says that it synced, and did not.
+  // The disk says that it synced, but did not.
   void ignore_syncs() { ignores_syncs_ = true; }
 
-  // Once the store is gone: what a disk could hold after the cut.
+  // Call it when the store is gone: leaves in the files what a disk could hold after the cut.
   void lose_power(std::uint64_t seed) {
     open_files();
     std::mt19937_64 random(seed);
     for (auto write = writes_.rbegin(); write != writes_.rend(); ++write) put(write->file, write->offset, write->before.span());
     std::shuffle(writes_.begin(), writes_.end(), random);
-    // How much survives differs from loss to loss: now and then nothing, or everything but the order.
+    // The share that survives differs from loss to loss: now and then nothing survives, or everything except the order.
     constexpr int kept_of_four[] = {0, 1, 2, 3, 4};
     const int kept = kept_of_four[random() % std::size(kept_of_four)];
     const auto survives = [&] { return static_cast<int>(random() % 4) < kept; };
@@ -109,7 +109,7 @@ class SimulatedDisk {
 
   enum class Fault : std::uint8_t { none, error, short_result, hang };
 
-  // What becomes of a request, and the errno of one that is not to be.
+  // The fate of a request, and the errno if it fails.
   struct Admission {
     Fault fault = Fault::none;
     int error = 0;
@@ -127,7 +127,7 @@ class SimulatedDisk {
     if (!ignores_syncs_) std::erase_if(writes_, [&](const Write& write) { return write.file == file && write.complete; });
   }
 
-  // Moves at once and says so later: whatever was submitted and not collected is under way.
+  // Moves data at once and reports it later: requests that were submitted and not collected are in flight.
   class Queue final : public IoQueue {
    public:
     explicit Queue(SimulatedDisk& disk) : disk_(disk), numbers_(kDepth) { ready_.reserve(kDepth); }
@@ -178,7 +178,7 @@ class SimulatedDisk {
     std::vector<IoCompletion> ready_;
   };
 
-  // Only where it may be lost.
+  // Keeps a write that may be lost. Returns its number, or 0 if no loss is planned.
   std::uint64_t remember(const IoRequest& request) {
     if (cut_at_ < 0) return 0;
     const auto bytes = static_cast<std::size_t>(request.bytes);
@@ -210,7 +210,7 @@ class SimulatedDisk {
 
   std::vector<std::string> paths_;
   std::vector<int> files_;
-  std::mutex mutex_;           // lanes have a channel each
+  std::mutex mutex_;           // each lane has a channel of its own
   std::vector<Write> writes_;  // not synced yet, in the order in which they were submitted
   std::uint64_t last_write_ = 0;
   std::vector<Event> log_;

@@ -1,4 +1,4 @@
-// What the store's tests share: a directory of their own, aligned memory, content that names its place.
+// Shared by the store's tests: a directory of their own, aligned memory, and content that names its place.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ inline Bytes first_wrong(const IoSegment& segment, std::uint64_t generation = 0)
   return -1;
 }
 
-// Where a simulated disk's files lie: in memory where they can, for a real disk would sync them thousands of times.
+// The directory for a simulated disk's files: in memory if possible, because a real disk would sync them thousands of times.
 inline std::filesystem::path simulated_place() {
   return access("/dev/shm", W_OK) == 0 ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
 }

@@ -83,7 +83,7 @@ TEST_P(StoreQueues, keeps_many_operations_in_flight_and_waits_in_any_order) {
   std::vector<IoSegment> all;
   for (Bytes at = 0; at < store.bytes(); at += piece) all.push_back({at, memory.data() + at, piece});
   for (const IoSegment& segment : all) fill(segment);
-  // Eight operations of four segments each, in a ring of five segments.
+  // Starts eight operations of four segments each, in a ring of five segments.
   const auto run = [&](IoDirection direction, const std::vector<int>& order) {
     std::vector<IoTicket> tickets;
     for (std::size_t i = 0; i < 8; ++i) tickets.push_back(channel.start(direction, std::span(all).subspan(i * 4, 4)));
@@ -94,7 +94,7 @@ TEST_P(StoreQueues, keeps_many_operations_in_flight_and_waits_in_any_order) {
   run(IoDirection::read, {0, 1, 7, 6, 2, 3, 5, 4});
   for (const IoSegment& segment : all) ASSERT_EQ(first_wrong(segment), -1) << segment.offset;
 
-  // An empty operation is complete; poll alone brings one to its end.
+  // An empty operation is complete; poll() alone can bring an operation to its end.
   channel.wait(channel.start(IoDirection::read, {}));
   const IoTicket ticket = channel.start(IoDirection::read, std::span(all).first(4));
   while (!channel.poll(ticket)) std::this_thread::yield();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Bytes kPage = kExtentAlignment;
 
-// Every page of the store has a page of a file of its own, inside that file's size; runs are what they say.
+// Every page of the store has its own page of a file, inside that file's size; runs are as long as they say.
 void expect_one_to_one(const StripeMap& map, int files) {
   std::map<std::pair<int, Bytes>, Bytes> owner;
   for (Bytes at = 0; at < map.bytes(); at += kPage) {
@@ -34,7 +34,7 @@ TEST(StripeMap, maps_one_to_one_for_all_caps) {
        {std::vector<Bytes>{64}, {20, 20}, {3, 50}, {50, 3}, {7, 1, 9, 30}, {5, 5, 5}, {0, 9, 4}}) {
     std::vector<Bytes> caps;
     for (Bytes count : stripes)
-      caps.push_back(count * stripe + (caps.empty() ? 0 : kPage));  // what exceeds whole stripes is not used
+      caps.push_back(count * stripe + (caps.empty() ? 0 : kPage));  // bytes beyond whole stripes are not used
     const Bytes capacity = StripeMap::capacity(caps, stripe);
     for (Bytes bytes = kPage; bytes <= capacity; bytes += 3 * kPage) {
       SCOPED_TRACE(bytes);
@@ -48,7 +48,7 @@ TEST(StripeMap, maps_one_to_one_for_all_caps) {
         EXPECT_LE(sizes.back(), caps[f]);
       }
       EXPECT_LT(total - bytes, stripe);
-      // Opening kept files again must find the same places.
+      // Kept files that are opened again must give the same places.
       const StripeMap again(sizes, stripe, bytes);
       for (Bytes at = 0; at < bytes; at += kPage) {
         ASSERT_EQ(map.place(at).file, again.place(at).file);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uintptr_t kBanks = 32, kBankBytes = 4;
 
-// Of lanes that are served together: how often a bank has to be asked again for another of its words.
+// For lanes that are served together: how often a bank has to be asked again for another of its words.
 std::int64_t conflicts_of(std::vector<std::uintptr_t>& words) {
   std::ranges::sort(words);
   words.erase(std::unique(words.begin(), words.end()), words.end());
@@ -41,7 +41,7 @@ void AccessLog::take(Counts& counts) {
     all_.insert(all_.end(), lane.accesses.begin(), lane.accesses.end());
     lane.accesses.clear(), lane.places.clear();
   }
-  // Stable: lanes stay in their order.
+  // The sort is stable, so that lanes stay in their order.
   std::ranges::stable_sort(all_, [](const Access& a, const Access& b) {
     return std::tuple(a.line, a.column, a.occurrence, a.is_shared) < std::tuple(b.line, b.column, b.occurrence, b.is_shared);
   });
@@ -60,8 +60,8 @@ void AccessLog::take(Counts& counts) {
           static_cast<std::int64_t>(kSectorBytes) * (std::unique(touched.begin(), touched.end()) - touched.begin());
       continue;
     }
-    // Sixteen bytes a lane are served by quarters of the warp, eight bytes by halves: which lanes these are does not depend on
-    // which of them ask.
+    // Accesses of sixteen bytes per lane are served by quarters of the warp, of eight bytes by halves. Which lanes these are does
+    // not depend on which of them ask.
     const int together = instruction.front().bytes <= 4 ? 32 : static_cast<int>(128 / instruction.front().bytes);
     for (auto access = instruction.begin(); access != instruction.end();) {
       touched.clear();

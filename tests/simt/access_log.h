@@ -1,6 +1,6 @@
-// What the lanes of a warp asked of memory between two of its rendezvous, put together again to the warp's instructions: the n-th
-// access of a lane from one place of the source belongs with the n-th of the others. From it come the sectors of global memory
-// that an instruction takes, and how often banks of shared memory collide in it.
+// The memory accesses of a warp's lanes between two of its rendezvous, grouped again into the warp's instructions: the n-th
+// access of a lane from one place of the source belongs with the n-th access of the others from there. The log gives the sectors
+// of global memory that an instruction takes, and how often banks of shared memory collide in it.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace spillway::simt {
 
 class AccessLog {
  public:
-  // `occurs`: whether the access is one. A lane that leaves its own out of an instruction of all, as a copy of nothing does with
-  // what it would have read, counts it all the same.
+  // Notes an access. `occurs` is false for a lane that takes part in an instruction of all without an access of its own, as a
+  // copy of nothing reads nothing; it is counted all the same.
   void note(int lane, const Site& at, std::uintptr_t address, std::size_t bytes, bool is_shared, bool occurs = true) {
     Lane& of = lanes_[static_cast<std::size_t>(lane)];
     auto place = std::ranges::find_if(
@@ -26,7 +26,7 @@ class AccessLog {
       of.accesses.push_back(
           {place->line, place->column, occurrence, address, static_cast<std::uint32_t>(bytes), lane, is_shared});
   }
-  // 16 bytes of shared memory at each of these, as one instruction: eight rows at a time.
+  // Counts one instruction that reads 16 bytes of shared memory at each of these, eight rows at a time.
   static void note_rows(const std::array<std::uint32_t, 32>& bytes, Counts& counts);
   // Adds what was noted, and forgets it.
   void take(Counts& counts);

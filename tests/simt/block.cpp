@@ -136,7 +136,7 @@ void Block::check_together(int thread, int other) const {
                           other, thread / kWarp == other / kWarp ? "warp" : "warpgroup", name_of(its.kind), text_of(its.at)));
 }
 
-// The last of its warps to come does it.
+// The last warp of the group to arrive does the operation.
 void Block::meet_warpgroup(int warp) {
   const int number = warp * kWarp / kGroupThreads, first = number * kGroupThreads;
   const WarpOp& op = *lane(warp * kWarp).op;
@@ -192,7 +192,7 @@ void Block::multiply(int warp) {
   });
 }
 
-// Lanes 8 i to 8 i + 7 say where the rows of the i-th matrix are, 8 numbers of 16 bits each.
+// Lanes 8 i to 8 i + 7 give the places of the rows of the i-th matrix, 8 numbers of 16 bits each.
 void Block::load_matrices(int warp) {
   std::uint16_t matrices[4][8][8];
   std::array<std::uint32_t, kWarp> places;
@@ -284,7 +284,7 @@ std::byte* Block::shared(int thread, std::uint32_t byte, std::size_t bytes, bool
 
 void Block::copy(int thread, std::uint32_t to, const std::byte* from, const Site& at) {
   if (options_.counts) {
-    // What is not there is zeros in shared memory, and reads nothing.
+    // A copy of nothing writes zeros to shared memory, and reads nothing.
     AccessLog& log = warps_[static_cast<std::size_t>(thread / kWarp)].log;
     if (from == nullptr) log.note(thread % kWarp, at, 0, 16, false, false);
     log.note(thread % kWarp, at, to, 16, true);
@@ -297,7 +297,7 @@ void Block::copy(int thread, std::uint32_t to, const std::byte* from, const Site
 
 void Block::commit_copies(int thread) { ++lane(thread).groups; }
 
-// What is copied is what lies there now: as late as a copy may be.
+// Copies the bytes that lie there now, which is as late as a copy may be.
 void Block::wait_for_copies(int thread, int groups_left, const Site& at) {
   Lane& of = lane(thread);
   const auto is_awaited = [&](const Copy& copy) { return copy.group < of.groups - groups_left; };

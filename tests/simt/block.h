@@ -1,6 +1,6 @@
-// One block of threads: a fiber a lane, run warp by warp, in an order drawn from a seed, until all wait for each other.
-// What it promises: a barrier that not all threads reach, a warp's operation that a lane has left, or that lanes meet from
-// different places, is an Error that says who waits where, never a hang.
+// One block of threads. Each lane is a fiber; warps run one by one, in an order drawn from a seed, until all wait for each other.
+// It never hangs: a barrier that not all threads reach, or an operation of a warp that a lane has left or that lanes reach from
+// different places, is an Error that says who waits where.
 // Not here: what a kernel sees (gpu.h), memory (shared_memory.h, global_memory.h).
 #pragma once
 
@@ -22,8 +22,8 @@ namespace spillway::simt {
 
 inline constexpr int kWarp = 32;
 
-// What all lanes of a warp do together, or from begin_products on those of a warpgroup; each brings its own, which gives the
-// result back.
+// An operation that all lanes of a warp do together; from begin_products on, all lanes of a warpgroup. Each lane brings its own
+// WarpOp, in which it finds the result.
 struct WarpOp {
   enum class Kind : std::uint8_t {
     sync,
@@ -42,7 +42,7 @@ struct WarpOp {
   Half type = Half::bf16;                          // multiply
   const std::uint32_t *a = nullptr, *b = nullptr;  // multiply: 4 and 2 registers
   float* c = nullptr;                              // multiply: 4
-  std::uint32_t byte = 0;                          // load_matrices: of shared memory, 16 bytes
+  std::uint32_t byte = 0;                          // load_matrices: place of 16 bytes in shared memory
   std::uint32_t* registers = nullptr;              // load_matrices: 4
   bool transposed = false;                         // load_matrices
   GroupProduct product;                            // group_multiply; wait_for_products: its sums
@@ -55,7 +55,7 @@ struct Launch {
   int threads = 0;
   void (*body)(const void* kernel, const Gpu& gpu) = nullptr;
   const void* kernel = nullptr;
-  std::uint32_t first_count = 1;  // of blocks that are counted: names them in GlobalRange::read_by
+  std::uint32_t first_count = 1;  // number of the first counted block, as in GlobalRange::read_by
 };
 
 class Block {
@@ -63,7 +63,7 @@ class Block {
   explicit Block(const Options& options) : options_(options) {}
   bool is_for(const Options& options) const { return options == options_; }
 
-  // All of the block; throws Error. What it counted is added to `counts`.
+  // Runs the whole block; throws Error. Adds what it counted to `counts`.
   void run(const Launch& launch, std::int64_t index, Counts& counts);
 
   // --- for the lane that runs ---
@@ -75,7 +75,7 @@ class Block {
   void together(int thread, WarpOp& op);
   std::byte* global(int thread, std::uintptr_t address, std::size_t bytes, bool writes, const Site& at);
   std::byte* shared(int thread, std::uint32_t byte, std::size_t bytes, bool writes, const Site& at);
-  // 16 bytes, zeros where `from` is null.
+  // Begins to copy 16 bytes; zeros if `from` is null.
   void copy(int thread, std::uint32_t to, const std::byte* from, const Site& at);
   void commit_copies(int thread);
   void wait_for_copies(int thread, int groups_left, const Site& at);
@@ -97,7 +97,7 @@ class Block {
     Site at;
     std::vector<Copy> copies;
     int groups = 0;
-    GlobalRange* last = nullptr;  // that it named: it mostly names it again
+    GlobalRange* last = nullptr;  // the range that it last named, which it mostly names again
   };
   struct Warp {
     std::uint32_t epoch = 0;
@@ -106,7 +106,7 @@ class Block {
 
   void begin(const Launch& launch, std::int64_t index);
   static void run_lane(void* argument);
-  bool run_warp(int warp);  // false: nothing of it could go on
+  bool run_warp(int warp);  // false: none of its lanes could go on
   void perform(int warp);
   void check_together(int thread, int other) const;
   void meet_warpgroup(int warp);

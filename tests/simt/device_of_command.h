@@ -1,8 +1,8 @@
-// What the emulated GPU is for a program that is linked with it: one device, as its environment says.
+// The emulated GPU of a program that is linked with it: one device, as the program's environment says.
 //   SPILLWAY_SIMT_MEMORY     bytes of its memory (1 GiB)
-//   SPILLWAY_SIMT_FREE       what others have left of it (all)
-//   SPILLWAY_SIMT_SEED       of the order of its work (0: all as late as may be)
-//   SPILLWAY_SIMT_NO_DEVICE  there is none, and this is why
+//   SPILLWAY_SIMT_FREE       bytes of it that others have left (all)
+//   SPILLWAY_SIMT_SEED       seed of the order of its work (0: all as late as may be)
+//   SPILLWAY_SIMT_NO_DEVICE  there is no device, and this is why
 #pragma once
 
 #include <cstdlib>

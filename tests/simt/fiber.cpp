@@ -12,9 +12,9 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// Keeps what the calling convention of x86-64 says a function keeps, and goes on where the other stack left off.
+// Saves the registers that a function keeps by the calling convention of x86-64, and goes on where the other stack left off.
 extern "C" void spillway_simt_switch(void** from, void* to);
-// Where a fiber's stack goes on for the first time: calls r12 with rbx.
+// A fiber's stack goes on here for the first time: calls r12 with rbx.
 extern "C" void spillway_simt_begin();
 asm(R"(
 .text
@@ -89,7 +89,7 @@ Fiber::~Fiber() {
 
 void Fiber::start(void (*body)(void*), void* argument) {
   body_ = body, argument_ = argument, ended_ = false;
-  // As spillway_simt_switch would have left it: six registers from r15 to rbp, and where to return to.
+  // The stack is as spillway_simt_switch would have left it: six registers from r15 to rbp, and the return address.
   auto** frame = reinterpret_cast<void**>(stack_.get() + kStackBytes - 64) - 7;
   std::fill_n(frame, 6, nullptr);
   frame[3] = reinterpret_cast<void*>(&enter);  // r12

@@ -50,7 +50,7 @@ void end_allocation(std::byte* named) {
   std::erase_if(all.by_end, [&](const auto& entry) { return entry.second.begin == reinterpret_cast<std::uintptr_t>(named); });
 }
 
-// Launches only look: nothing is made or ended meanwhile.
+// Takes no lock: launches only look, and nothing is made or ended meanwhile.
 GlobalRange* allocation_of(std::uintptr_t address, std::size_t bytes) {
   auto& by_end = allocations().by_end;
   const auto found = by_end.lower_bound(address + bytes);

@@ -12,16 +12,16 @@
 namespace spillway::simt {
 
 struct GlobalRange {
-  std::uintptr_t begin = 0, end = 0;  // as kernels name it
-  std::ptrdiff_t shift = 0;           // to where the bytes are
-  // A sector: the last block that read or wrote it, of those that are counted; 0 none.
+  std::uintptr_t begin = 0, end = 0;  // addresses as kernels name them
+  std::ptrdiff_t shift = 0;           // from these addresses to the bytes
+  // For each sector, the last of the counted blocks that read or wrote it; 0: none.
   std::unique_ptr<std::atomic<std::uint32_t>[]> read_by, written_by;
 };
 
-// What kernels may name from now on, and no more. While a launch runs none is made or ended.
+// Make and end memory that kernels may name. Neither is called while a launch runs.
 void begin_allocation(std::byte* named, std::size_t bytes, std::byte* there);
 void end_allocation(std::byte* named);
-// The one that all of the bytes lie in, else null.
+// The allocation in which all of the bytes lie, or null.
 GlobalRange* allocation_of(std::uintptr_t address, std::size_t bytes);
 
 inline constexpr std::uintptr_t kSectorBytes = 32;

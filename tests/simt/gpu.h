@@ -1,4 +1,4 @@
-// What a kernel sees of the emulated device: the twin of models/cuda/gpu.cuh, which says what each of these means.
+// The emulated device as a kernel sees it: the twin of models/cuda/gpu.cuh, which says what each of these means.
 // Here each access and each meeting of lanes is checked (block.h, shared_memory.h).
 #pragma once
 

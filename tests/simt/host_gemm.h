@@ -1,4 +1,5 @@
-// The twin of the device's matrix library, for the emulation: plain loops, summed in double and rounded once, in a queue's turn.
+// The twin of the device's matrix library for the emulation: plain loops, summed in double and rounded once, that run when the
+// queue comes to them.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class HostGemm final : public cuda::Gemm {
   std::string identity() const override { return "host"; }
 
  private:
-  // Where the bytes are.
+  // The operands with the addresses of their bytes.
   static cuda::GemmOperands there(const cuda::GemmOperands& named) {
     const auto there = [](const std::byte* at) {
       if (at == nullptr) return static_cast<std::byte*>(nullptr);

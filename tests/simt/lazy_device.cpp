@@ -105,7 +105,7 @@ void LazyDevice::finish(Lock& lock, Stream& stream, const std::function<bool()>&
   tell();
 }
 
-// A wait is for what was recorded before it, so that this comes to an end.
+// A wait is for something that was recorded before it, so that this comes to an end.
 bool LazyDevice::advance(Stream& stream) {
   Stream* of = &stream;
   while (!of->is_at_host && of->ahead.front().kind == Work::Kind::wait && !can_run(*of)) of = of->ahead.front().moments->stream;
@@ -114,7 +114,7 @@ bool LazyDevice::advance(Stream& stream) {
   return true;
 }
 
-// Functions of the host's are left out: they may wait for the very thread that is here.
+// Host functions are left out, because they may wait for this very thread.
 void LazyDevice::run_ahead() {
   for (bool went_on = true; went_on;) {
     went_on = false;

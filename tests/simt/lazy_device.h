@@ -1,10 +1,10 @@
-// When an emulated device does what its streams were told to: as late as it may, or ahead of others, as a seed has it.
+// Decides when an emulated device does the work of its streams: as late as it may, or ahead of others, as a seed says.
 // Not here: what the work is, and memory (runtime.h).
 //
-// Nothing is done because it was enqueued. Who waits for a stream or an event has done what that needs, and no more: the work
-// before it there, and on other streams what stands before the events that it waits for. With a seed other than 0 some streams
-// run ahead of that, all the way or now and then, as far as what they themselves wait for lets them. So whoever forgot a wait
-// has, by one seed or another, what he counted on done last, and what should have come after it done first.
+// Work is not done when it is enqueued. A wait for a stream or an event does the work that it needs, and no more: the work before
+// it there, and on other streams the work before the events that it waits for. With a seed other than 0 some streams run ahead of
+// that, all the way or now and then, as far as their own waits let them. So if a wait is missing, there is a seed by which the
+// work to wait for is done last, and one by which the work that should come after it is done first.
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,12 @@ namespace spillway::simt {
 class LazyDevice {
  public:
   struct Stream;
-  // How often an event was recorded, and how many of these its stream has passed.
+  // The number of recordings of an event, and how many of them its stream has passed.
   struct Moments {
     Stream* stream = nullptr;
     std::uint64_t recorded = 0, passed = 0;
   };
-  // Of any other kind than `host`: it does not block, and what it throws ends the device.
+  // Work of a kind other than `host` does not block, and what it throws ends the device.
   struct Work {
     enum class Kind : std::uint8_t { device, host, record, wait };
     Kind kind = Kind::device;
@@ -39,8 +39,8 @@ class LazyDevice {
   struct Stream {
     std::deque<Work> ahead;
     std::uint64_t enqueued = 0, done = 0;
-    std::uint64_t haste = 0;  // in eighths: how likely it goes a step ahead of what is needed
-    bool is_at_host = false;  // its first work is under way on `host`
+    std::uint64_t haste = 0;  // in eighths: likelihood of going a step ahead of what is needed
+    bool is_at_host = false;  // its first work runs on `host`
     std::jthread host;
   };
 
@@ -52,16 +52,16 @@ class LazyDevice {
   Stream* open();
   void enqueue(Stream& stream, std::function<void()> run, Work::Kind kind = Work::Kind::device);
   void record(Stream& stream, const std::shared_ptr<Moments>& moments);
-  // What was recorded before this call.
+  // Makes the stream wait for what was recorded before this call.
   void wait(Stream& stream, const std::shared_ptr<Moments>& moments);
-  // Both throw what work has thrown: from then on nothing more is done.
+  // Does all work of the stream. Both functions of this name throw what work has thrown: from then on nothing more is done.
   void finish(Stream& stream);
-  // The same at a stream's end, which can only say it, where nobody was told.
+  // Does the same at a stream's end. It cannot throw: if nobody was told of the error, it prints it.
   void close(Stream& stream) noexcept;
   void finish(const Moments& moments);
-  // Whether the last recording is passed; each time that it is asked something is done for it.
+  // True if the last recording is passed. Each call does some work for it.
   bool is_passed(const Moments& moments);
-  // f, while nothing is done.
+  // Calls f while no work is done.
   void at_rest(const std::function<void()>& f);
 
  private:
@@ -70,9 +70,9 @@ class LazyDevice {
   Lock locked();
   void tell();  // throws
   void push(Stream& stream, Work work);
-  // Until `is_done`, for which `stream` is needed.
+  // Works until `is_done`, which needs `stream`.
   void finish(Lock& lock, Stream& stream, const std::function<bool()>& is_done);
-  bool advance(Stream& stream);  // by a step that the stream needs; false: a function of the host's is under way
+  bool advance(Stream& stream);  // does a step that the stream needs; false: a host function is running
   void run_ahead();
   static bool can_run(const Stream& stream);
   void perform(Stream& stream);

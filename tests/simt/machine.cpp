@@ -51,7 +51,7 @@ void Queue::run(const Grid& grid, int threads_of_block, void (*body)(const void*
   const auto work = [&] {
     Counts counts;
     try {
-      static thread_local std::unique_ptr<Block> block;  // its fibers' stacks are dear to make
+      static thread_local std::unique_ptr<Block> block;  // making its fibers' stacks is expensive
       if (!block || !block->is_for(options_)) block = std::make_unique<Block>(options_);
       for (std::size_t i = next++; i < order.size(); i = next++) block->run(launch, order[i], counts);
     } catch (...) {

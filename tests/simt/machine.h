@@ -1,8 +1,8 @@
-// The emulated device: its memory, what a launch is told, and what it counts.
+// The emulated device: its memory, the options of a launch, and its counts.
 // Not here: what a kernel sees (gpu.h), how a block runs (block.h).
 //
-// What is checked on every access: that it lies in an allocation and is aligned to its size. What is counted, where asked: bytes
-// of global memory by sectors of 32, once for each block that touches them, and how often banks of shared memory collide.
+// On every access it checks that the access lies in an allocation and is aligned to its size. If asked, it counts bytes of global
+// memory by sectors of 32, once for each block that touches them, and how often banks of shared memory collide.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace spillway::simt {
 
 using Site = std::source_location;
 
-// What a kernel did that no kernel may: the lane, the place in the source, and what came before it.
+// Says what a kernel did that no kernel may do: the lane, the place in the source, and what came before it.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -31,7 +31,7 @@ std::string text_of(const Site& site);  // "norm.cuh:33"
 
 // --- Memory of the device -------------------------------------------------------------------------------------------------
 
-// Aligned as cudaMalloc's are. Filled with NaN. While a launch runs none is made or ended.
+// Memory aligned as cudaMalloc's is, and filled with NaN. None is made or ended while a launch runs.
 std::byte* allocate(std::size_t bytes);
 void release(std::byte* memory);
 
@@ -66,7 +66,7 @@ struct Options {
 
 struct Counts {
   std::int64_t read_bytes = 0, written_bytes = 0;     // of global memory
-  std::int64_t requested_bytes = 0, moved_bytes = 0;  // by warps: what lanes asked for, and the sectors that it takes
+  std::int64_t requested_bytes = 0, moved_bytes = 0;  // by warps: bytes that lanes asked for, and bytes of the sectors for that
   std::int64_t shared_requests = 0, bank_conflicts = 0;
   Counts& operator+=(const Counts& other);
 };
@@ -78,7 +78,7 @@ struct Grid {
 
 class Gpu;
 
-// A stream of the runtime's (runtime.h), as launches see it: what its native_handle() points to.
+// A stream of the runtime (runtime.h), as launches see it. The stream's native_handle() points to this.
 class Later {
  public:
   virtual ~Later() = default;
@@ -86,7 +86,8 @@ class Later {
   virtual void finish() = 0;
 };
 
-// Where launches go. By itself it has done them when they return; by a stream, when that comes to them: it outlives them.
+// The destination of launches. Without a stream, launches are done when they return; with a stream, when the stream comes to
+// them. The queue outlives them.
 class Queue {
  public:
   explicit Queue(const Options& options = {}) : options_(options) {}
@@ -99,9 +100,9 @@ class Queue {
   const Counts& counts() const { return counts_; }  // of all launches
   void clear_counts() { counts_ = {}; }
 
-  // Work in its turn, which takes what it needs along.
+  // Runs work in its turn. The work takes along what it needs.
   void enqueue(std::function<void()> work) { stream_ == nullptr ? work() : stream_->enqueue(std::move(work)); }
-  // Now. Throws Error.
+  // Runs the launch now. Throws Error.
   void run(const Grid& grid, int threads_of_block, void (*body)(const void* kernel, const Gpu& gpu), const void* kernel);
 
  private:

@@ -45,21 +45,21 @@ double to_double(Half type, std::uint16_t bits) {
 float truncated(std::int64_t sum, int exponent) {
   const std::uint64_t size = sum < 0 ? -static_cast<std::uint64_t>(sum) : static_cast<std::uint64_t>(sum);
   const int width = std::bit_width(size);
-  // The last bit that fp32 has: 24 from the first, and none below 2^-149.
+  // The last bit that fp32 has: the 24th from the first, and none below 2^-149.
   const int cut = std::max(width - 24, -149 - exponent);
   const std::uint64_t kept = cut <= 0 ? size : cut >= 64 ? 0 : size >> cut << cut;
   const double value = std::ldexp(static_cast<double>(kept), exponent);
   return static_cast<float>(sum < 0 ? -value : value);
 }
 
-// What is not a number, or infinite, is as IEEE arithmetic has it.
+// Sums with NaNs or infinities are as in IEEE arithmetic.
 float special(Half type, const Line& a, const Line& b, float c) {
   double sum = c;
   for (std::size_t i = 0; i < a.size(); ++i) sum += to_double(type, a[i]) * to_double(type, b[i]);
   return std::isnan(sum) ? std::bit_cast<float>(0x7fffffffu) : static_cast<float>(sum);
 }
 
-// A row of A or a column of B, taken apart once for all that it is multiplied with.
+// A row of A or a column of B, taken apart once for all its products.
 struct Taken {
   std::int32_t significand[kDepth];
   std::int32_t exponent[kDepth];
@@ -74,7 +74,8 @@ struct Taken {
   }
 };
 
-// Products [first, first + count) and `c`. Products have 22 bits at most, and stand at most 11 further left: 32 bits hold them.
+// Adds products [first, first + count) to `c`. Products have 22 bits at most, and stand at most 11 further left: 32 bits hold
+// them.
 float dot_add(int fraction_bits, Half type, const Taken& a, const Taken& b, int first, int count, float c) {
   const int left = fraction_bits - 2 * fraction_bits_of(type);
   const Parts added = parts_of(std::bit_cast<std::uint32_t>(c), 23, 8);

@@ -1,4 +1,4 @@
-// That the emulation catches what it is for: each of these kernels is wrong in one way, and right without it.
+// Tests that the emulation catches what it is for: each of these kernels is wrong in one way, and right without it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A kernel of one's own for a test.
+// A kernel with a body that a test gives it.
 struct Anything {
   static constexpr int kThreads = 64;
   const std::function<void(const Gpu&)>* body;
@@ -49,7 +49,7 @@ void hand_on(const Gpu& gpu, bool with_barrier) {
 
 TEST(Planted, ABarrierThatIsMissing) {
   EXPECT_EQ(error_of([](const Gpu& gpu) { hand_on(gpu, true); }), "");
-  // Which of the two ways it goes wrong depends on who comes first.
+  // The order of the warps decides in which of the two ways it goes wrong.
   EXPECT_THAT(error_of([](const Gpu& gpu) { hand_on(gpu, false); }),
               testing::AnyOf(HasSubstr("without a barrier between"), HasSubstr("before it is written")));
 }
@@ -96,7 +96,7 @@ TEST(Planted, LanesThatMeetFromDifferentPlaces) {
 }
 
 TEST(Planted, ARaceInSharedMemory) {
-  // Two write the same word.
+  // Two threads write the same word.
   EXPECT_THAT(error_of([](const Gpu& gpu) { gpu.store(gpu.shared<int>() + gpu.thread() / 2, 1); }), HasSubstr("race"));
   // A word is written over while others may still read it.
   const auto reuse = [](const Gpu& gpu, bool with_barrier) {
@@ -121,7 +121,7 @@ TEST(Planted, ARaceInSharedMemory) {
 }
 
 TEST(Planted, ARaceThatOnlyAnOrderOfWarpsShows) {
-  // Warp 0 reads what warp 1 writes: alone the order tells whether it comes before or after, both are caught.
+  // Warp 0 reads what warp 1 writes. Only the order decides whether it reads before or after; both are caught.
   for (std::uint64_t seed = 1; seed < 20; ++seed) {
     const std::function<void(const Gpu&)> body = [](const Gpu& gpu) {
       const auto word = gpu.shared<int>();
@@ -215,8 +215,8 @@ TEST(Planted, AnIndexOutOfAnAllocation) {
               HasSubstr("of 1024 of shared memory"));
 }
 
-// A tile of 16 bits whose rows are 64 numbers long, written by rows and read as matrices: the column of a row's eighth is turned
-// by the row, or it is not.
+// A tile of 16-bit numbers in rows of 64, written by rows and read as matrices. If it swizzles, the row turns the column of its
+// eighths.
 std::int64_t conflicts_of(bool swizzles) {
   const auto place = [&](int row, int eighth) { return row * 64 + (swizzles ? eighth ^ (row % 8) : eighth) * 8; };
   struct alignas(16) Eight {
@@ -238,7 +238,7 @@ TEST(Planted, AWrongSwizzle) {
   EXPECT_EQ(conflicts_of(false), 2 * 4 * 7);
 }
 
-// The same tile, filled by copies: eight lanes write a row's eight chunks; or each of them a row's chunk of the same number.
+// The same tile, filled by copies: eight lanes write the eight chunks of a row, or the chunks of one number in eight rows.
 std::int64_t conflicts_of_copies(bool swizzles, bool by_rows) {
   const Buffer<std::uint16_t> from(64 * 64);
   const auto place = [&](int row, int eighth) { return row * 64 + (swizzles ? eighth ^ (row % 8) : eighth) * 8; };
@@ -260,10 +260,11 @@ TEST(Planted, AWrongSwizzleOfCopies) {
   EXPECT_EQ(conflicts_of_copies(true, true), 0);
   EXPECT_EQ(conflicts_of_copies(true, false), 0);
   EXPECT_EQ(conflicts_of_copies(false, true), 0);
-  EXPECT_EQ(conflicts_of_copies(false, false), 64 * 7);  // of each quarter of a warp seven
+  EXPECT_EQ(conflicts_of_copies(false, false), 64 * 7);  // seven in each quarter of a warp
 }
 
-// Sixteen bytes a lane go by quarters of a warp, eight by halves: lanes that ask for nothing do not bring others together.
+// Accesses of sixteen bytes per lane go by quarters of a warp, of eight by halves. Lanes that ask for nothing do not bring others
+// together.
 struct alignas(8) TwoWords {
   float x[2];
 };
@@ -344,8 +345,8 @@ TEST(Product, SmallIntegersAreExact) {
   }
 }
 
-// By hand from the published arithmetic: beside 2^24 a term has so many bits below the point as fit 24 or 25 fractional bits,
-// and what is left of the sum is cut off.
+// Computed by hand from the published arithmetic: beside 2^24 a term keeps as many bits below the point as fit 24 or 25
+// fractional bits, and the rest of the sum is cut off.
 TEST(Product, TermsAreTruncatedWhereTheLargestStands) {
   const float large = 16777216.0f;  // 2^24
   EXPECT_EQ(product_of(Chip::sm_80, {1.5f}, {1.0f}, large), large);
@@ -354,7 +355,7 @@ TEST(Product, TermsAreTruncatedWhereTheLargestStands) {
   EXPECT_EQ(product_of(Chip::sm_80, {1.5f, 0.5f}, {1, 1}, large), large);
   EXPECT_EQ(product_of(Chip::sm_90, {1.5f, 0.5f}, {1, 1}, large), large + 2);
   EXPECT_EQ(product_of(Chip::sm_90, {1.25f, 0.75f}, {1, 1}, large), large);
-  // Towards zero on both sides.
+  // Sums are cut off towards zero on both sides.
   EXPECT_EQ(product_of(Chip::sm_90, {-1.5f}, {1}, -large), -large);
 }
 
@@ -392,7 +393,7 @@ TEST(Product, FragmentsOfAWarp) {
     gpu.sync_warp();
     std::uint32_t left[4], right[4];
     gpu.load_matrices(left, a + (gpu.lane() % 16) * 16 + gpu.lane() / 16 * 8);
-    // Two of its four matrices are wanted; the others are the same again.
+    // Two of the four matrices are used; the others are the same again.
     gpu.load_transposed(right, b + (gpu.lane() % 16) * 8);
     float sums[4] = {1, 2, 3, 4};
     const std::uint32_t halves[2] = {right[0], right[1]};

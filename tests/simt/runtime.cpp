@@ -18,9 +18,9 @@
 namespace spillway::simt {
 namespace {
 
-constexpr int kNaN = 0xff;  // of every type's bytes
+constexpr int kNaN = 0xff;  // each byte of a NaN, in every type
 
-// What the runtime has made and has not ended yet: by address, with the address that the device's workers have.
+// Allocations that the runtime has made and not yet ended, by address, with the address that the device's workers have.
 class Registry {
  public:
   void add(std::byte* begin, Bytes bytes, std::byte* there) {
@@ -31,7 +31,7 @@ class Registry {
     const std::lock_guard lock(mutex_);
     ranges_.erase(begin);
   }
-  // Null: no allocation has all of it.
+  // Returns null if no allocation has all of it.
   std::byte* find(const std::byte* at, Bytes bytes) const {
     const std::lock_guard lock(mutex_);
     auto found = ranges_.upper_bound(const_cast<std::byte*>(at));
@@ -56,7 +56,7 @@ struct DeviceState {
   std::atomic<Bytes> free;
 };
 
-// A copy's end, now and again when its turn comes.
+// Checks one end of a copy, at once and again when the copy's turn comes. Returns the address of its bytes.
 std::byte* place_of(const Registry& registry, const std::byte* at, Bytes bytes, const char* what) {
   std::byte* const there = registry.find(at, bytes);
   if (there == nullptr)

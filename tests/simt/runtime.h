@@ -2,9 +2,9 @@
 // does everything late (lazy_device.h). A missing wait gives other bytes; what the contract forbids is an Error.
 // Kernels and products are launched by Queue(stream.native_handle(), ...).
 //
-// The device's memory has two addresses: all but the device's own workers have one that faults when it is touched. It is full of
-// NaN at first. A copy of what is not all in one allocation, or has ended since, or of the host's memory
-// from elsewhere, is an Error: from the call where it is known there, else from who waits.
+// The device's memory has two addresses: everyone but the device's own workers has one that faults when it is touched. It is full
+// of NaN at first. A copy is an Error if one of its ends is not all in one allocation, if the allocation has ended since, or if
+// it is host memory from elsewhere. The call throws it if it can tell; otherwise whoever waits gets it.
 #pragma once
 
 #include <cstdint>

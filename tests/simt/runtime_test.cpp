@@ -1,5 +1,5 @@
-// That the emulated runtime keeps what memory/runtime.h promises, and that waits which are missing are noticed: each protocol
-// here is right for every seed, and without one of its waits wrong for some.
+// Tests that the emulated runtime keeps the promises of memory/runtime.h, and that missing waits are noticed: each protocol here
+// is right for every seed, and wrong for some seeds without one of its waits.
 #include "tests/simt/runtime.h"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ struct Machine {
   const std::unique_ptr<Event> came = runtime->make_event(), done = runtime->make_event(), went = runtime->make_event();
 };
 
-// How many of the seeds a protocol goes wrong with.
+// The number of seeds with which a protocol goes wrong.
 template <typename Protocol>
 int wrong_of(const Protocol& is_right) {
   int wrong = 0;
@@ -61,7 +61,7 @@ int wrong_of(const Protocol& is_right) {
   return wrong;
 }
 
-// Two rounds through the same buffers, of whose waits one may be left out.
+// Two rounds through the same buffers. One of the waits may be left out.
 enum class Without : std::uint8_t { nothing, came, done, went };
 bool pipeline(std::uint64_t seed, Without without) {
   Machine m(seed);
@@ -97,7 +97,7 @@ TEST(PlantedInStreams, AHostThatReadsBeforeItHasSynchronized) {
   EXPECT_GT(wrong_of([](std::uint64_t seed) { return pipeline(seed, Without::went); }), 32);
 }
 
-// The host writes the next content where a copy has not yet been.
+// The host writes the next content to memory that a copy has not yet read.
 bool reuse_by_host(std::uint64_t seed, bool waits) {
   Machine m(seed);
   m.fill(m.source, 1);
@@ -116,7 +116,7 @@ TEST(PlantedInStreams, ABufferOfTheHostThatIsReusedBeforeItsCopy) {
   EXPECT_GT(wrong_of([](std::uint64_t seed) { return reuse_by_host(seed, false); }), 32);
 }
 
-// A copy brings the next content to where a kernel has not yet been, or, read by a copy, a kernel does.
+// A copy writes the next content to memory that a kernel has not yet read, or a kernel to memory that a copy has not yet read.
 bool reuse_on_device(std::uint64_t seed, bool waits, bool by_kernel) {
   Machine m(seed);
   const Allocation other = m.runtime->allocate(Tier::device, kBytes, "other"),
@@ -148,7 +148,7 @@ TEST(PlantedInStreams, ABufferOfTheDeviceThatIsReusedBeforeItIsRead) {
   }
 }
 
-// A wait is for what was recorded before it: one that comes too soon is none.
+// A wait is for what was recorded before it: a wait that comes too soon waits for nothing.
 bool records_in_time(std::uint64_t seed, bool in_time) {
   Machine m(seed);
   m.fill(m.source, 3);
@@ -166,7 +166,7 @@ TEST(PlantedInStreams, AWaitBeforeTheRecording) {
   EXPECT_GT(wrong_of([](std::uint64_t seed) { return records_in_time(seed, false); }), 32);
 }
 
-// Two that do not wait for each other come in either order: who counts on one of them is wrong by some seed.
+// Two copies that do not wait for each other come in either order: relying on one order is wrong by some seed.
 TEST(PlantedInStreams, AnOrderThatNobodyPromised) {
   bool first_was_last = false, second_was_last = false;
   for (std::uint64_t seed = 0; seed < 64; ++seed) {
@@ -202,7 +202,7 @@ TEST(PlantedInStreams, MemoryThatIsNotTheRuntimes) {
   std::vector<std::byte> elsewhere(kBytes);
   EXPECT_THAT(error_of([&] { m.up->copy_async(m.x.data(), elsewhere.data(), kBytes); }), HasSubstr("the source of a copy"));
   EXPECT_THAT(error_of([&] { m.up->copy_async(m.x.data() + 4, m.source.data(), kBytes); }), HasSubstr("the target of a copy"));
-  // A caller that waits may have it from anywhere.
+  // A copy that the caller waits for may read from anywhere.
   std::memset(elsewhere.data(), 0, kBytes);
   m.runtime->copy(m.x.data(), elsewhere.data(), kBytes);
   m.down->copy_async(m.target.data(), m.x.data(), kBytes);
@@ -219,7 +219,7 @@ TEST(PlantedInStreams, MemoryThatEndsBeforeItsCopy) {
   EXPECT_THAT(error_of([&] { m.down->synchronize(); }), HasSubstr("in no allocation"));
 }
 
-// What a kernel did wrong is heard of by who waits for it, and by all after that.
+// A kernel's error is thrown to whoever waits for the kernel, and to all who wait after that.
 TEST(PlantedInStreams, AKernelOutOfItsMemory) {
   Machine m(0);
   const Allocation small = m.runtime->allocate(Tier::device, kBytes / 2, "small");
@@ -249,7 +249,7 @@ TEST(EmulatedRuntime, TheSameSeedIsTheSameOrder) {
   EXPECT_TRUE(differs);
 }
 
-// Nothing is done before somebody waits for it, nor what he does not wait for.
+// Nothing is done before somebody waits for it, and then only what the wait needs.
 TEST(EmulatedRuntime, AsLateAsItMay) {
   Machine m(0);
   m.fill(m.source, 1), m.fill(m.target, 0);

@@ -1,8 +1,8 @@
-// A block's shared memory, every two bytes with a shadow: who wrote and read them last, and when. From it come the races,
-// what is read before it is written, and copies that nobody waited for.
+// A block's shared memory. Every two bytes have a shadow: who wrote and read them last, and when. It tells of races, of reads
+// before the first write, and of copies that nobody waited for.
 // Not here: bank conflicts (access_log.h).
 //
-// Two accesses of different lanes of which one writes must have a barrier between them: of the block, or, within a warp, of the
+// Two accesses of different lanes, one of which writes, must have a barrier between them: of the block, or, within a warp, of the
 // warp. Time is counted in both.
 #pragma once
 
@@ -22,15 +22,16 @@ struct LaneTime {
 
 class SharedMemory {
  public:
-  // For a new block: nothing is written.
+  // Begins a new block, in which nothing is written.
   void begin(std::size_t bytes);
 
-  // The bytes, for an access that is checked: inside, aligned to its size, without a race, and, where read, written before.
+  // The bytes, after a check of the access: it is inside, aligned to its size, without a race, and, if it reads, of written
+  // bytes.
   std::byte* access(const LaneTime& now, std::uint32_t byte, std::size_t bytes, bool writes, const Site& at);
-  // 16 bytes that a copy will bring: until it is waited for nobody may touch them. It writes when it is waited for.
+  // A copy of 16 bytes. Nobody may touch them until it is waited for; it writes them then.
   void begin_copy(const LaneTime& now, std::uint32_t byte, const Site& at);
   std::byte* end_copy(const LaneTime& now, std::uint32_t byte, const Site& at);
-  // What the thread has written, products of a warpgroup may read behind the next barrier.
+  // Lets products of a warpgroup read, behind the next barrier, what the thread has written.
   void show_to_products(const LaneTime& now);
   const std::byte* read_for_product(const LaneTime& now, std::uint32_t byte, std::size_t bytes, const Site& at);
 
@@ -40,8 +41,8 @@ class SharedMemory {
     std::int32_t reader_warp = -1;
     std::uint32_t write_epoch = 0, write_warp_epoch = 0, read_epoch = 0, read_warp_epoch = 0;
     std::uint32_t write_line = 0, read_line = 0;
-    std::uint32_t shown = 0;   // how often the writer had shown what it wrote, before this
-    std::uint16_t copies = 0;  // under way
+    std::uint32_t shown = 0;   // how often the writer had shown its writes before this one
+    std::uint16_t copies = 0;  // in flight
     bool is_written = false;
   };
   void check_place(const LaneTime& now, std::uint32_t byte, std::size_t bytes, const Site& at) const;
@@ -54,7 +55,7 @@ class SharedMemory {
   std::size_t bytes_ = 0;
   std::vector<std::byte> content_;
   std::vector<Shadow> shadows_;
-  std::vector<std::vector<std::uint32_t>> shown_;  // of each thread, when it has shown what it wrote: epochs of the block
+  std::vector<std::vector<std::uint32_t>> shown_;  // per thread: epochs of the block in which it has shown its writes
 };
 
 }  // namespace spillway::simt

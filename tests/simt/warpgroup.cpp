@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kOnTheirWay = 0x7fc0dead;  // a NaN
 constexpr std::uint32_t kPanelColumns = 64, kRowBytes = 128, kTurnedBytes = 1024, kChunk = 8;
 
-// Where sums of a lane are, in the fragments of mma: of each warp's 16 rows.
+// The place of a lane's sum, as in the fragments of mma: a lane has its part of its warp's 16 rows.
 std::size_t place_of(std::size_t lane, std::size_t index, std::size_t columns) {
   const std::size_t row = lane / 32 * 16 + lane % 32 / 4 + index % 4 / 2 * 8, column = index / 4 * 8 + 2 * (lane % 4) + index % 2;
   return row * columns + column;
@@ -21,7 +21,7 @@ std::size_t place_of(std::size_t lane, std::size_t index, std::size_t columns) {
 // Chunks of 16 bytes are turned by bits 7 to 9 of the address.
 std::uint32_t turned(std::uint32_t byte) { return byte ^ (byte >> 7 & 7) << 4; }
 
-// visit(chunk's byte, row, first column) for rows of 64 numbers: `columns` of each from the panel's first on.
+// Calls visit(chunk's byte, row, first column) for rows of 64 numbers: `columns` of each, from the panel's first on.
 template <typename F>
 void each_chunk(const Panel& panel, std::uint32_t rows, std::uint32_t columns, const Site& at, const F& visit) {
   if (panel.byte / kRowBytes * kRowBytes % kTurnedBytes != 0)

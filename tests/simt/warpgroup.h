@@ -1,6 +1,6 @@
-// The products of a warpgroup, which are on their way from when they are begun until they are waited for, when they are made: as
-// late as they may be. What nobody may touch meanwhile shows it: sums are NaN until then and must still be, registers on the left
-// side must be as they were, and shared memory must be there, and shown to products, from beginning to end.
+// The products of a warpgroup. They are in flight from when they are begun until they are waited for, and are computed then: as
+// late as they may be. Touching what nobody may touch meanwhile shows: sums are NaN until then and must still be, registers on
+// the left side must be as they were, and shared memory must be there, and shown to products, from beginning to end.
 // Not here: how its lanes meet (block.h).
 #pragma once
 
@@ -21,19 +21,19 @@ struct Panel {
   std::uint32_t byte = 0, next = 0;
 };
 
-// What a lane brings to a product.
+// A lane's operands of a product.
 struct GroupProduct {
   Half type = Half::bf16;
-  float* c = nullptr;  // half as many as there are columns
+  float* c = nullptr;  // half as many numbers as there are columns
   int columns = 0;
-  const std::uint32_t* held = nullptr;  // the left side: 4 registers, by columns of the right one; null: `left`, by rows of it
+  const std::uint32_t* held = nullptr;  // left side in 4 registers, times columns of `right`; null: `left`, times its rows
   Panel left, right;
   bool adds = false;
 };
 
 class Warpgroup {
  public:
-  // Its first lanes in two of its warps, which read for all.
+  // The first lanes of two of its warps, which read for all lanes.
   struct Readers {
     LaneTime one, other;
   };
@@ -43,14 +43,14 @@ class Warpgroup {
   void begin() { is_begun_ = true; }
   void multiply(std::span<const GroupProduct* const> of_lanes, const Readers& readers, SharedMemory& shared, const Site& at);
   void commit() { ++groups_; }
-  // `sums` are those of the first lane that must be there afterwards.
+  // `sums` are the first lane's. They must be complete afterwards.
   void wait(int groups_left, const float* sums, Chip chip, const Readers& readers, SharedMemory& shared, const Site& at);
 
  private:
   struct Sums {
     std::array<float*, kGroupThreads> of_lanes{};
     std::vector<float> values;  // [64, columns]
-    int products = 0;           // on their way
+    int products = 0;           // in flight
   };
   struct Product {
     GroupProduct of;  // of the first lane
@@ -63,7 +63,7 @@ class Warpgroup {
   void make(const Product& product, Chip chip, const Readers& readers, SharedMemory& shared, const Site& at);
   static void give_back(const Sums& sums);
 
-  bool is_begun_ = false;  // since registers may have been written
+  bool is_begun_ = false;  // begin() has come since registers may have been written
   int groups_ = 0;
   std::vector<Sums> sums_;
   std::vector<Product> products_;

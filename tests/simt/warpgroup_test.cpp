@@ -1,5 +1,5 @@
-// Products of a warpgroup, and that what a kernel may do wrong around them is noticed: each of these is right without its
-// mistake.
+// Products of a warpgroup, and mistakes that a kernel may make around them, which must be noticed: each of these kernels is right
+// without its mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ void hold(const Gpu& gpu, std::uint32_t (&held)[4], int column) {
   }
 }
 
-// expected(row, column) of all sums, to which each begins with 1.
+// Expects each sum to be expected(row, column). Sums begin at 1.
 template <int eights>
 void expect_sums(const Gpu& gpu, const float (&c)[eights][4], const std::function<float(int, int)>& expected) {
   for (int j = 0; j < eights; ++j) {
@@ -106,7 +106,8 @@ TEST(Warpgroup, SumsOfAllForms) {
   }
 }
 
-// One product of the first tile's rows, held, by those of the second; and what can be left out or done too much.
+// One product of the first tile's rows, held in registers, by those of the second; and steps that can be left out or done too
+// much.
 enum class Mistake {
   none,
   not_shown,
