@@ -43,7 +43,7 @@ class Plan(PlanTest):
         self.assertAlmostEqual(predicted["tokens_per_s"] * predicted["step_s"] / plan["model"]["tokens_per_step"], 1)
         self.assertIn(predicted["binding_lane"], [lane["name"] for lane in plan["lanes"]])
         lanes = [lane["name"] for lane in plan["lanes"]]
-        self.assertIn(predicted["bound"]["name"], [*lanes, "drive", "lanes", "norm", "gradients"])
+        self.assertIn(predicted["bound"]["name"], [*lanes, "drive", "lanes", "norm"])
         self.assertGreater(len(predicted["bound"]["why"]), 20)
         for lift in plan["lifts"]:
             self.assertEqual(set(lift), {"flags", "costs", "step_s", "bound_s"})

@@ -11,14 +11,11 @@ constexpr LaneSet kDrive = set_of(Lane::nvme_read) | set_of(Lane::nvme_write);
 
 bool is_one(LaneSet lanes) { return (lanes & (lanes - 1)) == 0; }
 
-// "compute", "nvme_read and nvme_write", "compute, update and nvme_read": the lane that weighs most comes first.
+// "compute", "nvme_read and nvme_write": the one that has more work first.
 std::string names_of(const LanesBound& bound) {
   std::string names(name_of(bound.lane));
-  LaneSet left = bound.lanes & ~set_of(bound.lane);
   for (const auto& [name, lane] : Names<Lane>::all) {
-    if (!(left & set_of(lane))) continue;
-    left &= ~set_of(lane);
-    names += fmt::format("{}{}", left == 0 ? " and " : ", ", name);
+    if (lane != bound.lane && (bound.lanes & set_of(lane))) names += fmt::format(" and {}", name);
   }
   return names;
 }
@@ -30,7 +27,6 @@ std::string words_of(const LanesBound& bound) {
 }
 
 std::string why_updates_wait(const Choices& choices) {
-  if (choices.update == UpdateTime::in_backward) return "updates wait for their gradients";
   const std::string_view when = choices.update == UpdateTime::after ? "after the backward" : "in the next forward";
   return choices.clip ? fmt::format("updates run {}, since clipping has them wait for the norm", when)
                       : fmt::format("updates run {}", when);
@@ -38,17 +34,17 @@ std::string why_updates_wait(const Choices& choices) {
 
 }  // namespace
 
-std::string bound_name(const Bound& bound, const Choices& choices) {
-  if (bound.kind == BoundKind::phases) return choices.update == UpdateTime::in_backward ? "gradients" : "norm";
-  if (is_one(bound.within.lanes)) return std::string(name_of(bound.within.lane));
+std::string bound_name(const Bound& bound) {
+  if (bound.by_norm) return "norm";
+  if (is_one(bound.within.lanes)) return std::string(name_of(bound.lane()));
   return bound.within.lanes == kDrive ? "drive" : "lanes";
 }
 
 std::string bound_words(const Bound& bound, const Choices& choices) {
-  if (bound.kind == BoundKind::lanes) return words_of(bound.within);
+  if (!bound.by_norm) return words_of(bound.within);
   return fmt::format(
       "{}: with what they move they then have {} of compute to hide behind, where {} {} {}; the rest of the step "
-      "takes {} ({}). Device memory can hold {} of what they move, read before or written after that",
+      "takes {} ({}). Memory can hold {} of what they move, read before or written after that",
       why_updates_wait(choices), rounded_seconds(bound.compute_within_s), names_of(bound.within),
       is_one(bound.within.lanes) ? "takes" : "take", rounded_seconds(bound.within.seconds), rounded_seconds(bound.rest.seconds),
       names_of(bound.rest), rounded_size(bound.held_bytes));

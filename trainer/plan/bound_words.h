@@ -8,9 +8,9 @@
 
 namespace spillway {
 
-// One word, for scripts: a lane's name; "drive": its reads and writes together; "lanes": several lanes that slow each other;
-// "norm": updates wait for the norm; "gradients": updates wait for gradients alone.
-std::string bound_name(const Bound& bound, const Choices& choices);
+// Returns one word, for scripts: a lane; "drive" for its reads and writes together; "lanes" for two others that slow each other;
+// "norm" for updates that wait for it.
+std::string bound_name(const Bound& bound);
 
 // Part of a sentence, without the seconds of the bound: "updates wait for the norm ...".
 std::string bound_words(const Bound& bound, const Choices& choices);

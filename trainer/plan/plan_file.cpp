@@ -151,7 +151,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
       {"tokens_per_s", figures.tokens_per_s},
       {"bound_s", figures.bound.seconds},
       {"binding_lane", name_of(figures.bound.lane())},
-      {"bound", {{"name", bound_name(figures.bound, plan.choices)}, {"why", bound_words(figures.bound, plan.choices)}}},
+      {"bound", {{"name", bound_name(figures.bound)}, {"why", bound_words(figures.bound, plan.choices)}}},
       {"model_flops_utilization", figures.model_flops_utilization},
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["lifts"] = lifts_json(run.lifts);

@@ -71,7 +71,7 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   if (plan.peak[Tier::nvme] > 0) text += fmt::format("drive: {}\n", drive_in_words(run.measured));
   const Bound bound = prediction.bound.of_step();
   text += fmt::format("predicted step: {:.3g} s, bound {:.3g} s by {}{}", prediction.step_s, bound.seconds, name_of(bound.lane()),
-                      bound_name(bound, choices) == "norm" ? ", as updates wait for the norm" : "");
+                      bound_name(bound) == "norm" ? ", as updates wait for the norm" : "");
   return text;
 }
 

@@ -68,12 +68,12 @@ TEST_F(PlanLifts, UpdatesThatWaitForTheNormBindTheStep) {
   EXPECT_LT(LaneBounds(run.machine).of(prediction.busy_s).seconds, 0.8 * prediction.step_s) << "what lanes say of it";
   EXPECT_LE(bound.seconds, prediction.step_s);
   EXPECT_GT(1.15 * bound.seconds, prediction.step_s);
-  EXPECT_EQ(bound.kind, BoundKind::phases);
+  EXPECT_TRUE(bound.by_norm);
   EXPECT_EQ(bound.lane(), Lane::nvme_read);
   EXPECT_EQ(bound.rest.lane, Lane::compute);
   EXPECT_NEAR(bound.seconds, bound.within.seconds + bound.rest.seconds, 1e-9);
   EXPECT_LT(bound.compute_within_s, bound.within.seconds);
-  EXPECT_EQ(bound_name(bound, choices), "norm");
+  EXPECT_EQ(bound_name(bound), "norm");
   const std::string words = bound_words(bound, choices);
   EXPECT_THAT(words, HasSubstr("clipping has them wait for the norm"));
   EXPECT_THAT(words, HasSubstr("nvme_read"));
@@ -163,7 +163,7 @@ TEST_F(PlanLifts, NothingIsOfferedWhereComputeTakesTheStep) {
 TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
   options_.model.model = "smollm2-135m";
   const PreparedModel model(options_, Where::anywhere);
-  int phases = 0, turn = 0;
+  int by_norm = 0, turn = 0;
   for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
     for (const OrderChoice order : {OrderChoice::vertical, OrderChoice::horizontal}) {
       const bool durable = ++turn % 2 == 0;
@@ -177,10 +177,10 @@ TEST_F(PlanLifts, NoPlanOfARealModelIsFasterThanItsBound) {
       const Bound bound = run.outcome.prediction.bound.of_step();
       EXPECT_LE(bound.seconds, run.outcome.prediction.step_s * (1 + 1e-6)) << turn;
       EXPECT_GT(bound.seconds, 0.6 * run.outcome.prediction.step_s) << turn;
-      phases += bound.kind == BoundKind::phases ? 1 : 0;
+      by_norm += bound.by_norm ? 1 : 0;
     }
   }
-  EXPECT_GE(phases, 3);
+  EXPECT_GE(by_norm, 3);
 }
 
 }  // namespace
