@@ -62,15 +62,6 @@ TEST(DriveWork, MovesThatCompleteTogetherWentTogether) {
   EXPECT_NEAR(work.read.seconds, 1, 1e-3);
 }
 
-TEST(DriveWork, RowsAreOfAnotherKind) {
-  LaneSpans lanes;
-  lanes.reads.push_back({0, 5, 10 * kMiB, true});
-  add_moves(lanes.reads, 0, 6, 1, 2 * kMove);
-  const DriveWork work = drive_work(lanes, 0, 6, {});
-  EXPECT_NEAR(work.read.seconds, 1, kNear);
-}
-
-// The simulator takes a drive to be slower beside compute; so a rate seen beside compute means the same as its rate alone.
 TEST(DriveWork, TimeBesideComputeCountsLess) {
   LaneSpans lanes;
   add_moves(lanes.reads, 0, 1, 10);
